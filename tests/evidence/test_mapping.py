@@ -56,8 +56,8 @@ def describe(evidence: Evidence, key: str) -> Any:
 
 
 def test_lines_without_the_id_of_a_run_are_named() -> None:
-    with pytest.raises(EvidenceError, match=r"no line has the value of `group`: `\$.run` found nothing; the first line has `rum`"):
-        read_all_evidence([{"rum": 1}], mapping={"group": "$.run", "text": "$[*].text"})
+    with pytest.raises(EvidenceError, match=r"line 2 has no value of `group`: `\$.run` found nothing; line 2 has `rum`"):
+        read_all_evidence([{"run": 1}, {"rum": 1}], mapping={"group": "$.run", "text": "$[*].text"})
 
 
 def test_what_was_declared_is_noted_with_its_place() -> None:

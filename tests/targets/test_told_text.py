@@ -143,7 +143,8 @@ def test_an_answer_under_one_of_the_usual_keys_is_read_as_that_of_an_http_agent(
     evidence = answered({"answer": ANSWER, "tool_calls": [{"name": "lookup", "result": 1}], "usage": {"input_tokens": 3}})
     assert evidence.text == ANSWER and evidence.usage is not None and evidence.usage.input_tokens == 3
     assert [call.name for call in evidence.tool_calls or ()] == ["lookup"]
-    evidence = answered({"message": "ok", "answer": ANSWER})
+    assert answered({"message": "ok", "answer": ANSWER}).text == ANSWER
+    evidence = answered({"reply": "ok", "answer": ANSWER})
     assert evidence.account is not None and "answer" in evidence.account.unknown
 
 

@@ -14,6 +14,7 @@ from proctor.actions.start.kept_table import SUITE_FILE
 from proctor.actions.start.starters import Starter
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.mapping.propose import propose_map, write_map
+from proctor.evidence.reading import read_document
 from proctor.evidence.values.json_bytes import decode
 from proctor.formats.yaml_text import to_yaml
 from proctor.model.case import Suite
@@ -57,7 +58,7 @@ def describe_evidence(path: str, *, format: str | None = None) -> EvidenceDescri
     records = sample_records(Path(path)) if format is None and path != "-" and Path(path).is_file() else []
     if (declared is not None and declared.map is not None) or not needs_mapping(read):
         return EvidenceDescription(read=read)
-    found = propose_map(records)
+    found = propose_map(records, read_document)
     return EvidenceDescription(read=read, map=found, yaml="" if found is None else write_map(found, records))
 
 

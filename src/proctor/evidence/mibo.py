@@ -22,7 +22,7 @@ from proctor.evidence.traces.build import build_evidence
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.conflicts import take_agreeing, unite_calls
 from proctor.evidence.unknowns.endings import find_failure, read_status
-from proctor.evidence.unknowns.markers import check_markers
+from proctor.evidence.unknowns.markers import check_markers, mark_removed
 from proctor.evidence.unknowns.unrecognised import FieldTable, check_object, list_unrecognised
 from proctor.evidence.values.access import (
     dict_or_empty,
@@ -98,7 +98,7 @@ def read(document: Json) -> list[Evidence]:
             context=read_object(body["context"], "$.context") if body.get("context") is not None else None,
             http_status=evidence.http_status if status is None else status,
             duration_ms=evidence.duration_ms if duration is None else duration,
-            error=evidence.error or find_failure({"http_status": status, **reports}),
+            error=evidence.error or find_failure({"http_status": status, "status": body.get("status"), **reports}),
             metadata={**evidence.metadata, **ids, **metadata},
         )
         for evidence in found
@@ -243,6 +243,8 @@ def _read_response(data: Json, unknowns: Unknowns) -> Evidence:
     listed = take_agreeing(document, NODE_CALLS, "tool_calls", "$.data", unknowns)
     if listed is not None and not isinstance(listed, list):
         unknowns.mark_parts(CALL_PARTS, f"$.data.tool_calls: expected a list, found {kind_of(listed)}")
+    if listed is None and any(key in document for key in NODE_CALLS):
+        unknowns.mark("tool_calls", "$.data.tool_calls is null, which is not recorded")
     root = read_calls(listed, "$.data.tool_calls", unknowns) if isinstance(listed, list) else ()
     inside = list_nested_calls(nodes)
     calls = unite_calls(root, inside, ("$.data.tool_calls", "the nodes in $.data"), unknowns) if listed is not None else inside
@@ -252,6 +254,7 @@ def _read_response(data: Json, unknowns: Unknowns) -> Evidence:
         text, body = read_answer(find_answering_node(nodes))
     else:
         text, body = find_text(data), data if not isinstance(data, str) else parse_json(data)
+        mark_removed(text, "answer", "the answer", unknowns)
     others = {key: value for key, value in document.items() if key not in members and key not in _RESPONSE}
     _check_response(others, calls, is_listed=listed is not None, is_spoken=is_spoken, unknowns=unknowns)
     return Evidence(
@@ -274,8 +277,8 @@ def _check_response(others: dict[str, Any], calls: tuple[ToolCall, ...], *, is_l
         elif _hides_node(value, _DEPTH):
             parts: tuple[Part, ...] = ("nodes",) if is_spoken else ("nodes", "answer")
             unknowns.mark_unrecognised(parts, f"{show(shorten(key, 60))} at $.data may be a node")
-    # An explicit list is complete, and the other members are the agent's answer.
-    if not is_listed:
-        check_object(others, {"tool_calls": "tool_calls"}, "$.data", unknowns, listed={call.name for call in calls}, has_answer=is_spoken)
+    # Next to an explicit list the other members are the agent's answer, unless they are named after calls.
+    names = {call.name for call in calls} if is_listed else None
+    check_object(others, {"tool_calls": "tool_calls"}, "$.data", unknowns, listed=names, has_answer=is_spoken)
     if is_spoken:
         check_markers(others, list_unrecognised(others, ()), calls, "$.data", unknowns)

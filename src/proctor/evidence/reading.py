@@ -6,13 +6,15 @@ Plain evidence in our own spelling is decoded directly (`fast_lines`), records i
 
 from __future__ import annotations
 
+import msgspec
+
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.plain.fast_lines import decode_line
 from proctor.evidence.values.json_bytes import decode, exceeds_depth, too_deep_error
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import join_surrogates
-from proctor.model.mapping import EvidenceMap
+from proctor.model.mapping import EvidenceMap, list_paths
 
 
 def read_document(value: Json, *, format: str | None = None, mapping: EvidenceMap | None = None) -> list[Evidence]:
@@ -34,6 +36,11 @@ def _read_mapped(value: Json, format: str | None, paths: EvidenceMap) -> list[Ev
     mapping = compile_mapping(paths)
     if exceeds_depth(value):
         raise too_deep_error()
+    records = mapping.open_records(value)
+    if records is not None:
+        rest = msgspec.structs.replace(paths, record=None)
+        # Without any other path each record is read as if it were alone.
+        return [one for entry in records for one in read_document(entry, format=format, mapping=rest if list_paths(rest) else None)]
     if mapping.has_run and format is None:
         return mapping.read_all(value)
     # The mapping adds to what is read from a record of a known format.

@@ -185,7 +185,7 @@ def _recognise(value: Json) -> Format:
     claims = list(specific)
     # A document of a platform may have keys of plain evidence (`case`, `now`) next to its own; it is plain only if such a key carries a
     # part of the run that the platform's format does not use itself.
-    if plain.sniff(value) and not any(plain.CARRYING.isdisjoint(value.keys() - entry.owns) for entry in specific):
+    if plain.sniff(value) and not any(plain.list_carrying(value) <= entry.owns for entry in specific):
         claims.insert(0, FORMATS["plain"])
     if not claims and mibo.may_be_body(value):
         claims.append(FORMATS["mibo"])
@@ -213,7 +213,7 @@ def _choose_only(claims: list[Format]) -> Format:
 
 
 _SPEAKERS = ("speaker", "role", "who")
-_SENDERS = (*_SPEAKERS, "from", "sender", "author", "type")
+_SENDERS = (*_SPEAKERS, "from", "sender", "author", "source", "type")
 _USERS = frozenset(("user", "human", "customer", "client", "caller", "visitor"))
 _AGENTS = frozenset(("assistant", "agent", "bot", "ai", "model", "system"))
 _LINES = "put the lines of one run into a list under `turns` or `messages`, or map them with `group` (evidence: {map: {group: ...}})"

@@ -98,7 +98,12 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 def mcp_error(result: Json) -> str | None:
-    """Return what an MCP result says went wrong, if it says `isError: true`."""
+    """Return what an MCP result says went wrong, if it says `isError: true`; the result may be JSON text."""
+    if isinstance(result, str) and result.startswith("{") and '"isError"' in result:
+        try:
+            result = msgspec.json.decode(result)
+        except (msgspec.MsgspecError, RecursionError):
+            return None
     if not isinstance(result, dict) or result.get("isError") is not True:
         return None
     content: Json = result.get("content")

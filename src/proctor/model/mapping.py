@@ -46,6 +46,10 @@ class TurnMap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Selects the turns or messages: `$.dialogue[*]`. The other paths start at one of them."""
     role: str | None = None
     """Who wrote a message (`user`, `customer`, `assistant`, `bot`, ...); each message of a user begins a turn."""
+    agent: tuple[str | bool | int, ...] = ()
+    """Values of `role` that mean the agent, in addition to the usual words: `[copilot, support-bot]`."""
+    user: tuple[str | bool | int, ...] = ()
+    """Values of `role` that mean the user."""
     input: str | None = None
     text: str | None = None
     """The agent's answer; with `role`, the text of the message."""
@@ -55,6 +59,8 @@ class TurnMap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class EvidenceMap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where each part of the evidence is. What is not listed here is read under its usual name."""
 
+    record: str | None = None
+    """Selects a document in the record, or several (`$.runs[*]`); each is read as if it were alone, and other paths start there."""
     input: str | None = None
     """What the agent was asked; of several values the first."""
     text: str | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from proctor.errors import EvidenceError
 from proctor.evidence.values.json_bytes import decode
-from proctor.model.evidence import Evidence, Json, Source
+from proctor.model.evidence import Evidence, Source
 from proctor.model.mapping import EvidenceMap
 
 
@@ -18,22 +18,18 @@ class GroupedLines:
 
         self._mapping = compile_mapping(paths)
         self._runs: dict[str, tuple[Source, list[bytes]]] = {}
-        self._ungrouped: tuple[Source, Json] | None = None
 
     def add(self, line: bytes, source: Source) -> None:
-        """Add a line; one without a value of `group` belongs to no run. Raises `EvidenceError` for a line that is not JSON."""
+        """Add a line. Raises `EvidenceError` for a line that is not JSON or has no value of `group`."""
         value = decode(line)
         name = self._mapping.find_group(value)
-        if name is not None:
-            self._runs.setdefault(name, (Source(source.file, source.line, name), []))[1].append(line)
-        elif self._ungrouped is None:
-            self._ungrouped = (source, value)
+        if name is None:
+            raise EvidenceError(self._mapping.explain_no_group(value))
+        self._runs.setdefault(name, (Source(source.file, source.line, name), []))[1].append(line)
 
     def read(self) -> Iterator[tuple[Evidence | EvidenceError, Source]]:
         """Yield the runs in the order of their first lines, or why they cannot be read, and forget them."""
-        if not self._runs and self._ungrouped is not None:
-            yield EvidenceError(self._mapping.explain_no_group(self._ungrouped[1])), self._ungrouped[0]
-        runs, self._runs, self._ungrouped = self._runs, {}, None
+        runs, self._runs = self._runs, {}
         for source, lines in runs.values():
             try:
                 yield self._mapping.read([decode(line) for line in lines]), source

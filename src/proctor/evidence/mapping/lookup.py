@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from proctor.errors import CheckFault, EvidenceError
+from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.unrecognised import names_tool
 from proctor.evidence.values.json_bytes import decode_container
+from proctor.model.account import Part
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_finite, is_number
 from proctor.model.show import describe_value, nearest, shorten
 from proctor.paths.evaluate import Found, Walk
 from proctor.paths.json_path import CompiledPath, list_keys
@@ -33,13 +35,10 @@ class Holder:
 
     def find(self, path: CompiledPath) -> list[Json]:
         """Return the values that a path selects, without null. Raises `EvidenceError` if it visits too much."""
-        return [value for value in self._find(path) if value is not None]
+        return [value for value in self.find_any(path) if value is not None]
 
-    def has(self, path: CompiledPath) -> bool:
-        """Return whether a path has a match, which may be null."""
-        return bool(self._find(path))
-
-    def _find(self, path: CompiledPath) -> list[Json]:
+    def find_any(self, path: CompiledPath) -> list[Json]:
+        """Return the values that a path selects, null included."""
         return _follow(path.steps, self.value) if path.steps is not None else [node[0] for node in self.find_nodes(path)[0]]
 
     def find_nodes(self, path: CompiledPath) -> tuple[list[Found], Json]:
@@ -80,23 +79,62 @@ def _parse_texts(value: Json, depth: int) -> Json:
     return members if any(members[key] is not item for key, item in value.items()) else value
 
 
-def find_list(holder: Holder, path: CompiledPath) -> tuple[list[Json], Position | None, str | None]:
+class Missing(NamedTuple):
+    """Why a list is missing, or some of it."""
+
+    why: str
+    is_lost: bool = False
+    """Whether something else is in its place, which no declaration of completeness overrides."""
+
+    def mark(self, parts: tuple[Part, ...], unknowns: Unknowns, where: str = "") -> None:
+        """Mark the parts that the list would contain."""
+        (unknowns.mark_parts if self.is_lost else unknowns.mark_unrecognised)(parts, where + self.why)
+
+
+def find_list(holder: Holder, path: CompiledPath) -> tuple[list[Json], Position | None, Missing | None]:
     """Return the items that a path selects, the position of the last one, and why the list is missing if it is.
 
     No items in a list that is there means that there were none. A list that is not there, or is null, is missing.
     """
     if path.steps is not None:
         found = [decode_container(value) for value in holder.find(path)]
+        if found and isinstance(found[0], str):
+            return [], None, _explain_other(path, found[0])
         items = found[0] if found and isinstance(found[0], list) else found
-        return items, None, None if found else explain_missing(holder, path)
-    nodes, document = holder.find_nodes(path)
-    if nodes:
-        return [node[0] for node in nodes], find_position(nodes[-1], document), None
-    last_plural = max(index for index, part in enumerate(path.query.segments) if _is_plural(part))
-    parent = Query(True, path.query.segments[:last_plural])
-    walks = (Walk(value) for value in (holder.value, holder.parsed))
-    is_there = any(isinstance(node[0], (list, dict)) for walk in walks for node in walk.select_query(parent, walk.root))
-    return [], None, None if is_there else explain_missing(holder, path)
+        return items, None, None if found else Missing(explain_missing(holder, path))
+    plurals = [index for index, part in enumerate(path.query.segments) if _is_plural(part)]
+    # Some of several lists may be written as text.
+    nodes, document = (Holder(holder.parsed) if len(plurals) > 1 else holder).find_nodes(path)
+    items, position = [node[0] for node in nodes], find_position(nodes[-1], document) if nodes else None
+    if nodes and len(plurals) == 1:
+        return items, position, None
+    parent = Query(True, path.query.segments[: plurals[-1]])
+    walk = Walk(holder.parsed)
+    lists = [node[0] for node in walk.select_query(parent, walk.root)]
+    other = next((value for value in lists if value not in (None, "") and not isinstance(value, (list, dict))), None)
+    if other is not None:
+        return items, position, _explain_other(path, other)
+    if not nodes and not any(isinstance(value, (list, dict)) for value in lists):
+        return [], None, Missing(explain_missing(holder, path))
+    if not nodes and any(map(names_tool, (entry for value in lists if isinstance(value, list) for entry in value))):
+        return [], None, Missing(f"`{path.text}` found nothing, and entries of the same list look like tool calls")
+    return items, position, None
+
+
+def _explain_other(path: CompiledPath, value: Json) -> Missing:
+    return Missing(f"`{path.text}` found {describe_value(value, 60)} instead of a list", is_lost=True)
+
+
+def find_summands(holder: Holder, path: CompiledPath) -> list[Json]:
+    """Return the values that a path selects, with None for each entry of a list in which the rest of the path finds nothing."""
+    plurals = [index for index, part in enumerate(path.query.segments) if _is_plural(part)] if path.steps is None else []
+    if not plurals:
+        return holder.find(path)
+    head, tail = (Query(True, part) for part in (path.query.segments[: plurals[-1] + 1], path.query.segments[plurals[-1] + 1 :]))
+    walk = Walk(holder.parsed)
+    entries = [node[0] for node in walk.select_query(head, walk.root)]
+    walks = map(Walk, entries)
+    return [next((node[0] for node in inner.select_query(tail, inner.root)), None) for inner in walks]
 
 
 def _is_plural(part: Segment | Step) -> bool:
@@ -160,13 +198,3 @@ def _explain_keys(path: str, where: str, missing: str, keys: tuple[str, ...]) ->
     shown = ", ".join(f"`{shorten(key, 40)}`" for key in ordered[:_KEYS_SHOWN])
     more = f" and {len(keys) - _KEYS_SHOWN} more" if len(keys) > _KEYS_SHOWN else ""
     return f"`{path}` found nothing; {where} has {shown or 'no keys'}{more}"
-
-
-def read_number(value: Json) -> float | int | None:
-    """Return a number, also one that is written as text; None for anything else."""
-    if isinstance(value, str):
-        try:
-            value = float(value) if not value.strip().lstrip("-").isdigit() else int(value)
-        except ValueError:
-            return None
-    return value if is_number(value) and is_finite(value) else None

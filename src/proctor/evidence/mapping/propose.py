@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple, overload
 
 import msgspec
@@ -18,6 +19,7 @@ from proctor.evidence.mapping.parts import AGENTS, USERS
 from proctor.evidence.mapping.read import compile_mapping
 from proctor.evidence.unknowns.endings import to_snake_case
 from proctor.evidence.values.json_bytes import decode_container
+from proctor.model.account import PLAIN_READERS
 from proctor.model.evidence import Evidence, Json
 from proctor.model.mapping import CallMap, EvidenceMap, TurnMap, UsageMap
 from proctor.model.numbers import is_number
@@ -55,6 +57,10 @@ _TOKENS = (
 )
 
 
+_RUNS = re.compile(r"(runs|results|items|records|data|rows|entries|samples|logs)$")
+"""Fields that list runs; the entries of others are turns of one."""
+
+
 class Field(NamedTuple):
     """One field of the sample: its path, the last value there, and in how many records it is."""
 
@@ -78,11 +84,13 @@ class Field(NamedTuple):
         return [item for item in self.value if isinstance(item, dict)] if isinstance(self.value, list) else []
 
 
-def propose_map(records: list[Json]) -> EvidenceMap | None:
-    """Return a mapping that reads these records or lines, or None if nothing in them looks like a run of an agent."""
+def propose_map(records: list[Json], read: Callable[..., list[Evidence]] | None = None) -> EvidenceMap | None:
+    """Return a mapping that reads these records or lines, or None if nothing in them looks like a run; `read` reads documents."""
     entries = [parsed for record in records if isinstance(parsed := Holder(record).parsed, dict)]
     if not entries:
         return None
+    if read is not None and (documents := _propose_documents(entries, read)) is not None:
+        return documents
     record = _propose_record(entries)
     alone = _read_sample(record, entries)
     # Lines of a run have the question in one and the answer in another.
@@ -91,6 +99,23 @@ def propose_map(records: list[Json]) -> EvidenceMap | None:
         if lines is not None and any(map(_has_content, _read_sample(lines, entries))):
             return lines
     return record if any(map(_has_content, alone)) else None
+
+
+def _propose_documents(entries: list[dict[str, Json]], read: Callable[..., list[Evidence]]) -> EvidenceMap | None:
+    """Return where each entry has a list of runs, or one document of a known format."""
+    for key, value in entries[0].items():
+        is_list = isinstance(value, list) and _RUNS.match(to_snake_case(key)) is not None
+        if not is_list and not isinstance(value, (dict, list)):
+            continue
+        proposal = EvidenceMap(record=f"{_write((key,))}[*]" if is_list else _write((key,)))
+        try:
+            found = [one for entry in entries[:_ITEMS] for one in read(entry, mapping=proposal)]
+        except EvidenceError:
+            continue
+        # An object with usual names has its question elsewhere.
+        if found and all(_has_content(one) and (is_list or (one.account and one.account.reader not in PLAIN_READERS)) for one in found):
+            return proposal
+    return None
 
 
 def _propose_record(entries: list[dict[str, Json]]) -> EvidenceMap:

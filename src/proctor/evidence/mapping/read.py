@@ -19,15 +19,16 @@ from proctor.evidence.mapping.lookup import (
     find_list,
     find_position,
     find_root_key,
-    read_number,
+    find_summands,
     starts_at_list,
 )
 from proctor.evidence.mapping.parts import CallReader, TurnReader
 from proctor.evidence.plain.record import ANSWERS, CALLS, INPUTS, read_plain
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.endings import find_failure
+from proctor.evidence.unknowns.endings import STATUS_FIELDS, find_failure, is_error, to_snake_case
 from proctor.evidence.unknowns.markers import find_marker
 from proctor.evidence.unknowns.unrecognised import HARMLESS
+from proctor.evidence.values.access import read_number
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
 from proctor.model.account import Account
@@ -41,7 +42,8 @@ READER = "mapping"
 _OTHERS = frozenset(("duration_ms", "http_status", "error", "case", "model", "context"))
 """Fields of a record that are no parts of their own; their names are those of a mapping."""
 _ANSWERS, _CALLS = (*ANSWERS, "body"), (*CALLS, "actions", "steps")
-_USUAL = frozenset((*_ANSWERS, *INPUTS, *_CALLS, *_OTHERS, "usage", "turns", "state", "available_tools", "now"))
+_USUAL = frozenset((*_ANSWERS, *INPUTS, *_CALLS, *_OTHERS, "usage", "turns", "state", "available_tools", "now")) - {"case"}
+_HTTP = frozenset(("http_status", "httpStatus", "status_code", "statusCode", "status"))
 _SCALARS = (str, int, float, bool)
 
 
@@ -56,7 +58,7 @@ class Mapping:
                 compiled[field] = compile_path(text)
             except SpecError as error:
                 raise error.move_to(f"map.{field}") from None
-        self.group = compiled.pop("group", None)
+        self.group, self._record = compiled.pop("group", None), compiled.pop("record", None)
         self._paths = compiled
         self._calls = CallReader(paths.tool_calls) if paths.tool_calls is not None else None
         self._turns = TurnReader(paths.turns) if paths.turns is not None else None
@@ -71,7 +73,7 @@ class Mapping:
         maps_input = self._turns is not None or "input" in compiled
         mapped = ((has_answer, _ANSWERS), (maps_input, INPUTS), (maps_calls, _CALLS), (bool(self._usage), ("usage",)))
         usual = (name for is_mapped, names in mapped if is_mapped for name in names)
-        self._taken = frozenset((*map(find_root_key, rooted), *usual, *(_OTHERS & compiled.keys())))
+        self._taken = frozenset((*map(find_root_key, rooted), *usual))
         """Members of a record that are not read under their usual name."""
         self._find_shape = functools.lru_cache(maxsize=1_000)(self._make_shape)
 
@@ -81,10 +83,24 @@ class Mapping:
             return [self.read([document] if self.group is not None else document)]
         if self.group is None:
             return [self.read(document)] if self.over_list else [self.read(entry) for entry in document]
-        runs = self.group_lines(document)
-        if document and not runs:
-            raise EvidenceError(self.explain_no_group(document[0]))
-        return [self.read(lines) for lines in runs.values()]
+        for number, line in enumerate(document, 1):
+            if self.find_group(line) is None:
+                raise EvidenceError(self.explain_no_group(line, f"line {number}"))
+        return [self.read(lines) for lines in self.group_lines(document).values()]
+
+    def open_records(self, document: Json) -> list[Json] | None:
+        """Return the documents that `record` selects, or None if it is not mapped. Raises `EvidenceError` if it finds none."""
+        if self._record is None:
+            return None
+        entries = document if isinstance(document, list) and not starts_at_list(self._record) else [document]
+        found: list[Json] = []
+        for entry in entries:
+            items, _, missing = find_list(Holder(entry), self._record)
+            if missing is not None:
+                raise EvidenceError(f"record: {missing.why}")
+            # A list of messages is one document.
+            found += Holder(entry).find(self._record) if self._record.steps is not None else items
+        return [decode_container(item) for item in found]
 
     def group_lines(self, document: list[Json]) -> dict[str, list[Json]]:
         """Return the lines of each run."""
@@ -99,10 +115,10 @@ class Mapping:
         found = Holder(line).find(self.group) if self.group is not None else []
         return as_text(found[0]) if found else None
 
-    def explain_no_group(self, line: Json) -> str:
-        """Return why no line belongs to a run."""
+    def explain_no_group(self, line: Json, what: str = "the line") -> str:
+        """Return why a line belongs to no run."""
         assert self.group is not None
-        return f"no line has the value of `group`: {explain_missing(Holder(line), self.group, 'the first line')}"
+        return f"{what} has no value of `group`: {explain_missing(Holder(line), self.group, what)}"
 
     def read(self, document: Json) -> Evidence:
         """Return one run. Raises `EvidenceError` if a path visits too much."""
@@ -110,29 +126,30 @@ class Mapping:
         plain: dict[str, Any] = {}
         calls_end = self._read_calls(holder, plain, unknowns)
         input_end = self._read_input(holder, plain, unknowns)
-        self._read_answer(holder, plain, unknowns, (calls_end, input_end))
+        # Lines of a log may be in any order.
+        self._read_answer(holder, plain, unknowns, (calls_end, input_end) if self.group is None else ())
         if self._turns is not None:
             plain["turns"] = self._turns.read(holder, unknowns)
         self._read_usage(holder, plain, unknowns)
-        self._read_scalars(holder, plain, unknowns)
+        matched = self._read_scalars(holder, plain, unknowns)
         # The object that reports how the run ended: the record, or the last of several lines unless it is a call.
         ending = document
         if isinstance(document, list):
             ending = document[-1] if document and calls_end != ((), len(document) - 1) else None
         entry = ending if isinstance(ending, dict) else {}
         shape = self._find_shape(tuple(entry))
-        rest = {} if entry is not document else {key: value for key in shape.usual if (value := entry[key]) is not None}
-        failure = find_failure({key: entry[key] for key in shape.reporting})
+        rest = (
+            {} if entry is not document else {key: value for key in shape.usual if (value := entry[key]) is not None and key not in matched}
+        )
+        # What is mapped decides.
+        reporting = () if "error" in matched else [key for key in shape.reporting if "http_status" not in matched or key not in _HTTP]
+        failure = find_failure({key: entry[key] for key in reporting}, own=True)
         if failure is not None:
             rest["error"] = rest.get("error") or failure
-        try:
-            evidence = read_plain({**rest, **plain})
-        except EvidenceError:
-            # A usual name with another meaning: `state: "done"`, `turns: 3`.
-            evidence = read_plain(plain if failure is None else {"error": failure, **plain})
+        evidence = read_plain({**rest, **plain})
         for key in shape.marking:
             marker = find_marker(key, entry[key], evidence.tool_calls or ()) if isinstance(entry[key], _SCALARS) else None
-            if marker is not None:
+            if marker is not None and key != "has_more":  # the mapping names where the data is
                 unknowns.mark_parts(marker.parts, f"`{shorten(key, 60)}`: {marker.why}")
         metadata = {**{key: entry[key] for key in shape.others}, **evidence.metadata}
         return msgspec.structs.replace(evidence, account=_close(evidence.account, unknowns, shape), metadata=metadata)
@@ -146,7 +163,7 @@ class Mapping:
         if "usage" in found:
             found["usage"] = Usage(**found["usage"])
         if "error" in found:
-            found["error"] = as_text(found["error"]) if found["error"] is not False else None
+            found["error"] = as_text(found["error"]) if is_error(found["error"]) else None
         account = evidence.account or Account("plain")
         unknown = {**{part: why for part, why in account.unknown.items() if part not in found}, **unknowns.unknown}
         notes = tuple(dict.fromkeys((*account.notes, *unknowns.notes)))
@@ -155,9 +172,10 @@ class Mapping:
     def _make_shape(self, keys: tuple[str, ...]) -> _Shape:
         reporting = tuple(key for key in keys if key not in self._taken)
         usual, others = tuple(key for key in reporting if key in _USUAL), tuple(key for key in reporting if key not in _USUAL)
-        marking = tuple(key for key in others if key not in HARMLESS)
+        listed = [key for key in others if key not in HARMLESS]
+        marking = tuple(key for key in listed if to_snake_case(key) not in STATUS_FIELDS)
         ignored = Unknowns()
-        for key in marking:
+        for key in listed:
             ignored.ignore(key)
         return _Shape(usual, others, marking, reporting, ignored.close_account(READER))
 
@@ -165,10 +183,10 @@ class Mapping:
         if self._calls is None:
             return None
         items, position, missing = find_list(holder, self._calls.each)
-        if missing is None:
+        if items or missing is None:
             plain["tool_calls"] = self._calls.read(items, unknowns)
-        else:
-            unknowns.mark_unrecognised(("tool_calls",), missing)
+        if missing is not None:
+            missing.mark(("tool_calls",), unknowns)
         return position
 
     def _read_input(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> Position | None:
@@ -199,7 +217,7 @@ class Mapping:
     def _read_usage(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> None:
         counts: dict[str, int] = {}
         for field, path in self._usage.items():
-            found = holder.find(path)
+            found = find_summands(holder, path)
             numbers = [number for number in map(read_number, found) if number is not None and number >= 0 and number == int(number)]
             if numbers and len(numbers) == len(found):
                 counts[field] = int(sum(numbers))
@@ -209,17 +227,22 @@ class Mapping:
         if counts:
             plain["usage"] = counts
 
-    def _read_scalars(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> None:
-        """Add what is no part of its own: the duration, the status, the case. A path without a match is noted."""
+    def _read_scalars(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> set[str]:
+        """Add what is no part of its own (the duration, the status, the case), and return what has a match; no match is noted."""
+        matched: set[str] = set()
         for field in _OTHERS & self._paths.keys():
             path = self._paths[field]
-            values = holder.find(path)
+            given = find_summands(holder, path) if field == "duration_ms" else holder.find_any(path)
+            values = [value for value in given if value is not None] if field != "duration_ms" or not any(given) else given
+            if given:
+                matched.add(field)
             value = _CONVERT[field](values) if values else None
             if value is not None:
                 plain[field] = value
             elif field != "error":
                 unusable = f"`{path.text}` found {describe_value(values[-1], 60)}, which cannot be used here" if values else None
                 unknowns.note(f"{field}: {unusable or explain_missing(holder, path)}")
+        return matched
 
 
 class _Shape(NamedTuple):
@@ -244,7 +267,7 @@ def _find_values(holder: Holder, path: CompiledPath) -> tuple[list[Json], Positi
 
 def _add_numbers(values: list[Json]) -> float | None:
     numbers = [number for number in map(read_number, values) if number is not None]
-    return sum(numbers) if len(numbers) == len(values) else None
+    return sum(numbers) if len(numbers) == len(values) and min(numbers) >= 0 else None
 
 
 def _read_whole(values: list[Json]) -> int | None:
@@ -256,7 +279,7 @@ _CONVERT: dict[str, Any] = {
     "duration_ms": _add_numbers,
     "http_status": _read_whole,
     **dict.fromkeys(("case", "model"), lambda values: as_text(values[-1]) if isinstance(values[-1], _SCALARS) else None),
-    "error": lambda values: values[-1] if isinstance(values[-1], (str, bool, dict)) else as_text(values[-1]),
+    "error": lambda values: values[-1],
     "context": lambda values: found if isinstance(found := decode_container(values[-1]), dict) else None,
 }
 

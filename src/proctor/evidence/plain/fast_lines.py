@@ -39,8 +39,9 @@ else:
     _Value = _build_bounded_type(_LEVELS)
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
-_Error = Annotated[str, msgspec.Meta(pattern=r"\S")]
-"""A blank error is none, and the general reader reads one that is not text."""
+_Duration = Annotated[int, msgspec.Meta(ge=0)] | Annotated[float, msgspec.Meta(ge=0)]
+_Error = Annotated[str, msgspec.Meta(pattern=r"(?i)^(?!\s*(?:none|null|nil|undefined|n/a|na|no|false|ok|0|-)?\s*$)")]
+"""A blank error and a word such as `none` are none, and the general reader reads one that is not text."""
 
 
 # `gc=False`: evidence is a tree and holds no cycle, so the collector need not track it. `omit_defaults`: lines seldom spell out defaults,
@@ -99,11 +100,12 @@ class _Line(Evidence, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
     error: _Error | None = None
     # From 400 on the run failed.
     http_status: Annotated[int, msgspec.Meta(lt=400)] | None = None
-    duration_ms: int | float | None = None
+    duration_ms: _Duration | None = None
     context: dict[str, _Value] | None = None
     metadata: dict[str, _Value] = {}  # noqa: RUF012 - as above
 
 
+_REMOVED = (b"***", b"\xe2\x80\xa6", b"u2026", b"REDACTED", b"edacted", b"runcated", b"more char", b"[MASKED", b"[FILTERED", b"[REMOVED")
 _decode = make_json_decoder(_Line).decode
 _decode_any = msgspec.json.Decoder().decode
 _encode_into = msgspec.json.Encoder().encode_into
@@ -142,6 +144,9 @@ def decode_unique_line(line: bytes) -> Evidence | None:
 
     Finding repeated keys costs a fifth of the time from a line to its verdict, or half of it if keys are in another order.
     """
+    # What may replace removed data, which the general reader looks for.
+    if any(map(line.__contains__, _REMOVED)):
+        return None
     try:
         evidence = _decode(line)
     except _UNREADABLE:

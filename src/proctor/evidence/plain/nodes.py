@@ -12,7 +12,7 @@ from proctor.evidence.shared.calls import read_calls
 from proctor.evidence.shared.usage import find_usage, read_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.conflicts import take_agreeing
-from proctor.evidence.unknowns.unrecognised import FieldTable, check_object, list_unrecognised
+from proctor.evidence.unknowns.unrecognised import FieldTable, check_object, list_unrecognised, name_call
 from proctor.evidence.values.access import (
     SHOWN,
     find_first,
@@ -50,7 +50,9 @@ def read_usage_at(value: Json, path: str, unknowns: Unknowns) -> Usage | None:
 
 
 def read_names(value: Json, path: str) -> tuple[str, ...] | None:
-    """Read a list of texts, or None if it is null."""
+    """Read a list of texts, or of tools with their names, or None if it is null."""
+    if isinstance(value, list):
+        value = [name_call(entry) or entry if isinstance(entry, dict) else entry for entry in value]
     return None if value is None else list_texts(value, path)
 
 

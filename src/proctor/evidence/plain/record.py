@@ -2,13 +2,15 @@
 
 What is not written at the root is read from `body` (text, usage, calls) and from `turns`. What is written at several places must agree. A
 body that contains the answer under a usual name is a response, whose other fields report on the run; every other body is the agent's own
-document, in which a `status` is the status of an order. A recognised field of the wrong type is an error that names its path.
+document, in which a `status` is the status of an order.
+A recognised field of the wrong type is an error that names its path if it is the answer or the calls; any other is ignored and listed, or
+leaves its own part unknown.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,38 +22,42 @@ from proctor.evidence.shared.state import read_state
 from proctor.evidence.shared.usage import HOLDERS, add_usage, find_usage
 from proctor.evidence.shared.workflow import with_resolved_parameters
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.conflicts import mark_difference, take_agreeing, unite_calls, unite_nodes
-from proctor.evidence.unknowns.endings import find_failure
-from proctor.evidence.unknowns.markers import check_markers
+from proctor.evidence.unknowns.conflicts import find_answers, mark_difference, take_agreeing, unite_calls, unite_nodes
+from proctor.evidence.unknowns.endings import find_failure, is_error
+from proctor.evidence.unknowns.markers import check_markers, is_redacted, mark_removed
 from proctor.evidence.unknowns.unrecognised import (
+    ANSWERS,
+    DEFINING,
     FieldTable,
     check_object,
     find_near_miss,
     is_call,
+    is_made,
     list_calls,
     list_unrecognised,
     name_call,
 )
-from proctor.evidence.values.access import dict_or_empty, list_at, list_of, number_at, read_integer, read_object, read_text
+from proctor.evidence.values.access import dict_or_empty, duration_at, list_at, list_of, read_integer, read_object, read_text
 from proctor.evidence.values.json_bytes import decode_container
+from proctor.evidence.values.near_miss import is_misspelt
 from proctor.evidence.values.text import HTTP_KEYS, as_text, find_text, parse_json
-from proctor.model.account import CALL_PARTS, NO_CALLS_IN_TURN, PARTS, Account
+from proctor.model.account import CALL_PARTS, NO_CALLS_IN_TURN, PARTS, Account, Part
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, UserEnding
 from proctor.model.show import kind_of, shorten, show
 from proctor.model.typed import convert_to
 
 _Read = TypeVar("_Read")
 
-ANSWERS = ("text", "answer", "response", "output", "reply", "message", "content", "result")
 INPUTS = ("input", "question", "prompt", "query")
 CALLS = ("tool_calls", "toolCalls", "tools_called")
-_MAYBE_CALLS = ("actions", "steps")
+_MAYBE_CALLS = ("actions", "steps", *DEFINING)
 _USUAL = frozenset((*ANSWERS, *CALLS, *_MAYBE_CALLS)) - {"text", "tool_calls"}
 """Usual names that are not our own."""
 KEYS = (frozenset(Evidence.__struct_fields__) | {"toolCalls", "httpStatus", "durationMs", "availableTools"}) - {"cost"}
 """Every key of plain evidence in our own names."""
 CARRYING = frozenset(("text", "body", "tool_calls", "toolCalls", "nodes", "turns", "state", "renders", "http_status", "httpStatus"))
 """Keys that make an object evidence whatever else is in it."""
+_TYPES: dict[str, type] = {"state": dict, "turns": list, "nodes": list, "renders": list}
 _TURN: FieldTable = {
     **dict.fromkeys(INPUTS, "input"),
     **dict.fromkeys(("text", "body"), "answer"),
@@ -72,7 +78,12 @@ _MAX_SEARCHED = 1_000
 
 def sniff(document: Json) -> bool:
     """Return whether an object has keys of ours that carry something, or nothing but known keys."""
-    return isinstance(document, dict) and (not CARRYING.isdisjoint(document) or KEYS.issuperset(document))
+    return isinstance(document, dict) and (bool(list_carrying(document)) or KEYS.issuperset(document))
+
+
+def list_carrying(document: dict[str, Any]) -> set[str]:
+    """Return the keys that make an object evidence; `state: "CA"` and `turns: 3` do not."""
+    return {key for key in CARRYING & document.keys() if isinstance(document[key], _TYPES.get(key, object))}
 
 
 def has_usual_names(document: dict[str, Any]) -> bool:
@@ -95,14 +106,22 @@ def read(document: Json) -> list[Evidence]:
 def read_plain(document: Json) -> Evidence:
     """Return one plain object as evidence."""
     entry = read_object(document, "$")
-    stored = _convert(entry.get("account"), Account, "$.account")
     unknowns = Unknowns()
-    turns, turn_failure = _read_turns(entry["turns"], unknowns) if entry.get("turns") is not None else (None, None)
+    account = entry.get("account")
+    # An `account` without any of our fields is that of a customer.
+    is_ours = any(key in _ACCOUNT or is_misspelt(key, _ACCOUNT) for key in dict_or_empty(account))
+    stored = _convert(account, Account, "$.account") if is_ours else None
+    if account is not None and stored is None:
+        unknowns.ignore("account")
+    listed = _read_side(list_at, entry, "turns", unknowns)
+    turns, turn_failure = _read_turns(listed, unknowns) if listed is not None else (None, None)
     inside = [call for turn in turns or () for call in turn_calls(turn)]
     root, failure = _read_exchange(entry, _RUN, "$", unknowns, inside)
     if turns:
         root = _compare_turns(root, turns, inside, unknowns)
-    state, other_families = read_state(entry["state"], "$.state", unknowns) if entry.get("state") is not None else (None, {})
+    # A word is the status of the run, or a place.
+    held = None if isinstance(entry.get("state"), str) else _read_side(read_object, entry, "state", unknowns)
+    state, other_families = read_state(held, "$.state", unknowns) if held is not None else (None, {})
     _reject_lost_account(entry)
     metadata, model = root.metadata, entry.get("model")
     if not isinstance(model, (str, type(None))):
@@ -110,10 +129,10 @@ def read_plain(document: Json) -> Evidence:
     if other_families:
         metadata = {"state": other_families, **metadata}
     evidence = Evidence(
-        case=read_text(entry.get("case"), "$.case"),
-        now=read_text(entry.get("now"), "$.now"),
-        timezone=read_text(entry.get("timezone"), "$.timezone"),
-        no_run=read_text(entry.get("no_run"), "$.no_run"),
+        case=as_text(entry.get("case")),
+        now=_read_side(read_text, entry, "now", unknowns),
+        timezone=_read_side(read_text, entry, "timezone", unknowns),
+        no_run=_read_side(read_text, entry, "no_run", unknowns),
         input=take_agreeing(entry, INPUTS, "input", "$", unknowns),
         text=root.text,
         body=root.body,
@@ -123,14 +142,14 @@ def read_plain(document: Json) -> Evidence:
         duration_ms=root.duration_ms,
         usage=root.usage,
         turns=turns,
-        context=None if entry.get("context") is None else read_object(entry["context"], "$.context"),
-        available_tools=read_names(_read_alias(entry, "available_tools", "availableTools", "$"), "$.available_tools"),
-        renders=read_renders(entry.get("renders"), "$.renders"),
+        context=_read_side(read_object, entry, "context", unknowns),
+        available_tools=_read_side(read_names, entry, "available_tools", unknowns, alias="availableTools"),
+        renders=None if _read_side(list_at, entry, "renders", unknowns) is None else read_renders(entry["renders"], "$.renders"),
         state=state,
         # What a run stored with its account was judged when it was recorded.
         error=_read_error(entry.get("error")) or (None if stored is not None else failure or turn_failure),
         model=model if isinstance(model, str) else None,
-        simulated_user=_convert(entry.get("simulated_user"), UserEnding, "$.simulated_user"),
+        simulated_user=_convert(_read_side(read_object, entry, "simulated_user", unknowns), UserEnding, "$.simulated_user"),
         account=_close_account(unknowns, stored),
         metadata=metadata,
     )
@@ -144,7 +163,7 @@ def _read_exchange(
     body, text = entry.get("body"), _read_answer(entry, path, unknowns)
     call_fields = _list_call_fields(entry)
     calls = _read_calls(entry, call_fields, path, unknowns)
-    nodes = None if entry.get("nodes") is None else read_nodes(entry["nodes"], f"{path}.nodes", unknowns)
+    nodes = _read_side(lambda value, at: read_nodes(value, at, unknowns), entry, "nodes", unknowns, path, part="nodes")
     if calls is None and nodes == () and not inside:
         unknowns.mark("tool_calls", f"{path}.nodes is empty, and no tool_calls are recorded")
     elif calls is not None and nodes:
@@ -155,34 +174,66 @@ def _read_exchange(
         answers = (key for key in ANSWERS if isinstance(entry.get(key), str))
         usual: FieldTable = dict.fromkeys((*answers, *call_fields), None)
         taken = {**fields, **usual}
-    failure = None
+    failure = _find_failure(entry, ("state",), unknowns)
     metadata: dict[str, Json] = {}
     if not taken.keys() >= entry.keys():
         metadata = {key: value for key, value in entry.items() if key not in taken}
         if others := list_unrecognised(metadata, ()):
             # Listed calls only have to agree with the messages.
             rest = {key: value for key, value in entry.items() if key != "messages" or calls is None}
-            names = {name for call in listed or () for name in (call.name, *call.aliases)}
+            names = None if listed is None else {name for call in listed for name in (call.name, *call.aliases)}
             check_object(rest, taken, path, unknowns, listed=names, has_answer=text is not None or body is not None)
             _check_reports(entry, others, listed, path, unknowns)
-            failure = find_failure({key: value for key, value in entry.items() if key not in fields})
+            failure = failure or _find_failure(entry, (key for key in entry if key not in fields), unknowns)
     _check_counts(entry, listed, path, unknowns)
     if text is None and isinstance(body, dict):
         failure = failure or _check_body(body, listed, has_calls=bool(call_fields), path=f"{path}.body", unknowns=unknowns)
-    status = read_integer(_read_alias(entry, "http_status", "httpStatus", path), f"{path}.http_status")
-    if entry.get("metadata") is not None:
-        metadata |= read_object(entry["metadata"], f"{path}.metadata")
+    status = _read_side(read_integer, entry, "http_status", unknowns, path, alias="httpStatus")
+    metadata |= _read_side(read_object, entry, "metadata", unknowns, path) or {}
+    text = text if text is not None else find_text(body)
+    if mark_removed(text, "answer", "the answer", unknowns) and is_redacted(text):
+        text = None
     exchange = EvidenceTurn(
-        text=text if text is not None else find_text(body),
+        text=text,
         body=body if body is not None else parse_json(text),
         tool_calls=calls,
         nodes=None if nodes is None else with_resolved_parameters(nodes),
         http_status=status,
-        duration_ms=number_at(_read_alias(entry, "duration_ms", "durationMs", path), f"{path}.duration_ms"),
-        usage=read_usage_at(entry.get("usage"), f"{path}.usage", unknowns) or find_usage(body, unknowns),
+        duration_ms=_read_side(duration_at, entry, "duration_ms", unknowns, path, alias="durationMs"),
+        usage=_read_side(lambda value, at: read_usage_at(value, at, unknowns), entry, "usage", unknowns, path, part="usage")
+        or find_usage(body, unknowns),
         metadata=metadata,
     )
     return exchange, failure or (f"http_status: {status}" if status is not None and status >= 400 else None)
+
+
+def _read_side(
+    read: Callable[[Json, str], _Read | None],
+    entry: dict[str, Any],
+    name: str,
+    unknowns: Unknowns,
+    path: str = "$",
+    *,
+    alias: str = "",
+    part: Part | None = None,
+) -> _Read | None:
+    """Return a field next to the answer and the calls; of another type it is ignored and listed, or leaves its part unknown."""
+    value = _read_alias(entry, name, alias, path)
+    try:
+        return None if value is None else read(value, f"{path}.{name}")
+    except EvidenceError as error:
+        unknowns.ignore(name)
+        if part is not None:
+            unknowns.mark(part, error.message)
+    return None
+
+
+def _find_failure(entry: dict[str, Any], keys: Iterable[str], unknowns: Unknowns) -> str | None:
+    """Return how these fields report failure; the one that does is not ignored."""
+    failure = find_failure({key: entry.get(key) for key in keys}, own=True)
+    if failure is not None:
+        unknowns.use(failure.partition(":")[0])
+    return failure
 
 
 def _read_alias(entry: dict[str, Any], name: str, alias: str, path: str) -> Json:
@@ -198,7 +249,7 @@ def _read_answer(entry: dict[str, Any], path: str, unknowns: Unknowns) -> str | 
     text = read_text(entry.get("text"), f"{path}.text")
     if _USUAL.isdisjoint(entry):
         return text
-    texts = {key: entry[key] for key in ANSWERS if isinstance(entry.get(key), str)}
+    texts = find_answers(entry)
     if not texts and entry.get("body") is None:
         for key in ANSWERS:
             if entry.get(key):
@@ -217,7 +268,14 @@ def _list_call_fields(entry: dict[str, Any]) -> list[str]:
     found = [key for key in CALLS if entry.get(key) is not None]
     if not found and entry.get("actions") == []:
         return ["actions"]
-    return found + [key for key in _MAYBE_CALLS if list_of(entry.get(key)) and all(map(is_call, entry[key]))]
+    return found + [key for key in _MAYBE_CALLS if lists_calls(key, list_of(entry.get(key)), beside=bool(found))]
+
+
+def lists_calls(key: str, entries: list[Json], *, beside: bool) -> bool:
+    """Return whether a field lists calls; `beside` a list of calls, steps with a name and an input are none."""
+    if key in DEFINING:
+        return bool(entries) and all(map(is_made, entries))
+    return bool(entries) and all(map(is_call, entries)) and (not beside or key != "steps" or any("name" not in entry for entry in entries))
 
 
 def _read_calls(entry: dict[str, Any], keys: list[str], path: str, unknowns: Unknowns) -> tuple[ToolCall, ...] | None:
@@ -298,7 +356,7 @@ def _check_body(body: dict[str, Any], calls: Sequence[ToolCall] | None, *, has_c
     for key in fields:
         if not has_calls and body[key] and isinstance(body[key], (list, dict)) and find_near_miss(key) == "tool_calls":
             unknowns.mark_unrecognised(CALL_PARTS, f"{show(shorten(key, 60))} at {path} is not read; did you mean tool_calls?")
-    return find_failure({key: body[key] for key in fields})
+    return _find_failure(body, fields, unknowns)
 
 
 def _compare_turns(root: EvidenceTurn, turns: tuple[EvidenceTurn, ...], inside: list[ToolCall], unknowns: Unknowns) -> EvidenceTurn:
@@ -311,7 +369,9 @@ def _compare_turns(root: EvidenceTurn, turns: tuple[EvidenceTurn, ...], inside: 
         nodes = unite_nodes(nodes, [node for turn in turns for node in turn.nodes or ()], ("$.nodes", "$.turns"), unknowns)
     if root.text is not None and last.text is not None and last.text.strip() not in root.text:
         unknowns.mark("answer", "$.text and the answer of the last turn differ")
-    has_answer = any(value is not None for value in (root.text, root.body, last.text, last.body))
+    answered = [turn.text is not None or turn.body is not None for turn in turns]
+    # Who writes answers into turns writes the last one there, too.
+    has_answer = answered[-1] or (not any(answered) and (root.text is not None or root.body is not None))
     if not has_answer and not last.tool_calls and not last.nodes:
         why = f"$.turns[{len(turns) - 1}] has no answer: the record ends before the agent finished"
         unknowns.mark_parts(("answer", *CALL_PARTS), why)
@@ -374,10 +434,11 @@ def _read_turns(value: Json, unknowns: Unknowns) -> tuple[tuple[EvidenceTurn, ..
     turns: list[EvidenceTurn] = []
     failure: str | None = None
     not_recorded: list[int] = []
-    entries = list_at(value, "$.turns")
+    entries = list_of(value)
     for index, given in enumerate(entries):
-        at = f"$.turns[{index}]"
-        entry = read_object(given, at)
+        at, entry = f"$.turns[{index}]", dict_or_empty(given)
+        if not isinstance(given, dict):
+            unknowns.mark_parts(PARTS, f"{at}: expected an object, found {kind_of(given)}")
         turn, failure = _read_exchange(entry, _TURN, at, unknowns)
         # A conversation goes on after an HTTP error, which is tried again; any other failure cuts a turn off.
         if failure is not None and index < len(entries) - 1 and not failure.startswith("http_status"):
@@ -397,11 +458,9 @@ def _read_turns(value: Json, unknowns: Unknowns) -> tuple[tuple[EvidenceTurn, ..
 
 
 def _read_error(value: Json) -> str | None:
-    if not value or (isinstance(value, str) and value.isspace()):
+    if not is_error(value):
         return None
-    if isinstance(value, dict):
-        return as_text(value.get("message")) or as_text(value)
-    return "the run ended in an error" if value is True else read_text(value, "$.error")
+    return "the run ended in an error" if value is True else as_text(dict_or_empty(value).get("message") or value)
 
 
 def _convert(value: Json, kind: type[_Read], path: str) -> _Read | None:

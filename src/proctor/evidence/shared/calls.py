@@ -10,8 +10,9 @@ from typing import Any
 
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.conflicts import take_agreeing
-from proctor.evidence.unknowns.endings import Status, read_status
-from proctor.evidence.unknowns.markers import is_redacted
+from proctor.evidence.unknowns.endings import STATUS_FIELDS, Status, read_flag, read_status, reports_failure, to_snake_case
+from proctor.evidence.unknowns.endings import is_error as says_error
+from proctor.evidence.unknowns.markers import is_redacted, mark_call, mark_call_flags
 from proctor.evidence.unknowns.unrecognised import check_object, list_unrecognised
 from proctor.evidence.values.access import SHOWN, dict_or_empty, list_at, list_texts, number_at, read_object, read_text, wrong_kind_error
 from proctor.evidence.values.json_bytes import decode_container
@@ -24,26 +25,28 @@ CONTENT_ERROR = "content-error"
 PROTOCOL_ERROR = "protocol-error"
 
 _NAMES = ("name", "toolName", "tool_name", "tool", "function")
-_ARGUMENTS = ("arguments", "args", "input", "toolInput", "tool_input", "tool_args", "parameters")
-_RESULTS = ("result", "output", "toolOutput")
-_FLAGS = {"is_error": True, "isError": True, "failed": True, "success": False}
+ARGUMENTS = ("arguments", "args", "input", "toolInput", "tool_input", "tool_args", "parameters", "params", "kwargs")
+RESULTS = ("result", "output", "toolOutput", "tool_output", "response", "observation")
+_FLAGS = {"is_error": True, "isError": True, "failed": True, "success": False, "ok": False}
 """Fields that report whether a call failed, and the value for failure."""
-_IDS = ("id", "toolCallId", "tool_call_id", "call_id")
+IDS = ("id", "toolCallId", "tool_call_id", "call_id")
 _FIELDS: dict[str, Part | None] = {
     **dict.fromkeys((*_NAMES, "aliases"), "tool_calls"),
-    **dict.fromkeys(_ARGUMENTS, "tool_arguments"),
-    **dict.fromkeys((*_RESULTS, *_FLAGS, "error", "status"), "tool_results"),
-    **dict.fromkeys((*_IDS, "type", "error_kind", "duration_ms", "durationMs", "server", "serverId"), None),
+    **dict.fromkeys(ARGUMENTS, "tool_arguments"),
+    **dict.fromkeys((*RESULTS, *_FLAGS, "error", "status"), "tool_results"),
+    **dict.fromkeys((*IDS, "type", "error_kind", "duration_ms", "durationMs", "server", "serverId"), None),
     "node": "nodes",
 }
 _FUNCTION: dict[str, Part | None] = {"name": None, "arguments": "tool_arguments", "description": None, "parameters": None}
 _SPELLINGS = {
     **dict.fromkeys(("toolName", "tool_name", "tool"), "name"),
-    **dict.fromkeys(_ARGUMENTS, "arguments"),
-    **dict.fromkeys(_RESULTS, "result"),
-    **dict.fromkeys(_IDS, "id"),
+    **dict.fromkeys(ARGUMENTS, "arguments"),
+    **dict.fromkeys(RESULTS, "result"),
+    **dict.fromkeys(IDS, "id"),
     "durationMs": "duration_ms",
 }
+CARRYING = frozenset((*_NAMES, *ARGUMENTS, *RESULTS))
+"""Fields of a call that hold what was called, passed and returned."""
 _OURS = frozenset(("name", "arguments", "result", "error", "duration_ms", "id"))
 _ORDINARY = _OURS | _SPELLINGS.keys()
 
@@ -61,23 +64,28 @@ def read_call(value: Json, path: str, unknowns: Unknowns | None = None) -> ToolC
     ordinary = entry if _OURS.issuperset(entry) else _rename_fields(entry)
     if ordinary is not None and isinstance(ordinary.get("name"), str) and ordinary.get("arguments") is not None:
         return _read_ordinary(ordinary, path, unknowns)
-    function = dict_or_empty(entry.get("function"))
+    if "Name" in entry or "Tool" in entry:  # Go and C# write names of fields so
+        entry = {key[:1].lower() + key[1:]: value for key, value in entry.items()}
+    function = dict_or_empty(entry.get("function") or entry.get("tool"))
     merged: dict[str, Any] = {**entry, "function": function.get("name", entry.get("function"))}
     merged |= {f"function.{key}": value for key, value in function.items() if key not in ("name", "description", "parameters")}
     check_object(entry, _FIELDS, path, unknowns)
     check_object(function, _FUNCTION, f"{path}.function", unknowns)
-    name, result = _read_name(merged, path, unknowns), take_agreeing(merged, _RESULTS, "tool_results", path, unknowns)
+    name, result = _read_name(merged, path, unknowns), take_agreeing(merged, RESULTS, "tool_results", path, unknowns)
     error, kind = _read_error(entry, result, path, unknowns)
+    arguments = _find_arguments(merged, path, unknowns)
+    mark_call(name, arguments, result, path, unknowns)
+    mark_call_flags(entry, list_unrecognised(entry, _FIELDS), path, unknowns)
     return ToolCall(
         name=name,
-        arguments=_find_arguments(merged, path, unknowns),
+        arguments=arguments,
         result=result,
         error=False if error is None and result is None and _reports_success(entry) else error,
         error_kind=_read_text(entry.get("error_kind"), path, "error_kind") or kind,
         duration_ms=_read_duration(entry.get("duration_ms", entry.get("durationMs")), path),
         node=_read_text(entry.get("node"), path, "node"),
         server=_read_text(entry.get("server", entry.get("serverId")), path, "server"),
-        id=_read_text(next((entry[key] for key in _IDS if entry.get(key) is not None), None), path, "id"),
+        id=_read_text(next((entry[key] for key in IDS if entry.get(key) is not None), None), path, "id"),
         aliases=() if entry.get("aliases") is None else list_texts(entry["aliases"], f"{path}.aliases"),
     )
 
@@ -96,11 +104,13 @@ def _read_ordinary(entry: dict[str, Any], path: str, unknowns: Unknowns) -> Tool
     if not says_error(error):
         error = mcp_error(result)
         kind = CONTENT_ERROR if error is not None else None
+    arguments = arguments if isinstance(arguments, dict) else read_arguments(arguments)
+    mark_call(entry["name"], arguments, result, path, unknowns)
     return ToolCall(
         name=entry["name"],
-        arguments=arguments if isinstance(arguments, dict) else read_known_arguments(arguments, path, unknowns),
+        arguments=None if is_redacted(arguments) else arguments,
         result=result,
-        error=False if error is None and result is None and entry.get("error") in (False, "") else error,
+        error=False if not says_error(error) and result is None and entry.get("error") is not None else error,
         error_kind=kind,
         duration_ms=_read_duration(entry.get("duration_ms"), path),
         id=_read_text(entry.get("id"), path, "id"),
@@ -126,7 +136,7 @@ def _read_name(entry: dict[str, Any], path: str, unknowns: Unknowns) -> str:
 
 def _find_arguments(entry: dict[str, Any], path: str, unknowns: Unknowns) -> Json:
     """Return the arguments of a call; {} if it has none, None if they are unknown."""
-    keys = (*_ARGUMENTS, "function.arguments")
+    keys = (*ARGUMENTS, "function.arguments")
     given = take_agreeing(entry, keys, "tool_arguments", path, unknowns)
     if given is not None:
         return read_known_arguments(given, path, unknowns)
@@ -143,10 +153,9 @@ def _find_arguments(entry: dict[str, Any], path: str, unknowns: Unknowns) -> Jso
 
 def read_known_arguments(value: Json, path: str, unknowns: Unknowns) -> Json:
     """Return arguments as an object if they are one, or None if they were redacted."""
-    if isinstance(value, str) and is_redacted(value):
-        unknowns.mark("tool_arguments", f"the arguments of {path} were removed: {show(value, SHOWN)}")
-        return None
-    return read_arguments(value)
+    arguments = read_arguments(value)
+    mark_call("", arguments, None, path, unknowns)
+    return None if is_redacted(arguments) else arguments
 
 
 def read_arguments(value: Json) -> Json:
@@ -154,11 +163,6 @@ def read_arguments(value: Json) -> Json:
     if value is None or value == "":
         return {}
     return decode_container(value)
-
-
-def says_error(value: Json) -> bool:
-    """Return whether an `error` field means that something failed; null, false and blank text do not."""
-    return value is not None and value is not False and not (isinstance(value, str) and not value.strip())
 
 
 def _read_status(status: Json) -> Status | None:
@@ -171,23 +175,25 @@ def _read_error(entry: dict[str, Any], result: Json, path: str, unknowns: Unknow
     """Return the error of a call and its kind; what reports the outcome and cannot be read leaves the results unknown."""
     if says_error(entry.get("error")):
         return entry["error"], None
-    # By identity, as 1 equals true: a flag that is no boolean cannot be read.
-    if any(entry.get(key) is failed for key, failed in _FLAGS.items()):
-        return as_text(result) or "the tool reported an error", CONTENT_ERROR
-    status = _read_status(entry.get("status"))
-    if status == "failed":
+    for key, value in entry.items():
+        if key not in CARRYING and value is not None and reports_failure(to_snake_case(key), value, status=False):
+            said = as_text(result) or ("the tool reported an error" if isinstance(value, (bool, int)) else as_text(value))
+            return said, CONTENT_ERROR if key in _FLAGS else None
+    reported = {key: entry[key] for key in STATUS_FIELDS if entry.get(key) is not None}
+    ended = {key: _read_status(value) for key, value in reported.items()}
+    if "failed" in ended.values():
         return as_text(result) or "the call ended in an error", None
     message = mcp_error(result)
     if message is not None:
         return message, CONTENT_ERROR
-    if entry.get("status") is not None and status != "ok":
+    if "status" in ended and ended["status"] != "ok":
         unknowns.mark("tool_results", f"the status {show(entry['status'], SHOWN)} at {path} does not report success or error")
     for key in _FLAGS:
-        if entry.get(key) is not None and not isinstance(entry[key], bool):
+        if entry.get(key) is not None and read_flag(entry[key]) is None:
             unknowns.mark("tool_results", f"{key} at {path}: expected true or false, found {kind_of(entry[key])}")
     return None, None
 
 
 def _reports_success(entry: dict[str, Any]) -> bool:
     is_ok = _read_status(entry.get("status")) == "ok"
-    return is_ok or entry.get("error") in (False, "") or any(entry.get(key) is (not failed) for key, failed in _FLAGS.items())
+    return is_ok or entry.get("error") in (False, "") or any(read_flag(entry.get(key)) is (not failed) for key, failed in _FLAGS.items())

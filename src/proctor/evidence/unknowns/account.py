@@ -73,6 +73,11 @@ class Unknowns:
         if len(self.ignored) < _MAX_NOTES and name not in self.ignored:
             self.ignored.append(shorten(name, 60))
 
+    def use(self, name: str) -> None:
+        """Take a field that decided something off the list of ignored ones."""
+        if name in self.ignored:
+            self.ignored.remove(name)
+
     def close_account(self, reader: str) -> Account:
         """Return the account of everything marked."""
         overridable: tuple[Part, ...] = tuple(part for part in self.unknown if part not in self._firm)
@@ -105,14 +110,16 @@ def with_break(evidence: Evidence) -> Evidence:
 def declare_complete(evidence: Evidence, parts: tuple[Part, ...], source: str) -> Evidence:
     """Return evidence whose declared parts are known, as far as a declaration reaches; `source` is where it is written.
 
-    Lost data, contradictions, a record that ends early and a failed run stay unknown. Calls that were not recorded count as none made.
+    Lost data, contradictions, a record that ends early and a failed run stay unknown. Calls that are not recorded next to an answer count
+    as none made.
     """
     account = evidence.account or _EMPTY
     wanted = {*parts, *(CALL_PARTS if "tool_calls" in parts else ())}
     lifted = wanted.intersection(account.overridable)
     changes: dict[str, object] = {}
     # `nodes` record calls as well as a list of calls would.
-    unrecorded = "tool_calls" in parts and evidence.tool_calls is None and evidence.nodes is None
+    has_answer = evidence.text is not None or evidence.body is not None
+    unrecorded = "tool_calls" in parts and evidence.tool_calls is None and evidence.nodes is None and has_answer
     if unrecorded and ("tool_calls" not in account.unknown or "tool_calls" in lifted) and evidence.error is None:
         changes["tool_calls"] = ()
     if not lifted and not changes:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.unrecognised import ANSWERS
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.account import Part
 from proctor.model.evidence import Json, Node, ToolCall
@@ -25,6 +26,15 @@ def take_agreeing(entry: Mapping[str, Json], keys: Sequence[str], part: Part, at
             if value != "" and first != "" and decode_container(value) != first:
                 mark_difference(part, at, (given[0][0], key), unknowns)
     return next((value for _, value in given if value != ""), given[0][1] if given else None)
+
+
+def find_answers(entry: Mapping[str, Json]) -> dict[str, str]:
+    """Return the texts under usual names of the answer, which must agree; a blank one or a `message` counts if there is no other."""
+    texts = {key: value for key in ANSWERS if isinstance(value := entry.get(key), str)}
+    if len(texts) < 2:
+        return texts
+    written = {key: text for key, text in texts.items() if text.strip()} or texts
+    return {key: text for key, text in written.items() if key != "message"} or written
 
 
 def mark_difference(part: Part, at: str, keys: tuple[str, str], unknowns: Unknowns) -> None:

@@ -84,7 +84,7 @@ class Fields:
         """Mark parts as unknown because a recognised field cannot be read."""
         self.mark(parts, f".{key}: expected {expected}, found {kind_of(value)}")
 
-    def close(self, *known: str, listed: Collection[str] = (), has_answer: bool = False) -> None:
+    def close(self, *known: str, listed: Collection[str] | None = (), has_answer: bool = False) -> None:
         """Apply the rule for unrecognised fields to what was not taken; `known` are fields that need no examination."""
         if len(self._taken) == len(self.value):
             return

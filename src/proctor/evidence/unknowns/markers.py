@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.endings import STATUS_FIELDS, STOP_FIELDS, Stop, find_stop, read_status, to_snake_case
+from proctor.evidence.unknowns.endings import STATUS_FIELDS, STOP_FIELDS, Stop, find_stop, read_flag, reports_unfinished, to_snake_case
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import shorten, show
@@ -51,8 +51,23 @@ _NOT_WHOLE = re.compile(
 )
 _WHOLE = re.compile(r"(?:is_|was_)?(?:complete|completed|done|finished|final)$|turn_complete$")
 _REDACTED = re.compile(
-    r"\s*[\[<(*{]*\s*(?:redacted|masked|removed|hidden|omitted|filtered|scrubbed)\b[^\]>)}*]{0,40}[\]>)}*]*\s*$|\s*\*{3,}\s*$", re.I
+    r"\s*(?:[\[<({*]+\s*(?:redacted|masked|removed|hidden|omitted|filtered|scrubbed|truncated|elided)\b[^\]>)}*]{0,40}[\]>)}*]+"
+    r"|redacted|\*{3,}|\u2026)\s*$",
+    re.I,
 )
+_CUT = re.compile(
+    r"(?:[\[<(]\W*|\.\.\.\s*|\u2026\s*[\[(]?)\+?(?:truncated\b|\d[\d,]* (?:more )?(?:chars?|characters|bytes|tokens)\b)"
+    r"[^\])>]{0,40}[\])>]?\s*$",
+    re.I,
+)
+"""The end of a text that was cut: `[truncated 300 chars]`, `... (300 more chars)`."""
+_CUT_JSON = re.compile(r"\s*(?:\{\s*\"|\[\s*[\[{\"])")
+_CUT_FLAG = re.compile(r"(?:(?:is|was|arguments?|args|input|parameters|result|output)_)*(?:truncated|redacted|cut_off|incomplete|partial)$")
+"""Fields of a call that report that its arguments or its result are not whole."""
+_SEARCHED = 5
+"""Levels of arguments and results that are searched for removed values."""
+_LAST_LETTERS = frozenset("]>)}*\u2026dD \n")
+"""Last letters of a text that may replace removed data or end with the mark of a cut."""
 
 
 class Marker(NamedTuple):
@@ -64,7 +79,46 @@ class Marker(NamedTuple):
 
 def is_redacted(value: Json) -> bool:
     """Return whether a text only replaces data that was removed: `[REDACTED]`, `***`."""
-    return isinstance(value, str) and _REDACTED.match(value) is not None
+    return isinstance(value, str) and len(value) < 100 and _REDACTED.match(value) is not None
+
+
+def find_removed(value: Json, depth: int = _SEARCHED) -> str | None:
+    """Return a text in a value that replaces removed data, or whose end was cut off; None if there is none."""
+    if isinstance(value, str):
+        # Nearly every text ends with none of these.
+        is_marked = value[-1:] in _LAST_LETTERS and (is_redacted(value) or _CUT.search(value, max(0, len(value) - 100)))
+        return value if is_marked else None
+    if not isinstance(value, (dict, list)) or not depth:
+        return None
+    members = value.values() if isinstance(value, dict) else value
+    return next((found for member in members if (found := find_removed(member, depth - 1)) is not None), None)
+
+
+def mark_removed(value: Json, part: Part, at: str, unknowns: Unknowns) -> bool:
+    """Mark a part in which something was removed or cut off; return whether it was."""
+    removed = find_removed(value)
+    if removed is not None:
+        unknowns.mark(part, f"data of {at} was removed: {show(removed[-60:], 60)}")
+    return removed is not None
+
+
+def mark_call(name: str, arguments: Json, result: Json, at: str, unknowns: Unknowns) -> None:
+    """Mark what was removed from a call: its name, a member of its arguments, its result."""
+    if is_redacted(name):
+        unknowns.mark("tool_calls", f"the name of {at} was removed: {show(name, 40)}")
+    if arguments:
+        mark_removed(arguments, "tool_arguments", f"the arguments of {at}", unknowns)
+        if isinstance(arguments, str) and _CUT_JSON.match(arguments):
+            unknowns.mark("tool_arguments", f"the arguments of {at} break off: {show(arguments[-40:], 60)}")
+    if result is not None and is_redacted(result):
+        unknowns.mark("tool_results", f"the result of {at} was removed: {show(result, 40)}")
+
+
+def mark_call_flags(entry: Mapping[str, Json], keys: Iterable[str], at: str, unknowns: Unknowns) -> None:
+    """Mark arguments and results of a call that a flag of it reports as not whole."""
+    for key in keys:
+        if _CUT_FLAG.match(to_snake_case(key)) and read_flag(entry[key]):
+            unknowns.mark_parts(("tool_arguments", "tool_results"), f"{show(shorten(key, 60))} at {at}: the call is incomplete")
 
 
 def find_stop_marker(word: Json, calls: Sequence[ToolCall] = ()) -> Marker | None:
@@ -85,8 +139,7 @@ def find_marker(key: str, value: Json, calls: Sequence[ToolCall]) -> Marker | No
     if name in STOP_FIELDS:
         return find_stop_marker(value, calls)
     if isinstance(value, str) and name in STATUS_FIELDS:
-        why = {"running": "the run was not over", "failed": "the run failed"}.get(read_status(value) or "")
-        return Marker(RUN, f"{show(value, 40)}: {why}") if why is not None else None
+        return Marker(RUN, f"{show(value, 40)}: the run did not finish") if reports_unfinished(value) else None
     if value is False:
         return Marker(RUN, "the run was not over") if _WHOLE.match(name) else None
     if number := _read_count(value):
@@ -98,11 +151,11 @@ def find_marker(key: str, value: Json, calls: Sequence[ToolCall]) -> Marker | No
 
 
 def check_markers(entry: Mapping[str, Json], keys: Iterable[str], calls: Sequence[ToolCall] | None, at: str, unknowns: Unknowns) -> None:
-    """Mark the parts that fields of an object report as missing; calls that are not recorded are unknown anyway."""
+    """Mark the parts that fields of an object report as missing."""
     for key in keys:
         if (marker := find_marker(key, entry[key], calls or ())) is not None:
-            parts: list[Part] = [part for part in marker.parts if calls is not None or part not in CALL_PARTS]
-            unknowns.mark_parts(parts, f"{show(shorten(key, 60))} at {at}: {marker.why}")
+            unknowns.mark_parts(marker.parts, f"{show(shorten(key, 60))} at {at}: {marker.why}")
+            unknowns.use(key)
 
 
 def _find_count_marker(name: str, number: int, calls: Sequence[ToolCall]) -> Marker | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from proctor.errors import EvidenceError
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_number
+from proctor.model.numbers import is_finite, is_number
 from proctor.model.show import kind_of, show
 
 SHOWN = 80
@@ -49,11 +49,31 @@ def list_texts(value: Json, path: str) -> tuple[str, ...]:
     return tuple(text for text in texts if text is not None)
 
 
+def read_number(value: Json) -> float | int | None:
+    """Return a number, also one that is written as text; None for anything else."""
+    if isinstance(value, str):
+        try:
+            value = float(value) if not value.strip().lstrip("-").isdigit() else int(value)
+        except ValueError:
+            return None
+    return value if is_number(value) and is_finite(value) else None
+
+
 def number_at(value: Json, path: str) -> float | None:
-    """Return a number that is not true/false, or None if it is null."""
+    """Return a number that is not true/false, also one that is written as text, or None if it is null."""
     if value is None or is_number(value):
         return value
+    if isinstance(value, str) and (number := read_number(value)) is not None:
+        return number
     raise wrong_kind_error(path, "a number", value)
+
+
+def duration_at(value: Json, path: str) -> float | None:
+    """Return a number that is not negative, or None if it is null."""
+    number = number_at(value, path)
+    if number is not None and number < 0:
+        raise wrong_kind_error(path, "a duration", value)
+    return number
 
 
 def read_integer(value: Json, path: str) -> int | None:

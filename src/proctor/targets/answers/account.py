@@ -47,7 +47,7 @@ def mark_unknown(evidence: Evidence, parts: Sequence[Part], why: str, *, is_caus
         seen_tools=() if "tool_calls" in added else account.seen_tools,
         overridable=(
             *(part for part in account.overridable if is_overridable or part not in added),
-            *(part for part in added if is_overridable and part not in account.unknown),
+            *(part for part in added if is_overridable and part not in earlier and part not in account.overridable),
         ),
     )
     return msgspec.structs.replace(evidence, account=account)
@@ -106,7 +106,7 @@ def mark_messages(evidence: Evidence, before: Sequence[Part] = BEFORE, *, is_las
     if evidence.nodes is not None or account.reader in PLAIN_READERS:
         return evidence
     if evidence.input is None and (is_last_step or "tool_calls" in account.unknown):
-        return mark_unknown(evidence, before, NO_START, is_cause=is_last_step)
+        return mark_unknown(evidence, before, NO_START, is_cause=is_last_step, is_overridable=True)
     return mark_missing_answer(evidence)
 
 

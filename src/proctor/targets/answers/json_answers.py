@@ -20,17 +20,17 @@ from proctor.errors import EvidenceError
 from proctor.evidence import mibo
 from proctor.evidence.messages.ai_sdk import complete_last_step, is_result
 from proctor.evidence.messages.formats import recognise_formats
-from proctor.evidence.plain.record import CARRYING, read_plain
+from proctor.evidence.plain.record import CALLS, CARRYING, lists_calls, read_plain
 from proctor.evidence.platforms import flowise, n8n
 from proctor.evidence.reading import read_document
 from proctor.evidence.shared.calls import read_calls
 from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.traces import read_otlp as otlp
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.conflicts import unite_calls
-from proctor.evidence.unknowns.endings import STATUS_FIELDS, STOP_FIELDS, find_failure, to_snake_case
-from proctor.evidence.unknowns.markers import find_marker
-from proctor.evidence.unknowns.unrecognised import check_field, is_call, list_unrecognised
+from proctor.evidence.unknowns.conflicts import find_answers, unite_calls
+from proctor.evidence.unknowns.endings import STATUS_FIELDS, STOP_FIELDS, find_failure, is_error, to_snake_case
+from proctor.evidence.unknowns.markers import find_marker, mark_removed
+from proctor.evidence.unknowns.unrecognised import ANSWERS, DEFINING, check_field, list_unrecognised
 from proctor.evidence.values.access import dict_or_empty, list_of
 from proctor.evidence.values.text import HTTP_KEYS, as_text, find_text
 from proctor.model.account import CALL_PARTS, Part
@@ -38,12 +38,9 @@ from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import shorten, show
 from proctor.targets.answers.account import AGENT_FAILED, BEFORE, is_empty, mark_messages, mark_unknown, trust_end
 
-ANSWER_FIELDS = tuple(dict.fromkeys((*HTTP_KEYS, "reply", "result")))
-"""Fields that may hold the answer; the first one that is there is taken. `reply` and `result` count as text only."""
-_CALL_FIELDS = ("tool_calls", "toolCalls", "tools_called", "actions", "steps")
-_NAMED_AFTER_CALLS = _CALL_FIELDS[:3]
+_CALL_FIELDS = (*CALLS, "actions", "steps", *DEFINING)
 _ERROR_FIELDS = ("error", "errors", "exception", "traceback")
-_RECOGNISED = frozenset((*ANSWER_FIELDS, *_CALL_FIELDS, *HOLDERS, *_ERROR_FIELDS, "success", "ok", "model", "choices"))
+_RECOGNISED = frozenset((*ANSWERS, *_CALL_FIELDS, *HOLDERS, *_ERROR_FIELDS, "success", "ok", "model", "choices"))
 _RECORD = CARRYING - frozenset(_CALL_FIELDS)
 """Fields that make an object with an answer a record of plain evidence; `tool_calls` next to `answer` does not."""
 _NESTED_COUNTS = 4
@@ -199,7 +196,7 @@ def _find_nodes(document: dict[str, Any]) -> list[dict[str, Any]]:
 def _lists_tools(document: dict[str, Any]) -> bool:
     """Return whether a body records which tools were called: in a list of calls, or by the types of its nodes."""
     return isinstance(dict_or_empty(document.get("data")).get("tool_calls"), list) or any(
-        "nodeName" in node or "n8n-nodes" in str(node.get("type")) or any(isinstance(node.get(key), list) for key in _NAMED_AFTER_CALLS)
+        "nodeName" in node or "n8n-nodes" in str(node.get("type")) or any(isinstance(node.get(key), list) for key in CALLS)
         for node in _find_nodes(document)
     )
 
@@ -227,6 +224,7 @@ def read_object(body: dict[str, Json], *, has_path: bool = False, is_checked: bo
     # A `message` next to an error belongs to the error.
     is_unanswered = failure is not None and field in (None, "message")
     text = find_text({field: body[field]}, (field,)) if field is not None else as_text(body)
+    mark_removed(text, "answer", "the answer", unknowns)
     model = body.get("model")
     return Evidence(
         text=None if is_unanswered else text,
@@ -242,16 +240,15 @@ def read_object(body: dict[str, Json], *, has_path: bool = False, is_checked: bo
 
 def find_answer_field(body: dict[str, Json]) -> str | None:
     """Return the usual field that holds the answer, or None if the whole object is the answer."""
-    for field in ANSWER_FIELDS:
-        value = body.get(field)
-        if isinstance(value, str) or (value is not None and field in HTTP_KEYS):
-            return field
-    return None
+    texts = find_answers(body)
+    if texts and any(map(str.strip, texts.values())):
+        return next(iter(texts))
+    return next((field for field in ANSWERS if body.get(field) is not None and (field in HTTP_KEYS or field in texts)), None)
 
 
 def _compare_answers(body: dict[str, Json], unknowns: Unknowns) -> None:
-    texts = {key: body[key] for key in ANSWER_FIELDS if isinstance(body.get(key), str) and not is_empty(body[key])}
-    if len(set(texts.values())) > 1:
+    texts = find_answers(body)
+    if len(set(map(str.strip, texts.values()))) > 1:
         names = " and ".join(f'"{key}"' for key in texts)
         unknowns.mark("answer", f'{names} differ, and each may be the answer: set response_path, or use only "text"')
 
@@ -260,10 +257,11 @@ def _read_calls(body: dict[str, Json], unknowns: Unknowns) -> tuple[ToolCall, ..
     """Return the calls that an object lists; None if it has no list of calls."""
     calls: tuple[ToolCall, ...] | None = None
     first = ""
+    beside = any(isinstance(body.get(key), list) for key in CALLS)
     for key in _CALL_FIELDS:
         listed = body.get(key)
-        if not isinstance(listed, list) or not (key in _NAMED_AFTER_CALLS or (listed and all(map(is_call, listed)))):
-            if isinstance(listed, dict) and key in _NAMED_AFTER_CALLS:
+        if not isinstance(listed, list) or not (key in CALLS or lists_calls(key, listed, beside=beside)):
+            if isinstance(listed, dict) and key in CALLS:
                 unknowns.mark_parts(CALL_PARTS, f"$.{key}: expected a list of calls, found an object")
             continue
         try:
@@ -278,7 +276,7 @@ def _read_calls(body: dict[str, Json], unknowns: Unknowns) -> tuple[ToolCall, ..
 
 def _check_fields(body: dict[str, Json], calls: tuple[ToolCall, ...] | None, is_document: bool, unknowns: Unknowns) -> None:
     """Mark what the other fields of an object report about the answer and the calls: loss, an early end, calls in another form."""
-    listed = {name for call in calls or () for name in (call.name, *call.aliases)}
+    listed = None if calls is None else {name for call in calls for name in (call.name, *call.aliases)}
     fields = Unknowns()
     for key in list_unrecognised(body, _RECOGNISED):
         name = to_snake_case(key)
@@ -323,10 +321,10 @@ def find_reported_failure(body: Json, *, has_answer: bool) -> str | None:
     """
     if not isinstance(body, dict):
         return None
-    key = next((key for key in _ERROR_FIELDS if body.get(key) and not is_empty(body[key])), None)
+    key = next((key for key in _ERROR_FIELDS if is_error(body.get(key)) and not is_empty(body[key])), None)
     if key is not None:
         value = body[key][0] if isinstance(body[key], list) else body[key]
         words = value.get("message") if isinstance(value, dict) else value if isinstance(value, str) else body.get("message")
         return words if isinstance(words, str) and words.strip() else show(value)
-    rest = {key: value for key, value in body.items() if key not in _ERROR_FIELDS and key not in ANSWER_FIELDS}
-    return find_failure(rest, status=False) if has_answer else None
+    rest = {key: value for key, value in body.items() if key not in _ERROR_FIELDS and key not in ANSWERS}
+    return find_failure(rest, status=False, own=True) if has_answer else None
