@@ -121,6 +121,9 @@ def build_evidence(
     spent = [message.usage for message in messages if message.role == "assistant"]
     if usage is None and None in spent and any(spent):
         unknowns.mark("usage", f"{spent.count(None)} of {len(spent)} answers of the model do not report their tokens")
+    # A message that was not read may have spent tokens, too.
+    if usage is None and any(spent) and "turns" in unknowns.unknown and not {"answer", "tool_calls"}.isdisjoint(unknowns.unknown):
+        unknowns.mark_unrecognised(("usage",), unknowns.unknown["turns"])
     turns = [exchange for exchange in exchanges if exchange.input is not None]
     last = exchanges[-1] if exchanges else _Exchange(None)
     end = last.end if exchanges else NO_AGENT
