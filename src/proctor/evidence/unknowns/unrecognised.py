@@ -33,7 +33,7 @@ ANSWER_FIELDS = frozenset(("text", "answer", "response", "output", "reply", "mes
 _NOT_NEAR = frozenset(("context", "contents", "messages", "outputs", "results", "responses", "answers", "texts", "replay", "next", "test"))
 """Words of their own that are one letter away from a field of the answer."""
 _ACTING = re.compile(r"tool|function|call|action|command|computer|code", re.IGNORECASE)
-_TEXT_FIELDS = ("text", "content", "output_text", "value", "message", "transcript", "markdown")
+_TEXT_FIELDS = ("text", "content", "output_text", "value", "message", "transcript", "markdown", "html", "caption", "body")
 _DEPTH, _MAX_SEARCHED = 3, 1_000
 """Levels and values inside an unrecognised field that are searched for calls."""
 
