@@ -274,8 +274,8 @@ def _check_response(others: dict[str, Any], calls: tuple[ToolCall, ...], *, is_l
         elif _hides_node(value, _DEPTH):
             parts: tuple[Part, ...] = ("nodes",) if is_spoken else ("nodes", "answer")
             unknowns.mark_unrecognised(parts, f"{show(shorten(key, 60))} at $.data may be a node")
-    # An explicit list is complete, and the other members are the agent's answer.
-    if not is_listed:
-        check_object(others, {"tool_calls": "tool_calls"}, "$.data", unknowns, listed={call.name for call in calls}, has_answer=is_spoken)
+    # Next to an explicit list the other members are the agent's answer, unless they are named after calls.
+    names = {call.name for call in calls} if is_listed else None
+    check_object(others, {"tool_calls": "tool_calls"}, "$.data", unknowns, listed=names, has_answer=is_spoken)
     if is_spoken:
         check_markers(others, list_unrecognised(others, ()), calls, "$.data", unknowns)

@@ -162,7 +162,7 @@ def _read_exchange(
         if others := list_unrecognised(metadata, ()):
             # Listed calls only have to agree with the messages.
             rest = {key: value for key, value in entry.items() if key != "messages" or calls is None}
-            names = {name for call in listed or () for name in (call.name, *call.aliases)}
+            names = None if listed is None else {name for call in listed for name in (call.name, *call.aliases)}
             check_object(rest, taken, path, unknowns, listed=names, has_answer=text is not None or body is not None)
             _check_reports(entry, others, listed, path, unknowns)
             failure = find_failure({key: value for key, value in entry.items() if key not in fields})

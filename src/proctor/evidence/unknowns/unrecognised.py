@@ -32,6 +32,8 @@ ANSWER_FIELDS = frozenset(("text", "answer", "response", "output", "reply", "mes
 """Fields that hold the answer, in any spelling."""
 _NOT_NEAR = frozenset(("context", "contents", "messages", "outputs", "results", "responses", "answers", "texts", "replay", "next", "test"))
 """Words of their own that are one letter away from a field of the answer."""
+_SUGGESTS = re.compile(r"tool|call|action|function|invocation|command", re.IGNORECASE)
+"""Keys that suggest calls: next to a list of calls only these are examined."""
 _ACTING = re.compile(r"tool|function|call|action|command|computer|code", re.IGNORECASE)
 _TEXT_FIELDS = ("text", "content", "output_text", "value", "message", "transcript", "markdown", "html", "caption", "body")
 _DEPTH, _MAX_SEARCHED = 3, 1_000
@@ -75,27 +77,33 @@ def _is_schema(value: Json) -> bool:
     return isinstance(value, dict) and ("properties" in value or "$schema" in value or value.get("type") == "object")
 
 
-def list_calls(value: Json) -> list[dict[str, Any]]:
-    """Return the objects with the shape of a call inside a value; JSON text is decoded."""
+def list_calls(value: Json, *, suggested: bool = True) -> list[dict[str, Any]]:
+    """Return the objects with the shape of a call inside a value; JSON text is decoded.
+
+    Unless `suggested`, only those count that name a `tool` or a `function`, or are under a key that suggests calls.
+    """
     value = decode_container(value)
     if not isinstance(value, (dict, list)) or not value:
         return []
     found: list[dict[str, Any]] = []
-    waiting: list[tuple[Any, int]] = [(value, _DEPTH)]
+    waiting: list[tuple[Any, int, bool]] = [(value, _DEPTH, suggested)]
     for _ in range(_MAX_SEARCHED):
         if not waiting:
             break
-        current, depth = waiting.pop()
+        current, depth, counts = waiting.pop()
         if isinstance(current, dict):
             if is_call(current):
-                found.append(current)
+                if counts or any(key in current for key in TOOL_NAMES if key != "name"):
+                    found.append(current)
             elif depth:
                 # What is listed as calls needs no arguments.
                 listed = (member for key in CALL_FIELDS & current.keys() for member in list_of(current[key]))
                 found.extend(member for member in listed if isinstance(member, dict) and not is_call(member) and name_call(member))
-                waiting.extend((member, depth - 1) for member in current.values() if isinstance(member, (dict, list)))
+                for key, member in current.items():
+                    if isinstance(member, (dict, list)):
+                        waiting.append((member, depth - 1, counts or _SUGGESTS.search(key) is not None))
         elif isinstance(current, list) and depth:
-            waiting.extend((member, depth - 1) for member in current if isinstance(member, (dict, list)))
+            waiting.extend((member, depth - 1, counts) for member in current if isinstance(member, (dict, list)))
     return found
 
 
@@ -124,10 +132,13 @@ def _place(key: str, at: str) -> str:
     return f"{show(shorten(key, 60))} at {at}"
 
 
-def check_field(key: str, value: Json, at: str, unknowns: Unknowns, *, listed: Collection[str] = (), has_answer: bool = False) -> None:
-    """Apply rule b to one unrecognised field; `listed` are the tools of calls that the record lists elsewhere."""
+def check_field(
+    key: str, value: Json, at: str, unknowns: Unknowns, *, listed: Collection[str] | None = (), has_answer: bool = False
+) -> None:
+    """Apply rule b to one unrecognised field; `listed` are the tools of the calls that the record lists, None if it lists none."""
     near = find_near_miss(key) if isinstance(value, (dict, list, str)) and value else None
-    if any(name_call(call) not in listed for call in list_calls(value)):
+    calls = list_calls(value, suggested=listed is None or near == "tool_calls" or _SUGGESTS.search(key) is not None)
+    if any(name_call(call) not in (listed or ()) for call in calls):
         unknowns.mark_unrecognised(CALL_PARTS, f"{_place(key, at)} looks like tool calls; map it, or move it to metadata")
     elif near == "tool_calls" and not listed and not isinstance(value, str):
         unknowns.mark_unrecognised(CALL_PARTS, f"{_place(key, at)} is not read; did you mean tool_calls?")
@@ -143,7 +154,7 @@ def check_fields(
     at: str,
     unknowns: Unknowns,
     *,
-    listed: Collection[str] = (),
+    listed: Collection[str] | None = (),
     has_answer: bool = False,
 ) -> None:
     """Apply rule b to every field of an object that is not in `known`."""
@@ -158,7 +169,13 @@ FieldTable = Mapping[str, Part | tuple[Part, ...] | None]
 
 
 def check_object(
-    entry: Mapping[str, Json], fields: FieldTable, at: str, unknowns: Unknowns, *, listed: Collection[str] = (), has_answer: bool = False
+    entry: Mapping[str, Json],
+    fields: FieldTable,
+    at: str,
+    unknowns: Unknowns,
+    *,
+    listed: Collection[str] | None = (),
+    has_answer: bool = False,
 ) -> None:
     """Apply rule b to an object."""
     if fields.keys() >= entry.keys():
@@ -172,7 +189,7 @@ def check_object(
         if parts is not None and not (isinstance(parts, tuple) and isinstance(value, str) and isinstance(decode_container(value), str)):
             carried = CALL_PARTS if parts == "tool_calls" else (parts,) if isinstance(parts, str) else parts
             unknowns.mark_unrecognised(carried, f"{_place(key, at)} is not read; did you mean {missing!r}?")
-        if parts is None or list_calls(value):
+        if parts is None or list_calls(value, suggested=listed is None):
             check_field(key, value, at, unknowns, listed=listed, has_answer=has_answer)
 
 
