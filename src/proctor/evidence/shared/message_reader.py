@@ -42,7 +42,7 @@ ROLES: dict[str, Role] = {
 CONTENT = ("parts", "blocks", "contents", "items", "Items", "_content", "content", "text")
 _LISTS = ("parts", "blocks", "contents", "items", "Items")
 """Fields of content that hold lists of blocks only."""
-CALL_LISTS = ("tool_calls", "toolCalls", "invalid_tool_calls", "toolInvocations", "executed_tools")
+CALL_LISTS = ("tool_calls", "toolCalls", "invalid_tool_calls", "toolInvocations")
 # `invalid_tool_calls` are LangChain's for arguments that were no JSON: the model did ask for these tools.
 RESULT_LISTS = ("tool_responses", "tool_results")
 _USAGE = ("usage", "usage_metadata", "usageMetadata")
@@ -187,13 +187,7 @@ def _fill_result(draft: Draft, entry: dict[str, Any]) -> None:
 def _add_listed_calls(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> None:
     at = draft.at
     for key in CALL_LISTS:
-        calls = entry.get(key)
-        if key == "executed_tools":
-            # Groq names a tool that it ran itself by its type.
-            calls = [
-                {**tool, "name": tool.get("name", tool.get("type")), "type": "function"} for tool in map(dict_or_empty, list_of(calls))
-            ]
-        draft.add_calls(calls, f"{at}.{key}")
+        draft.add_calls(entry.get(key), f"{at}.{key}")
     # Next to LangChain's own list this is the provider's spelling of the same calls.
     draft.add_calls(more.get("tool_calls"), f"{at}.additional_kwargs.tool_calls", only_new=True)
     for index, item in enumerate(list_of(more.get("tool_outputs"))):

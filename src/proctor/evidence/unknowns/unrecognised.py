@@ -95,6 +95,8 @@ def list_calls(value: Json, *, suggested: bool = True) -> list[dict[str, Any]]:
             if is_call(current):
                 if counts or any(key in current for key in TOOL_NAMES if key != "name"):
                     found.append(current)
+            elif counts and "arguments" in current and isinstance(current.get("type"), str):
+                found.append(current)  # Groq names a tool that it ran itself by its type.
             elif depth:
                 # What is listed as calls needs no arguments.
                 listed = (member for key in CALL_FIELDS & current.keys() for member in list_of(current[key]))
