@@ -16,6 +16,7 @@ from proctor.evidence.shared.calls import PROTOCOL_ERROR
 from proctor.evidence.shared.conversation import Message, mark_earlier
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.endings import find_stop
 from proctor.evidence.unknowns.fields import CONTENT_PARTS
 from proctor.evidence.unknowns.markers import find_stop_marker
 from proctor.evidence.unknowns.unrecognised import check_fields
@@ -89,9 +90,9 @@ def _open_result(document: Json) -> Opened | None:
     numbers = [step["stepNumber"] for _, step in steps if "stepNumber" in step]
     if (numbers and numbers != list(range(len(steps)))) or (steps and steps[0][1].get("stepType", "initial") != "initial"):
         mark_earlier(unknowns, f"{at}: the steps are not numbered from the initial one on, so some are missing")
-    # Whether a model that stopped to call tools called some is seen by its calls.
     reason = last.get("finishReason")
-    marker = find_stop_marker(reason) if reason not in ("tool-calls", None) else None
+    has_calls = last.get("toolCalls") or any(part.get("type") == "tool-call" for part in list_parts(last))
+    marker = find_stop_marker(reason) if not (has_calls and find_stop(reason) == "tools") else None
     if marker is not None:
         unknowns.mark_parts(marker.parts, f"{last_at}.finishReason: {marker.why}")
     _compare_texts(result.get("text"), entries[-1][1], unknowns)

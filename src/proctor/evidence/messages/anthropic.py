@@ -18,6 +18,7 @@ from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.unrecognised import check_fields, mark_kind
 from proctor.evidence.values.access import dict_or_empty, list_of, split_words, text_or_none
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 
 # A long turn stops with `pause_turn` and expects a request to go on, so the run is not over.
 _PAUSES = ("pause_turn", "compaction")
@@ -93,15 +94,28 @@ def _open_stream(document: Json) -> Opened | None:
         return None
     ends = [entry for entry in entries if dict_or_empty(entry).get("type") == "result"]
     first = dict_or_empty(entries[0])
+    is_whole = first.get("type") == "system" and first.get("subtype") == "init"
     return Opened(
         entries=list_with_paths(entries, "$.messages" if isinstance(document, dict) else "$"),
         rest=without(dict_or_empty(document), "messages"),
         # A session with several runs has an end for each.
         usage=find_usage(ends[0]) if len(ends) == 1 else None,
         # The stream of a run does not repeat what was said to the agent; its first entry describes the session.
-        is_whole=first.get("type") == "system" and first.get("subtype") == "init",
+        is_whole=is_whole,
         error=_find_error(ends[-1]) if ends else None,
+        unknowns=_check_ends(entries, is_whole, dict_or_empty(ends[-1]) if ends else None),
     )
+
+
+def _check_ends(entries: list[Any], is_stream: bool, end: dict[str, Any] | None) -> Unknowns:
+    """Return what a stream leaves unknown that was cut before its end, or has fewer messages than its end counts."""
+    unknowns, spoken = Unknowns(), sum(dict_or_empty(entry).get("type") in _SPEAKING for entry in entries)
+    if is_stream and end is None:
+        mark_later(unknowns, "$: the stream has no entry of type result, so it was cut")
+    # Versions count answers, or all messages including the first.
+    elif is_number(turns := dict_or_empty(end).get("num_turns")) and turns > spoken + 1:
+        mark_earlier(unknowns, f"$: the end of the run counts {turns} turns, and {spoken} messages are recorded")
+    return unknowns
 
 
 def _find_error(end: dict[str, Any]) -> str | None:

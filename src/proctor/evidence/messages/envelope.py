@@ -65,6 +65,8 @@ def open_list(document: Json, is_own: Callable[[dict[str, Any]], bool], *paths: 
     """Find the first list with messages of a format under one of these paths."""
     for path in paths:
         steps = path.split(".")
+        if steps[0] not in document:
+            continue
         listed: Json = document
         for step in steps:
             listed = dict_or_empty(listed).get(step)
@@ -118,6 +120,7 @@ def join_answers(messages: Iterable[Message | None]) -> list[Message]:
                 results=before.results + message.results,
                 usage=before.usage if before.usage is not None else message.usage,
                 model=message.model or before.model,
+                waits=message.waits if message.waits is not None else before.waits and not message.results,
             )
         found.append(message)
     return found

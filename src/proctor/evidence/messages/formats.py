@@ -18,7 +18,7 @@ from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, l
 from proctor.evidence.messages.markers import check_markers
 from proctor.evidence.plain.record import KEYS, read_plain
 from proctor.evidence.platforms import mcplab
-from proctor.evidence.shared.conversation import NO_BEGINNING, build_evidence
+from proctor.evidence.shared.conversation import NO_BEGINNING, Message, build_evidence
 from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_failure
@@ -94,7 +94,7 @@ def _find_entries(document: Json) -> list[dict[str, Any]] | None:
 
 
 def _is_common(entry: dict[str, Any]) -> bool:
-    return isinstance(entry.get("role"), str) and any(key in entry for key in ("content", "tool_calls", "function_call"))
+    return isinstance(entry.get("role"), str) and any(key in entry for key in ("content", "text", "tool_calls", "function_call"))
 
 
 def _read(document: Json, family: MessageFormat) -> Evidence:
@@ -111,6 +111,9 @@ def _read(document: Json, family: MessageFormat) -> Evidence:
     messages = read_all(entries, unknowns, family.dialect) if family.read is None else family.read(entries, unknowns)
     if family.name == "langchain":
         messages = langchain.finish(messages, opened.rest, unknowns)
+    given = opened.rest.get("input")
+    if isinstance(given, str) and not any(message.role == "user" for message in messages):
+        messages = [Message(role="user", text=given), *messages]
     # MCPJam judges calls by its spans; results may be left out.
     promised = not (family.name == "ai-sdk" and "spans" in opened.rest)
     usage = opened.usage or find_usage(opened.rest)

@@ -264,6 +264,9 @@ def _read_pydantic(entries: Entries, unknowns: Unknowns) -> list[Message]:
         else:
             unknowns.mark_unrecognised(CONTENT_PARTS, f"{at}: unrecognised kind {entry.get('kind')!r}")
             mark_kind(entry, str(entry.get("kind")), at, unknowns)
+    asked = [dict_or_empty(part).get("part_kind") for part in list_of(entries[-1][1].get("parts"))] if entries else []
+    if asked and asked[-1] in ("retry-feedback", "retry-prompt"):
+        mark_end(unknowns, f"{entries[-1][0]}.parts", asked[-1])
     return _fold_outputs(found, unknowns)
 
 

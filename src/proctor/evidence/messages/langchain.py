@@ -73,7 +73,7 @@ def _read_message(entry: dict[str, Any], at: str, unknowns: Unknowns, calls: int
 def finish(messages: list[Message], rest: dict[str, Json], unknowns: Unknowns) -> list[Message]:
     """Add the answer in a given form that a state has next to its messages, and mark whether the run waits or was summarised."""
     if rest.get("__interrupt__"):
-        unknowns.mark_parts(("answer", "tool_results"), "$.__interrupt__: the run waits for a human")
+        unknowns.mark_parts(("answer", "tool_calls", "tool_results"), "$.__interrupt__: the run waits for a person")
     if rest.get("summary"):
         mark_earlier(unknowns, "$.summary: a summary of messages that are not in the list")
     answer = find_first(rest, *_STRUCTURED)

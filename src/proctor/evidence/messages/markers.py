@@ -43,10 +43,13 @@ _READ = ("context_editing", "context_management")
 """Fields whose meaning the reader of their format knows."""
 _MAY_REPORT = re.compile(
     r"tool|function|call|search|fetch|code|execution|interpreter|sources|drop|lost|omit|trunc|redact|suppress|elid|discard|record|hidden"
-    r"|partial|complete|cut|interrupt|abort|timed|more|done|finish|final|status|state|reason|trim|prun|clear|evict|condens|compact|summar"
+    r"|partial|complete|citation|annotation|cut|interrupt|abort|timed|more|done|finish|final|status|state|reason|trim|prun|clear|evict|condens|compact|summar"
 )
 
 
+_SOURCES = ("annotations", "citations", "search_results")
+"""Fields with the sources of a search that a provider made."""
+_SOURCE = re.compile(r"citation|search")
 _LISTED = r"(?:messages?|history|conversation|context|turns?|transcript|events?|items?|entries|tool_uses?)"
 _LOST = r"(?:truncated|trimmed|omitted|pruned|cleared|evicted|condensed|compacted|dropped|summari[sz]ed)"
 _LOSS = re.compile(
@@ -105,6 +108,11 @@ def _check_fields(
             unknowns.mark_parts(CONTENT_PARTS, f"{at}.{shorten(key, 40)}: messages are missing from the list")
         elif not answers:
             continue
+        elif key in _SOURCES and isinstance(value, list):
+            if not calls and any(
+                isinstance(source, str) or _SOURCE.search(str(dict_or_empty(source).get("type", key))) for source in value
+            ):
+                unknowns.mark_parts(CALL_PARTS, f"{at}.{key}: sources of a search that is not recorded as a call")
         elif (
             to_snake_case(key) in STOP_FIELDS or (key == "status" and value == "incomplete") or (key == "reason" and at.endswith("details"))
         ):

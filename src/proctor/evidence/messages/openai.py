@@ -118,7 +118,7 @@ def _read_item(item: dict[str, Any], at: str, unknowns: Unknowns) -> Message | N
         draft.role = "tool"
     # The Agents SDK records the model of each item of other providers.
     draft.model = text_or_none(dict_or_empty(item.get("provider_data")).get("model"))
-    return draft.build() if draft.calls or draft.results or draft.texts else None
+    return draft.build() if draft.calls or draft.results or draft.texts or draft.waits is not None else None
 
 
 def _check_running(entry: dict[str, Any], at: str, unknowns: Unknowns) -> None:
@@ -168,7 +168,10 @@ def _read_threads(entries: Entries, unknowns: Unknowns) -> list[Message]:
         _check_running(entry, at, unknowns)
         (messages if entry["object"] == "thread.message" else steps).append((at, entry))
     runs = {run for _, step in steps if (run := text_or_none(step.get("run_id"))) is not None}
-    missing = [at for at, entry in messages if entry.get("role") == "assistant" and text_or_none(entry.get("run_id")) not in runs]
+    answers = [(at, entry) for at, entry in messages if entry.get("role") == "assistant"]
+    # The last step of a run wrote its message: without it, steps before it may be missing as well.
+    written = {_find_written(step) for _, step in steps}
+    missing = [at for at, entry in answers if text_or_none(entry.get("run_id")) not in runs or text_or_none(entry.get("id")) not in written]
     if missing or not runs:
         why = "messages of a thread do not record tools, and the steps of its run are missing"
         unknowns.mark_parts(CALL_PARTS, f"{missing[0] if missing else '$'}: {why}")

@@ -20,6 +20,7 @@ from proctor.evidence.values.times import write_ms_as_iso
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, Json, Node, ToolCall
 from proctor.model.numbers import is_number
+from proctor.model.show import show
 
 _IDS = ("chatId", "chatMessageId", "sessionId", "executionId", "memoryType")
 LISTS = ("agentFlowExecutedData", "usedTools", "agentReasoning")
@@ -76,8 +77,11 @@ def read(document: Json) -> list[Evidence]:
     starts = [dict_or_empty(output.get("timeMetadata")).get("start") for output in outputs]
     offered = [dict_or_empty(tool).get("name") for output in outputs for tool in list_of(output.get("availableTools"))]
     check_markers(entry, rest, calls, "$", unknowns)
-    # A flow that answered in spite of a failed node did finish; the failure stays with the node.
-    failed = next((as_text(node.error) for node in nodes if node.status == "error"), None) if text is None else None
+    # A flow that answered after a failed node did finish; the failure stays with the node.
+    failing = nodes if text is None else nodes[-1:]
+    failed = next((as_text(node.error) for node in failing if node.status == "error"), None)
+    if steps and (read_status(word := steps[-1].value.get("status")) == "running" or word == "STOPPED"):
+        steps[-1].mark((*CALL_PARTS, "answer"), f".status: {show(word, 40)}, so the flow was not over")
     return [
         Evidence(
             case=text_or_none(entry.get("case")),

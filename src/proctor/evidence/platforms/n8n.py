@@ -36,7 +36,7 @@ _INPUT_KEYS = ("chatInput", "message", "input", "text", "question", "prompt", "q
 _EVERY: tuple[Part, ...] = (*CALL_PARTS, "answer", "input", "usage", "nodes")
 _Table = dict[str, Part | tuple[Part, ...] | None]
 _EXECUTION: _Table = {
-    **dict.fromkeys(("id", "mode", "status", "startedAt", "stoppedAt", "workflowId", "data", "case"), None),
+    **dict.fromkeys(("finished", "waitTill", "id", "mode", "status", "startedAt", "stoppedAt", "workflowId", "data", "case"), None),
     "workflowData": _EVERY,
 }
 _WORKFLOW: _Table = {**dict.fromkeys(("id", "name", "pinData", "staticData"), None), **dict.fromkeys(("nodes", "connections"), _EVERY)}
@@ -76,13 +76,10 @@ class _NodeRun(msgspec.Struct, kw_only=True):
     items: list[Json]
     given: list[Json]
     """The items of `inputOverride`."""
-    connections: set[str]
-
-    def is_tool(self) -> bool:
-        return "ai_tool" in self.connections
-
-    def is_sub_node(self) -> bool:
-        return "main" not in self.connections and any(kind.startswith("ai_") for kind in self.connections)
+    is_tool: bool
+    is_sub_node: bool
+    passed: tuple[str | None, Json] = (None, None)
+    """The name under which the model knows the tool, and the arguments."""
 
     def get_output(self) -> Json:
         return _join_items(self.items)
@@ -148,10 +145,10 @@ def _read_execution(document: dict[str, Any], path: str) -> Evidence:
     runs = _read_runs(document, path, unknowns)
     calls = _list_calls(runs, unknowns)
     nodes = _build_nodes(runs, calls, unknowns)
-    sub_nodes = frozenset(run.name for run in runs if run.is_sub_node())
+    sub_nodes = frozenset(run.name for run in runs if run.is_sub_node)
     text, body = read_answer(find_answering_node(nodes, sub_nodes))
     message, metadata = _read_request(runs, document)
-    failure = find_failure({key: value for key, value in document.items() if key not in _EXECUTION or key == "status"})
+    failure = _find_failure(document, runs)
     return Evidence(
         case=text_or_none(document.get("case")),
         input=message,
@@ -167,6 +164,17 @@ def _read_execution(document: dict[str, Any], path: str) -> Evidence:
         account=unknowns.close_account("n8n execution"),
         metadata=metadata,
     )
+
+
+def _find_failure(document: dict[str, Any], runs: list[_NodeRun]) -> Json:
+    """Return how an execution reports that it failed or waits: in its own fields, or in the last run that is no part of another."""
+    failure = find_failure({key: value for key, value in document.items() if key not in _EXECUTION or key == "status"})
+    if failure is None and (document.get("finished") is False or document.get("waitTill") is not None):
+        failure = (
+            f"the execution was not over: waitTill {show(document['waitTill'], 40)}" if document.get("waitTill") else "finished: false"
+        )
+    last = next((run for run in reversed(runs) if not run.is_tool and not run.is_sub_node), None)
+    return failure if failure is not None or last is None else as_text(last.get_error("the last node failed"))
 
 
 def _read_runs(document: dict[str, Any], path: str, unknowns: Unknowns) -> list[_NodeRun]:
@@ -202,6 +210,9 @@ def _read_runs(document: dict[str, Any], path: str, unknowns: Unknowns) -> list[
             runs.append(run)
             if not dict_or_empty(run.record.get("data")) and not run.record.get("inputOverride") and _may_be_tool(run, connections, wired):
                 record.mark(_EVERY, " has no data, and its connections do not show whether it is the run of a tool")
+    for name in {text_or_none(document["data"]["resultData"].get("lastNodeExecuted")), *(run.source[0] for run in runs)}:
+        if name is not None and name not in runs_by_node.value:
+            unknowns.mark_parts(_EVERY, f"{show(name, SHOWN)} ran, and its data is missing")
     # n8n lists runs by node; only their numbers show the order.
     runs.sort(key=lambda run: run.order)
     return runs
@@ -219,19 +230,25 @@ def _read_run(name: str, index: int, record: Fields, definition: dict[str, Any],
             record.mark(_EVERY, ".source does not name the previous node")
     source = dict_or_empty(sources[0]) if sources else {}
     number = source.get("previousNodeRun")
-    data, override = (record.take_object(key, parts=_EVERY) or Fields({}, record.at, record.unknowns) for key in ("data", "inputOverride"))
+    parameters, kind = dict_or_empty(definition.get("parameters")), text_or_none(definition.get("type"))
+    data, override = record.take_object("data", parts=_EVERY), record.take_object("inputOverride", parts=_EVERY)
+    items, given = ([] if part is None else _read_items(part) for part in (data, override))
+    # The connections of a node show what it is: those of the workflow if it was exported, else those of the run's data.
+    connections = {*(data.value if data else ()), *(override.value if override else ()), *dict_or_empty(wired)}
+    is_tool = "ai_tool" in connections
     return _NodeRun(
         name=name,
         index=index,
         order=(0, 0, 0),
         source=(text_or_none(source.get("previousNode")), number if isinstance(number, int) else 0),
         record=record.value,
-        type=text_or_none(definition.get("type")),
-        parameters=dict_or_empty(definition.get("parameters")),
-        items=_read_items(data),
-        given=_read_items(override),
-        # The connections of a node show what it is: those of the workflow if it was exported, else those of the run's data.
-        connections={*data.value, *override.value, *dict_or_empty(wired)},
+        type=kind,
+        parameters=parameters,
+        items=items,
+        given=given,
+        is_tool=is_tool,
+        is_sub_node="main" not in connections and any(name.startswith("ai_") for name in connections),
+        passed=_read_passed(kind, parameters, given) if is_tool else (None, None),
     )
 
 
@@ -255,8 +272,8 @@ def _read_items(data: Fields) -> list[Json]:
     """Return the items of `{<connection type>: [[{json: ...}]]}`, and mark what has another form."""
     found: list[Json] = []
     for kind, outputs in data.value.items():
-        has_items = any("json" in dict_or_empty(item) for branch in list_of(outputs) for item in list_of(branch))
         if kind not in _CONNECTIONS:
+            has_items = any("json" in dict_or_empty(item) for branch in list_of(outputs) for item in list_of(branch))
             if is_misspelt(kind, _CONNECTIONS) or (has_items and not kind.startswith("ai_")):
                 data.unknowns.mark_unrecognised(_EVERY, f"{show(shorten(kind, 60))} at {data.at} is no known type of connection")
             elif has_items:
@@ -265,10 +282,11 @@ def _read_items(data: Fields) -> list[Json]:
                 data.unknowns.ignore(kind)
                 continue
         for branch in data.take_list(kind, parts=_EVERY):
-            items = list_of(branch)
-            if (branch is not None and not isinstance(branch, list)) or any("json" not in dict_or_empty(item) for item in items):
-                data.mark(_EVERY, f".{kind}: expected lists of items with json")
-            found.extend(dict_or_empty(item).get("json") for item in items)
+            for item in branch if isinstance(branch, list) else [branch] if branch is not None else ():
+                if not isinstance(item, dict) or "json" not in item or item is branch:
+                    data.mark(_EVERY, f".{kind}: expected lists of items with json")
+                else:
+                    found.append(item["json"])
     return found
 
 
@@ -320,9 +338,9 @@ def _list_calls(runs: list[_NodeRun], unknowns: Unknowns) -> list[tuple[int, Too
     steps: dict[tuple[str | None, int], list[_AgentStep]] = {}
     by_agent: dict[tuple[str | None, int], list[_NodeRun]] = {}
     for run in runs:
-        if run.is_tool():
+        if run.is_tool:
             by_agent.setdefault(run.source, []).append(run)
-        elif not run.is_sub_node():
+        elif not run.is_sub_node:
             check_steps(run.type, run.items, run.name, unknowns)
             steps[run.name, run.index] = _read_steps(run.items, unknowns)
     paired: dict[int, _AgentStep] = {}
@@ -331,7 +349,7 @@ def _list_calls(runs: list[_NodeRun], unknowns: Unknowns) -> list[tuple[int, Too
         if len(found) < len(steps.get(agent, [])):
             unknowns.mark("tool_calls", f"{agent[0]!r} lists more calls than there are runs of its tools")
         paired.update(found)
-    calls = [(run.source[1], _read_call(run, paired.get(id(run)), unknowns)) for run in runs if run.is_tool()]
+    calls = [(run.source[1], _read_call(run, paired.get(id(run)), unknowns)) for run in runs if run.is_tool]
     for agent, listed in steps.items():
         if agent not in by_agent:
             calls.extend((agent[1], step.to_call(agent[0] or "")) for step in listed)
@@ -348,7 +366,7 @@ def _pair(runs: list[_NodeRun], steps: list[_AgentStep]) -> dict[int, _AgentStep
         for number, step in free.items():
             waiting.setdefault((step.tool, as_text(step.arguments) if exactly else None), deque()).append(number)
         for run in runs:
-            own_name, passed = _read_passed(run)
+            own_name, passed = run.passed
             if id(run) in paired or (exactly and passed is None):
                 continue
             arguments = as_text(read_arguments(passed)) if exactly else None
@@ -363,10 +381,10 @@ def _pair(runs: list[_NodeRun], steps: list[_AgentStep]) -> dict[int, _AgentStep
     return paired
 
 
-def _read_passed(run: _NodeRun) -> tuple[str | None, Json]:
-    name, arguments = text_or_none(run.parameters.get("name")), run.given[0] if run.given else None
+def _read_passed(node_type: str | None, parameters: dict[str, Any], given: list[Json]) -> tuple[str | None, Json]:
+    name, arguments = text_or_none(parameters.get("name")), given[0] if given else None
     # A node of MCP offers several tools; n8n adds to the arguments which of them was called.
-    offers_several = "mcp" in str(run.type).rsplit(".", 1)[-1].lower()
+    offers_several = "mcp" in str(node_type).rsplit(".", 1)[-1].lower()
     if offers_several and isinstance(arguments, dict) and isinstance(arguments.get("tool"), str):
         return arguments["tool"], {key: value for key, value in arguments.items() if key != "tool"}
     return name, arguments
@@ -382,7 +400,7 @@ def _read_call(run: _NodeRun, step: _AgentStep | None, unknowns: Unknowns) -> To
     # n8n wraps the result of a tool.
     if isinstance(result, dict) and set(result) == {"response"}:
         result = result["response"]
-    own_name, arguments = _read_passed(run)
+    own_name, arguments = run.passed
     if arguments is None and step is not None:
         arguments = step.arguments
     if arguments is None:
@@ -433,7 +451,7 @@ def _build_nodes(runs: list[_NodeRun], calls: list[tuple[int, ToolCall]], unknow
     flow = _Flow(runs)
     nodes: list[Node] = []
     for run in runs:
-        if not run.is_tool():
+        if not run.is_tool:
             nodes.append(_build_node(run, flow, tuple(made.get((run.name, run.index), ())), unknowns))
         flow.move_past(run)
     return tuple(nodes)
@@ -466,7 +484,7 @@ def _sum_usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], runs: list[_N
     """Return the tokens of the models, and of the AI nodes that no model serves; what a served node reports repeats its models."""
     models = [node.usage for node in nodes if node.name in sub_nodes]
     # An agent repeats the tokens of the models below it. Only where those report any is it left out, or nothing would be counted.
-    served = {run.source[0] for run in runs if run.is_sub_node()} if any(models) else set[str | None]()
+    served = {run.source[0] for run in runs if run.is_sub_node} if any(models) else set[str | None]()
     others = [node for node in nodes if node.name not in sub_nodes and node.name not in served]
     models_called = {run.name for run in runs if "ai_languageModel" in dict_or_empty(run.record.get("data"))}
     counted = [node.usage for node in nodes if node.name in models_called]

@@ -31,7 +31,7 @@ from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json, ToolCall, Usage
 from proctor.model.show import kind_of, show
 
-Action = Literal["text", "call", "hosted", "new_call", "result", "silent", "gap", "tool", "usage", "error"]
+Action = Literal["text", "call", "hosted", "new_call", "result", "silent", "gap", "tool", "usage", "error", "asks", "answers"]
 
 KIND_KEYS = ("type", "$type", "part_kind", "block_type", "content_type", "kind")
 CALLS = split_words(
@@ -62,13 +62,13 @@ SILENT = split_words(
     """
     reasoning thinking redacted_thinking redacted_reasoning text_reasoning reasoning_text reasoning_file image image_url image_file file
     blob uri audio input_audio video video_url document document_url audio_url media input_image input_file cache_point step_start source
-    source_url source_document binary binary_image uploaded_file mcp_list_tools mcp_approval_request mcp_approval_response data
-    search_result container_upload citation cite citable cache hosted_file hosted_vector_store text_plain reference computer_screenshot
-    tool_approval_request tool_approval_response function_approval_request function_approval_response user_input_request
-    user_input_response oauth_consent_request file_reference annotation streaming_annotation instruction retry_feedback
-    tool_availability_delta capability_load_delta model_settings_delta instruction_delta instruction_baseline
+    source_url source_document binary binary_image uploaded_file mcp_list_tools data search_result container_upload citation cite
+    citable cache hosted_file hosted_vector_store text_plain reference computer_screenshot file_reference annotation streaming_annotation
+    instruction retry_feedback tool_availability_delta capability_load_delta model_settings_delta instruction_delta instruction_baseline
     """
 )
+REQUESTS = split_words("mcp_approval_request tool_approval_request function_approval_request user_input_request oauth_consent_request")
+"""Blocks with which a run waits for a person; a block that ends in `_response` answers them."""
 GAPS = split_words("compaction context_compaction compaction_trigger item_reference")
 """Blocks in place of messages that are not in the list."""
 HOSTED_SUFFIXES = ("_call", "_tool_result", "_call_output")
@@ -79,6 +79,8 @@ _ACTIONS: dict[str, Action] = {
     **dict.fromkeys(HOSTED, "hosted"),
     **dict.fromkeys(SILENT, "silent"),
     **dict.fromkeys(GAPS, "gap"),
+    **dict.fromkeys(REQUESTS, "asks"),
+    **dict.fromkeys((kind.replace("_request", "_response") for kind in REQUESTS), "answers"),
     "usage": "usage",
     "error": "error",
 }
@@ -214,6 +216,7 @@ class Draft:
     usage: Usage | None = None
     model: str | None = None
     ids: set[str] = field(default_factory=set)
+    waits: bool | None = None
 
     def mark(self, at: str, why: str, parts: Iterable[Part] = CONTENT_PARTS) -> None:
         """Mark parts as unknown because a recognised field cannot be read."""
@@ -275,6 +278,8 @@ class Draft:
                 self.add_result(block, at, to_word(kind))
             case "silent":
                 pass
+            case "asks" | "answers" as action:
+                self.waits = action == "asks"
             case "gap":
                 if not self.dialect.is_span:
                     mark_earlier(self.unknowns, f"{at}: {show(kind, 40)} replaces messages that are not in the list")
@@ -410,7 +415,7 @@ class Draft:
             if self.dialect.is_span and isinstance(given, str) and given[:1] == '"':
                 text = decode_embedded(given)
                 given = text if isinstance(text, str) else given
-            return given, not is_redacted(given)
+            return given, not is_redacted(given) and (given is not None or self.dialect.is_span or self.dialect.omits_arguments)
         if self.dialect.is_span and unread:
             self.unknowns.mark_unrecognised(CALL_PARTS, f"{at}: {show(unread[0], 60)} of a call without arguments is not read")
         # An unrecognised object may be the arguments.
@@ -430,7 +435,11 @@ class Draft:
             self.ids.add(id)
         if not known and not self.dialect.is_span:
             self.mark(at, "the arguments of this call are not recorded", ("tool_arguments",))
+        if is_redacted(name):
+            self.mark(at, f"the name of this tool was removed: {show(name, 40)}", CALL_PARTS)
         arguments, aliases = read_arguments(given) if known else None, (alias,) if alias and alias != name else ()
+        if _is_damaged(arguments) and not self.dialect.is_span:
+            self.mark(at, "the arguments of this call were cut or removed", ("tool_arguments",))
         self.calls.append(ToolCall(name=name, arguments=arguments, id=id, server=text_or_none(server), aliases=aliases))
         return True
 
@@ -537,6 +546,8 @@ class Draft:
         """Add what a tool returned."""
         kind, tells_end = kind if error is not None else None, tells_end or error is not None
         id, name = self._read_id(id, at), text_or_none(name)
+        if error is None and is_redacted(value):
+            self.mark(at, f"what the tool returned was removed: {show(value, 40)}", ("tool_results",))
         self.results.append(ToolResult(id=id, name=name, value=value, error=error, kind=kind, tells_end=tells_end))
 
     def end_with(self, reason: Json) -> None:
@@ -547,7 +558,16 @@ class Draft:
     def build(self) -> Message:
         """Return the message."""
         text = "".join(self.texts) if self.texts else None
-        return Message(role=self.role, text=text, calls=tuple(self.calls), results=tuple(self.results), usage=self.usage, model=self.model)
+        return Message(role=self.role, text=text, calls=tuple(self.calls), results=tuple(self.results), usage=self.usage, model=self.model,
+                       waits=self.waits)  # fmt: skip
+
+
+def _is_damaged(arguments: Json) -> bool:
+    """Return whether arguments are JSON that was cut, or a member of them was removed."""
+    if isinstance(arguments, str):
+        return is_redacted(arguments) or arguments[:1] == "{"
+    members = arguments.values() if isinstance(arguments, dict) else list_of(arguments)
+    return any(_is_damaged(member) if isinstance(member, (dict, list)) else is_redacted(member) for member in members)
 
 
 def read_counts(value: Json, at: str, unknowns: Unknowns) -> Usage | None:

@@ -15,6 +15,7 @@ import msgspec
 from proctor.evidence.shared.calls import CONTENT_ERROR, mcp_error
 from proctor.evidence.shared.usage import add_usage
 from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.markers import is_redacted
 from proctor.evidence.values.text import parse_json
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
@@ -24,6 +25,7 @@ Role = Literal["user", "assistant", "tool", "system"]
 ENDS_WITH_CALL = "the messages end with a call of a tool, before the agent finished"
 ENDS_WITH_RESULT = "the messages end with the result of a tool, before the agent finished"
 ENDS_WITH_USER = "the messages end with what was said to the agent, before it answered"
+WAITS = "the messages end with a request for a person's approval or input, before the agent finished"
 NO_AGENT = "no message of the agent is recorded"
 NO_BEGINNING = "the messages do not begin with what was said to the agent, so calls before them may be missing"
 _EARLIER: tuple[Part, ...] = (*CALL_PARTS, "input", "turns", "usage")
@@ -53,6 +55,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     body: Json = None
     """The answer in a given form, where the text does not hold it."""
+    waits: bool | None = None
+    """Whether it asks a person to approve or to enter something, or, if false, answers that."""
 
 
 class _Exchange:
@@ -64,6 +68,7 @@ class _Exchange:
         self.body: Json = None
         self.end: str | None = ENDS_WITH_USER
         """Why this exchange ends before the agent finished."""
+        self.waits = False
         self.calls: list[ToolCall] = []
         self.usage: list[Usage | None] = []
         self.answered: set[int] = set()
@@ -121,9 +126,15 @@ def build_evidence(
     spent = [message.usage for message in messages if message.role == "assistant"]
     if usage is None and None in spent and any(spent):
         unknowns.mark("usage", f"{spent.count(None)} of {len(spent)} answers of the model do not report their tokens")
+    # A message that was not read may have spent tokens, too.
+    if usage is None and any(spent) and "turns" in unknowns.unknown and not {"answer", "tool_calls"}.isdisjoint(unknowns.unknown):
+        unknowns.mark_unrecognised(("usage",), unknowns.unknown["turns"])
+    for exchange in exchanges:
+        if is_redacted(exchange.text):
+            unknowns.mark("answer", f"the answer was removed: {show(exchange.text, 40)}")
     turns = [exchange for exchange in exchanges if exchange.input is not None]
     last = exchanges[-1] if exchanges else _Exchange(None)
-    end = last.end if exchanges else NO_AGENT
+    end = (WAITS if last.waits else last.end) if exchanges else NO_AGENT
     if end is not None:
         unknowns.mark_parts(("answer", "tool_calls"), end)
     return Evidence(
@@ -167,6 +178,8 @@ def _split_exchanges(messages: Sequence[Message], unknowns: Unknowns) -> list[_E
                 unknowns.mark_parts(CALL_PARTS, why)
             else:
                 exchange.answer(index, result)
+        if exchanges:
+            exchanges[-1].waits = message.waits if message.waits is not None else exchanges[-1].waits and not message.results
         if message.results and message.role != "assistant" and exchanges:
             exchanges[-1].end, exchanges[-1].text, exchanges[-1].body = ENDS_WITH_RESULT, None, None
         if message.role == "user" and (message.text is not None or not message.results):

@@ -111,8 +111,6 @@ def mark_role(entry: dict[str, Any], word: Json, at: str, unknowns: Unknowns, di
         parts.append("answer")
     if has_content:
         parts.extend(("input", "turns"))
-    if held.usage is not None:
-        parts.append("usage")
     unknowns.mark_unrecognised(parts, f"{at}: unrecognised role {show(word, 60)}")
     mark_kind(entry, word, at, unknowns)
 

@@ -28,16 +28,19 @@ _SUB_NODE = re.compile(
 )
 
 
+@lru_cache(maxsize=1024)
 def is_ai(node_type: str | None) -> bool:
     """Return whether nodes of this type call a model."""
     return _AI.search(node_type or "") is not None
 
 
+@lru_cache(maxsize=1024)
 def is_sub_node(node_type: str | None) -> bool:
     """Return whether nodes of this type are parts of another node: models, memories, tools, parsers."""
     return _SUB_NODE.search(node_type or "") is not None
 
 
+@lru_cache(maxsize=1024)
 def is_trigger(node_type: str | None) -> bool:
     """Return whether nodes of this type start a workflow."""
     own = (node_type or "").rsplit(".", 1)[-1].lower()

@@ -28,15 +28,19 @@ _COUNTS = (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_toke
 _TRACES = ("traceId", "trace_id")
 _PARENTS = ("parentObservationId", "parent_observation_id")
 _OBSERVATION = "langfuse.observation."
-_OBSERVED: dict[str, tuple[str, ...]] = {
-    "input": ("input",),
-    "output": ("output",),
-    "model.name": ("model", "provided_model_name", "providedModelName"),
-    "model.parameters": ("modelParameters", "model_parameters"),
-    "usage_details": ("usageDetails", "usage_details", "usage"),
-    "status_message": ("statusMessage", "status_message"),
+_OBSERVED = {
+    column: f"{_OBSERVATION}{name}"
+    for name, columns in {
+        "input": "input",
+        "output": "output",
+        "model.name": "model provided_model_name providedModelName",
+        "model.parameters": "modelParameters model_parameters",
+        "usage_details": "usageDetails usage_details usage",
+        "status_message": "statusMessage status_message",
+    }.items()
+    for column in columns.split()
 }
-"""The columns of Langfuse by the attribute of its SDK."""
+"""The attribute of Langfuse's SDK by its column; of two columns for one attribute the first counts."""
 _OBSERVATION_TYPES = split_words("SPAN GENERATION EVENT AGENT TOOL CHAIN RETRIEVER EVALUATOR EMBEDDING GUARDRAIL")
 _MLFLOW = frozenset(("info", "trace", "trace_id", "request_id", "trace_metadata", "execution_duration"))
 """The fields of an MLflow trace next to its spans, one or another in each generation."""
@@ -48,8 +52,9 @@ def _make_span(row: Row, trace: Json, id: Json, path: str = "$", **fields: Any) 
     """Return a span with the usual columns of a row; `fields` are the others. Raises `EvidenceError` if it belongs to no trace."""
     if not isinstance(trace, str) or not trace or not isinstance(id, str) or not id:
         raise EvidenceError(f"{path}: expected a trace id and an id of the span, both texts; a span without them belongs to no trace")
-    fields.setdefault("start_ns", read_time_ns(find_first(row, "start_time", "startTime")))
-    fields.setdefault("end_ns", read_time_ns(find_first(row, "end_time", "endTime")))
+    if "start_ns" not in fields:
+        fields["start_ns"] = read_time_ns(find_first(row, "start_time", "startTime"))
+        fields["end_ns"] = read_time_ns(find_first(row, "end_time", "endTime"))
     return Span(trace_id=fold_id(trace), id=id, name=text_or_none(row.get("name")) or "", **fields)
 
 
@@ -187,7 +192,7 @@ def _read_run(row: Row) -> dict[str, Json]:
 
 def is_langfuse_trace(row: Row) -> bool:
     """Return whether this is a trace of Langfuse with its observations."""
-    return "id" in row and any("id" in entry and "type" in entry for entry in _list_observations(row)[:1])
+    return "observations" in row and "id" in row and any("id" in entry and "type" in entry for entry in _list_observations(row)[:1])
 
 
 def is_langfuse_row(row: Row) -> bool:
@@ -216,10 +221,8 @@ def _read_observation(row: Row) -> Span:
     attributes: dict[str, Json] = {}
     attributes |= _open_object(metadata.get("attributes"), "metadata.attributes", attributes)
     attributes[f"{_OBSERVATION}type"] = (text_or_none(row.get("type")) or "span").lower()
-    for name, columns in _OBSERVED.items():
-        value = find_first(row, *columns)
-        if value not in (None, "", {}):
-            attributes[_OBSERVATION + name] = write_as_text(value)
+    observed = {name: value for column, name in reversed(_OBSERVED.items()) if (value := row.get(column)) is not None}
+    attributes |= {name: write_as_text(value) for name, value in observed.items() if value != "" and value != {}}
     level = text_or_none(row.get("level")) or "DEFAULT"
     if level != "DEFAULT":
         attributes[f"{_OBSERVATION}level"] = level

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal
 
 from proctor.evidence.values.access import split_words
@@ -27,10 +28,10 @@ STATUS_FIELDS = split_words("status state outcome run_status job_status response
 _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _STOPS: tuple[tuple[Stop, re.Pattern[str]], ...] = (
     # Gemini's MALFORMED_FUNCTION_CALL, UNEXPECTED_TOOL_CALL and TOO_MANY_TOOL_CALLS are failures, although they mention calls.
-    ("failed", re.compile(r"malformed|unexpected_tool|too_many_tool|error|fail|time_?out|cancel|abort|interrupt|pause")),
+    ("failed", re.compile(r"malformed|unexpected_tool|too_many_tool|error|fail|time_?out|cancel|abort|interrupt|pause|external_term")),
     ("limit", re.compile(r".*(max|limit|exceed|too_many|exhaust)\w*_?"
                          r"(iteration|turn|step|call|message|round|recursion|loop|budget|cost|time)"
-                         r"|.*(iteration|turn|step|recursion|loop|budget|cost|time)s?_(limit|exceeded|exhausted)|early_stopp")),
+                         r"|.*(iteration|turn|step|recursion|loop|budget|cost|time|usage)s?_(limit|exceeded|exhausted)|early_stopp")),
     ("tools", re.compile(r"(tool|function)_?(calls?|use)?$")),
     ("cut", re.compile(r"(.*_)?(length|max_\w*tokens?|tokens?_limit|incomplete|truncated)$|.*context_(window|length)")),
     ("filtered", re.compile(r".*(content_filter|safety|recitation|blocklist|blocked|prohibited|guardrail|toxic)|refusal$|spii$")),
@@ -78,7 +79,12 @@ def read_status(word: Json) -> Status | None:
     """Return what a status means, or None if it is not recognised; OTLP writes 1 for ok and 2 for an error."""
     if isinstance(word, bool) or not isinstance(word, (int, str)):
         return None
-    plain = to_snake_case(str(word).strip())
+    return _read_word(str(word)) if isinstance(word, int) or len(word) < 100 else None
+
+
+@lru_cache(maxsize=1024)
+def _read_word(word: str) -> Status | None:
+    plain = to_snake_case(word.strip())
     return "failed" if _FAILED.match(plain) else "running" if _RUNNING.match(plain) else "ok" if _OK.match(plain) else None
 
 

@@ -39,7 +39,7 @@ _NOT_NEAR = frozenset(("context", "contents", "messages", "outputs", "results", 
 _SUGGESTS = re.compile(r"tool|call|action|function|invocation|command", re.IGNORECASE)
 """Keys that suggest calls: next to a list of calls only these are examined."""
 _ACTING = re.compile(r"tool|function|call|action|command|computer|code", re.IGNORECASE)
-_TEXT_FIELDS = ("text", "content", "output_text", "value", "message", "transcript", "markdown")
+_TEXT_FIELDS = ("text", "content", "output_text", "value", "message", "transcript", "markdown", "html", "caption", "body")
 _DEPTH, _MAX_SEARCHED = 3, 1_000
 """Levels and values inside an unrecognised field that are searched for calls."""
 
@@ -113,6 +113,8 @@ def list_calls(value: Json, *, suggested: bool = True) -> list[dict[str, Any]]:
             if is_call(current):
                 if counts or names_tool(current):
                     found.append(current)
+            elif counts and "arguments" in current and isinstance(current.get("type"), str):
+                found.append(current)  # Groq names a tool that it ran itself by its type.
             elif depth:
                 # What is listed as calls needs no arguments.
                 listed = (member for key in CALL_FIELDS & current.keys() for member in list_of(current[key]))
