@@ -170,5 +170,8 @@ def test_no_two_changes_make_a_failing_check_pass_whoever_reads_them(data: st.Da
         others = [mutation for mutation in mutations(document) if not (starts(mutation[1], first[1]) or starts(first[1], mutation[1]))]
         document = mutate(document, data.draw(st.sampled_from(others))) if others else document
     named = data.draw(st.sampled_from([format, *MESSAGE_FORMATS]))
-    # Under the name of another format the pieces of one answer may be messages of their own.
-    assert not (passes_after(document, failing, format) if named == format else passes_about_tools(document, failing, named))
+    if named == format:
+        assert not passes_after(document, failing, format)
+    else:
+        # Under the name of another format the pieces of one answer may be messages of their own, and tokens have other names.
+        assert not [claim for claim in passes_about_tools(document, failing, named) if claim != "tokens_within"]

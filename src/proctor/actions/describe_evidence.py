@@ -56,7 +56,7 @@ def describe_evidence(path: str, *, format: str | None = None) -> EvidenceDescri
     declared = add_workspace(Suite(name="")).find_declared()
     read = describe_trace(path, format=format, declared=declared)
     records = sample_records(Path(path)) if format is None and path != "-" and Path(path).is_file() else []
-    if (declared is not None and declared.map is not None) or not needs_mapping(read):
+    if (declared is not None and declared.map is not None) or not (needs_mapping(read) or _has_more(read)):
         return EvidenceDescription(read=read)
     found = propose_map(records, read_document)
     return EvidenceDescription(read=read, map=found, yaml="" if found is None else write_map(found, records))
@@ -83,6 +83,12 @@ def needs_mapping(read: FileDescription) -> bool:
         if record.known.reader == "plain" and any(state.is_unknown for state in states):
             return True
     return False
+
+
+def _has_more(read: FileDescription) -> bool:
+    """Return whether plain records have fields that are ignored and parts that are not recorded."""
+    plain = [record.known for record in read.records if record.known is not None and record.known.reader == "plain"]
+    return any(known.ignored and any(known.parts[part].is_unknown for part in ("input", "usage")) for known in plain)
 
 
 def sample_records(path: Path) -> list[Json]:
