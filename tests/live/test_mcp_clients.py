@@ -120,12 +120,12 @@ async def test_simulated_systems_are_servers_for_a_run_and_for_a_sandbox(service
         task_run = f"/v1/task-runs/{run['task_runs'][0]['id']}"
         await ask("POST", f"{task_run}/start", token=run["bearer_token"])
         made = await ask("POST", "/sandboxes", {"simulator_id": simulator["id"]})
-        places = [(run["endpoints"]["mcp"], run["bearer_token"]), (made["credentials"]["mcp_url"], made["credentials"]["token"])]
-        for path, token in places:
+        places = [(url + run["endpoints"]["mcp"], run["bearer_token"]), (made["credentials"]["mcp_url"], made["credentials"]["token"])]
+        for place, token in places:
             headers = {"authorization": f"Bearer {token}"}
             async with (
                 httpx2.AsyncClient(headers=headers, timeout=60) as own,
-                Client(streamable_http_client(url + path, http_client=own), mode=mode) as client,
+                Client(streamable_http_client(place, http_client=own), mode=mode) as client,
             ):
                 assert "records_update" in {tool.name for tool in (await client.list_tools()).tools}
                 change = {"collection": "orders", "id": "7", "row": {"status": "shipped"}}

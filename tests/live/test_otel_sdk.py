@@ -178,8 +178,13 @@ def export_logged(server: Serving, tool: str, *, compression: Any, first: str) -
     log_exporter = OTLPLogExporter(endpoint=f"{server.url}/v1/logs", compression=compression)
     records.add_log_record_processor(BatchLogRecordProcessor(log_exporter, schedule_delay_millis=60_000))
     call = {"id": "call_1", "type": "function", "function": {"name": tool, "arguments": '{"id": 17}'}}
-    answer = {"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "tool_calls": [call]}}
-    said = (("gen_ai.user.message", {"content": "Refund order 17"}), ("gen_ai.choice", answer))
+    answer = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Done."}}
+    said = (
+        ("gen_ai.user.message", {"content": "Refund order 17"}),
+        ("gen_ai.assistant.message", {"tool_calls": [call]}),
+        ("gen_ai.tool.message", {"id": "call_1", "content": "found"}),
+        ("gen_ai.choice", answer),
+    )
     logger = records.get_logger("test")
     with spans.get_tracer("test").start_as_current_span(
         "chat m", attributes={"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
