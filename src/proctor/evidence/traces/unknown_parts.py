@@ -228,8 +228,9 @@ def mark_orphans(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknow
     """
     of_step = {step: exchange for exchange in exchanges for step in exchange.steps}
     # Next to other roots it is no part of what they show.
-    is_apart = len({root.span.parent_id for root in tree.roots}) > 1 and bool(exchanges)
-    last = tree.orphans[0] if is_apart else None
+    own = [root for root in tree.roots if not root.span.is_entry]
+    is_apart = len({root.span.parent_id for root in own}) > 1 and bool(exchanges)
+    last = next((orphan for orphan in tree.orphans if orphan in own), None) if is_apart else None
     for orphan in () if is_apart else tree.orphans:
         loose = _list_loose_work(orphan)
         requests = [of_step[step] for step in loose if step in of_step]

@@ -42,7 +42,8 @@ def convert_span(span: ReadableSpan, *, root_id: int | None = None) -> Span:
         resource=convert_attributes({key: value for key, value in span.resource.attributes.items() if key == "service.name"}),
         scope=span.instrumentation_scope.name if span.instrumentation_scope is not None else "",
         is_remote=span.kind is SpanKind.CLIENT,
-        is_entry=span.kind in (SpanKind.SERVER, SpanKind.CONSUMER),
+        # A remote parent is a span of another process, which is never captured.
+        is_entry=span.kind in (SpanKind.SERVER, SpanKind.CONSUMER) or (span.parent is not None and span.parent.is_remote),
         dropped=span.dropped_attributes + span.dropped_events + sum(event.dropped_attributes for event in events),
     )
 
