@@ -49,7 +49,9 @@ _KEPT = {
 """Fields whose values are words of the program, which reports look up or show as they are."""
 _READ = ("title", "aria-label", "placeholder", "alt", "label", "data-label", "data-old", "data-damaged")
 """Attributes that people read, or hear."""
-_SHOWN_AS_THEY_ARE = re.compile(r'pass\^\d+|…\([\d,]+ more\)…|(?:expected|, found) (?=[A-Z0-9/"])|"[^"\n]*"|\$[\w.\[\]]*|[^\s,]*[/_][^\s,]*')
+_SHOWN_AS_THEY_ARE = re.compile(
+    r'pass\^\d+|…\([\d,]+ more\)…|(?:expected|, found) (?=[A-Z0-9/"])|"[^"\n]*"|\$[\w.\[\]]*|[^\s,]*[/_][^\s,]*'
+)
 """JSON in its quotes, pointers, paths and codes; what the reason of a check says, which is data; what was cut out of data."""
 _WORD = re.compile(r"(?<![\w.@-])[a-zäöüß]{3,}(?![\w.@-])")
 

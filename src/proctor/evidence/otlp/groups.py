@@ -88,7 +88,9 @@ def receive_logs_json(document: Json) -> Received:
 def _receive(noun: Literal["spans", "log records"], read: Callable[[Refuse], list[SpanGroup]]) -> Received:
     received = Received([], noun=noun)
     received.groups = read(received.refuse)
-    return received.drop(lambda group, span: _is_id(span.trace_id) and _is_id(span.id), "has no trace id or no span id, or one that is too long")
+    return received.drop(
+        lambda group, span: _is_id(span.trace_id) and _is_id(span.id), "has no trace id or no span id, or one that is too long"
+    )
 
 
 def receive_text(data: bytes, read: Callable[[Json], Received]) -> Received:
