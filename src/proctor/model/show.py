@@ -191,7 +191,7 @@ def nearest(word: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
     for name in islice(known, _MOST_KNOWN):
         # Comparing costs the product of both lengths.
         by_lower.setdefault(name.lower()[:200], name)
-    close = get_close_matches(word.lower()[:200], by_lower, n=most, cutoff=0.6)
+    close = get_close_matches(word.lower()[:200], by_lower, n=most, cutoff=0.61)
     if not close and len(word) >= 3:
         close = [name for name in by_lower if word.lower() in name or (len(name) >= 3 and name in word.lower())][:most]
     return tuple(by_lower[name] for name in close)
