@@ -78,7 +78,7 @@ def _join(pair: str, count: int) -> str:
 _FAX = "/faxes?to_number=%2B15550100"
 _OPERATORS = b"BT\n" + b"1 0 0 1 0 0 cm\n" * 200_000 + b"ET"
 _TEXTS = b"(a) Tj T*\n"
-_HL7 = b"MSH|^~\\&|A|B|C|D|2026||ADT^A01|1|P|2.5\r" + b"PID|1||17~18~19^a&b\r" * 200_000
+_HL7 = b"MSH|^~\\&|A|B|C|D|2026||ADT^A01|1|P|2.5\r" + b"PID|1||17~18~19^a&b\r" * 50_000
 _X12 = (
     b"ISA*00*          *00*          *ZZ*A              *ZZ*B              *260101*0101*^*00501*000000001*0*P*:~"
     b"GS*HS*A*B*20260101*0101*1*X*005010X279A1~ST*270*0001~"
@@ -136,13 +136,13 @@ HEAVY: dict[str, Heavy] = {
     "records with many values": Heavy("records", "GET", f"/orders?tags__in={_WORDS}"),
     "records with a long path": Heavy("records", "GET", f"/orders?{_DEEP}=1&{_DEEP}b=1"),
     "files in one list": Heavy("files", "GET", "/?" + _join("prefix=a{}", 5_000)),
-    "messages in a form": Heavy("messages", "POST", "/messages", _join("f{0}={0}", 200_000).encode(), FORM),
+    "messages in a form": Heavy("messages", "POST", "/messages", _join("f{0}={0}", 50_000).encode(), FORM),
     "segments of HL7": Heavy("hl7", "POST", "/outbound", _HL7, "text/plain"),
     "segments of X12": Heavy(
         "x12",
         "POST",
         "/270",
-        _X12 + b"HL*1**20*1~NM1*IL*1*A*B****MI*ann~" * 100_000 + b"SE*3*0001~GE*1*1~IEA*1*000000001~",
+        _X12 + b"HL*1**20*1~NM1*IL*1*A*B****MI*ann~" * 25_000 + b"SE*3*0001~GE*1*1~IEA*1*000000001~",
         "text/plain",
     ),
 }
