@@ -21,9 +21,10 @@ _LONGEST_CHAIN = 12
 
 def make_default_label(entry: CheckEntry, spec: msgspec.Struct) -> str:
     """Return what an assertion without a label is called: the check and its main value."""
-    if entry.shorthand is None:
+    name = entry.shorthand or next(iter(spec.__struct_fields__), None)
+    value = None if name is None else getattr(spec, name)
+    if entry.shorthand is None and not isinstance(value, str):
         return entry.name
-    value = getattr(spec, entry.shorthand)
     return entry.name if value in (None, (), "") else f"{entry.name} · {value if isinstance(value, str) else show(value, 80)}"
 
 
