@@ -168,7 +168,7 @@ def _rule(assertion: Assertion) -> dict[str, Json]:
         case "tool_input_path":
             return {"type": "jsonpath", **tool, "path": spec.path, **_equals(spec)}
         case "json_path":
-            kind = assertion.rule or ("jsonpath" if spec.exists else "jsonpath_not_exists")
+            kind = assertion.rule.get("type") or ("jsonpath" if spec.exists else "jsonpath_not_exists")
             return {"type": kind, "path": spec.path, **_equals(spec)}
         case check:
             return {"type": _TEXT_RULES[check], "value": spec.text}

@@ -102,7 +102,7 @@ class AssertionReader:
             show_prompt=True,
             show_conversation=True,
         )
-        return self._draft(node, "judged", spec, shorten(criteria, 80))
+        return self._draft(node, "judged", spec, shorten(criteria, 80), condition=_find_word(_SEMANTIC_TYPES, kind))
 
     def _read_node_call(self, node: Located) -> Assertion | None:
         before = len(self._reading.problems)
@@ -133,7 +133,7 @@ class AssertionReader:
         words = {"called": "calls", "not_called": "never calls", "count": f"calls {spec.count} times:"}
         inner = ", ".join(("not " if call.condition == "not_called" else "") + shorten(call.name, 40) for call in nested[:4])
         label = f"{words[spec.condition]} {shorten(spec.name, 60)}" + (f" with {inner}" if nested else "")
-        return self._draft(node, "node_called", spec, label, fields)
+        return self._draft(node, "node_called", spec, label, fields, _find_word(_CALL_CONDITIONS, spec.condition), spec.name)
 
     def _call(self, node: Located, what: str, prefix: str, fields: Fields) -> dict[str, Json] | None:
         """Return the fields that a claim about a node and one about a nested tool share."""
@@ -188,7 +188,7 @@ class AssertionReader:
             "not_exists": "does not exist",
         }
         spec = JsonField(field=field, value=value, condition=condition)
-        return self._draft(node, "json_field", spec, f"{field} {told[condition]}", fields)
+        return self._draft(node, "json_field", spec, f"{field} {told[condition]}", fields, _find_word(_FIELD_CONDITIONS, condition), field)
 
     def _read_response_regex(self, node: Located) -> Assertion | None:
         reading = self._reading
@@ -248,10 +248,22 @@ class AssertionReader:
         told = ", ".join(f"{limit} {kind}" for kind, limit in limits.items())
         return self._draft(node, "tokens_within", TokensWithin(**limits), f"at most {told} tokens", fields)
 
-    def _draft(self, node: Located, check: str, spec: msgspec.Struct, label: str, fields: Fields | None = None) -> Assertion | None:
+    def _draft(
+        self,
+        node: Located,
+        check: str,
+        spec: msgspec.Struct,
+        label: str,
+        fields: Fields | None = None,
+        condition: str | None = None,
+        name: str | None = None,
+    ) -> Assertion | None:
         reading = self._reading
         before = len(reading.problems)
-        more: dict[str, Json] = {"label": label, "depends_on": self._read_dependencies(node), "turn": self._turn}
+        target = node.get("target")
+        rule = {"target": "semantic" if target is None else target.value, "condition": condition, "name": name}
+        more: dict[str, Json] = {"depends_on": self._read_dependencies(node), "turn": self._turn}
+        more["rule"] = {key: value for key, value in rule.items() if value is not None}
         for key, ask in (
             ("id", reading.require_text),
             ("axis", reading.require_text),
@@ -342,6 +354,10 @@ def _iterate_expected_values(spec: msgspec.Struct) -> Iterable[tuple[Json, str]]
         for index, call in enumerate(spec.tool_calls):
             for key, value in call.arguments.items():
                 yield value, f"tool_calls.{index}.arguments.{key}"
+
+
+def _find_word(words: dict[str, Json], ours: Json) -> str:
+    return next(word for word, meaning in words.items() if meaning == ours)
 
 
 def _locate_only(node: Located, key: str, ours: str) -> Fields:

@@ -12,6 +12,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from proctor.actions.history import find_home
 from proctor.cli.databases import add_database_flags, use_hub
 from proctor.cli.exits import Exit, end_process
 from proctor.cli.parser import add_trust_flag, make_parser
@@ -37,7 +38,7 @@ def run(arguments: list[str]) -> int:
         "The MCP server on standard input and output, for a coding agent on this machine: write, validate and run suites, check evidence,\n"
         "author criteria and read results. Works on the workspace and its database; no service needs to run.\n\n"
         "Over HTTP the same server is at /mcp of `proctor serve`.",
-        ["proctor mcp", "proctor mcp --home shop/.proctor"],
+        ["proctor mcp", "proctor mcp --home shop"],
     )
     parser.add_argument("--organization", metavar="NAME", help="whose criteria and traces, by id or name (default: the first)")
     add_trust_flag(parser, "do what suites name that are sent as text, or that lie elsewhere")
@@ -57,7 +58,7 @@ def run(arguments: list[str]) -> int:
         from proctor.service.access.keys import get_organization_caller  # as above
 
         caller = await get_organization_caller(hub, options.organization)
-        runs = LocalRuns(hub.settings.home, Path.cwd(), trust=options.trust)
+        runs = LocalRuns(find_home(options.home or os.environ.get("PROCTOR_HOME")), Path.cwd(), trust=options.trust)
         with _end_by_signals(hub, runs):
             await over_stdio(hub, caller, runs)
 
