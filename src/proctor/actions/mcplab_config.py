@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from proctor.actions.mcplab_plan import Entry, Plan
-from proctor.formats.mcplab_text import write_rules
-from proctor.model.case import Case, Suite
+from proctor.formats.mcplab_text import write_scenario
+from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.numbers import to_whole_numbers
 from proctor.targets.mcp.settings import HIDDEN, strip_url
@@ -33,7 +33,7 @@ def resolved_config(plan: Plan, attachments: Mapping[str, Iterable[Mapping[str, 
     for row in plan.rows:
         if row.scenario not in scenarios:
             servers = [public_server(known[server]) for server in row.servers]
-            scenarios[row.scenario] = _scenario(row.case, row.scenario, servers, attachments.get(row.scenario, ()))
+            scenarios[row.scenario] = write_scenario(row.case, servers, list(map(dict, attachments.get(row.scenario, ()))), row.scenario)
     config["scenarios"] = list(scenarios.values())
     config["run_defaults"] = {"selected_agents": [agent["id"] for agent in plan.agents()]}
     return config
@@ -102,16 +102,3 @@ def _public(value: Json) -> Json:
 
 def _is_secret(name: str) -> bool:
     return any(word in name.lower() for word in _SECRET_WORDS)
-
-
-def _scenario(case: Case, scenario: str, servers: list[Entry], attachments: Iterable[Mapping[str, Json]]) -> dict[str, Json]:
-    out: dict[str, Json] = {"id": scenario}
-    if case.name:
-        out["name"] = case.name
-    if case.input is not None:
-        out["prompt"] = case.input
-    out["mcp_servers"] = servers
-    kept = [dict(each) for each in attachments]
-    if kept:
-        out["attachments"] = kept
-    return out | write_rules(case)

@@ -13,11 +13,14 @@ import msgspec
 
 from proctor.checks.json_field import JsonField
 from proctor.errors import InputError
+from proctor.formats.mcpjam_predicates import PLAIN
 from proctor.formats.mcplab_text import build_mcplab
 from proctor.formats.mibo_assertions import CALL_CONDITIONS, FIELD_CONDITIONS, LIMITS, SEMANTIC_TYPES, find_word
 from proctor.formats.suites import read_suite
+from proctor.formats.verial_assertions import BY_FIELDS
 from proctor.formats.verial_scoring import SCORING
 from proctor.formats.verial_system_claims import SYSTEM_CLAIMS
+from proctor.formats.workspace import WORKSPACE_KEYS
 from proctor.formats.yaml_text import to_yaml
 from proctor.model.case import Assertion, Case, Scoring, Suite
 from proctor.model.evidence import Json
@@ -40,15 +43,18 @@ _COUNTING: Final = ("depends_on", "turn", "required", "advisory", "when_missing"
 def write_dialect(suite: Suite, dialect: str) -> tuple[str, list[Problem]]:
     """Return the suite as text of a dialect, and what of it is left out. Raises `InputError` with every part that cannot be expressed."""
     build, text_of = _WRITERS[dialect]
+    whole = Origin(file=suite.path)
     document, dropped = build(suite)
     text = text_of(to_whole_numbers(document))
     try:
         back = read_suite(text, dialect=dialect, name=suite.name)
     except InputError as error:
         refused = [each for each in error.problems if each.level == "error"]
-        told = [_refuse(f"{dialect} refuses what would be written at {each.origin.path}: {each.message}") for each in refused]
+        told = [_refuse(f"{dialect} refuses what would be written at {each.origin.path}: {each.message}", whole) for each in refused]
         raise InputError(f"the suite cannot be written as {dialect}", told) from None
-    problems = [_warn(message, Origin(file=suite.path)) for message in dropped]
+    problems = [_refuse(message, whole, "warning") for message in dropped]
+    if suite.evidence is not None:
+        problems.append(_refuse(f"{dialect} cannot express `evidence`, how records are read", whole))
     cases = {case.id: case for case in back.cases}
     for case in suite.cases:
         found = cases.get(case.id)
@@ -59,12 +65,8 @@ def write_dialect(suite: Suite, dialect: str) -> tuple[str, list[Problem]]:
     return text, problems
 
 
-def _refuse(message: str, origin: Origin | None = None) -> Problem:
-    return Problem(message=message, origin=origin or Origin(), code="not_expressible")
-
-
-def _warn(message: str, origin: Origin) -> Problem:
-    return Problem(message=message, origin=origin, level="warning", code="not_written")
+def _refuse(message: str, origin: Origin, level: Literal["error", "warning"] = "error") -> Problem:
+    return Problem(message=message, origin=origin, level=level, code="not_expressible" if level == "error" else "not_written")
 
 
 def _compare_case(case: Case, back: Case, dialect: str) -> Iterator[Problem]:
@@ -80,9 +82,8 @@ def _compare_case(case: Case, back: Case, dialect: str) -> Iterator[Problem]:
     left_out = [name for name in ("name", "description", "tags") if getattr(case, name) and getattr(case, name) != getattr(back, name)]
     left_out += [f"settings.{key}" for key, value in case.settings.items() if key != "mcp_servers" and back.settings.get(key) != value]
     if left_out:
-        yield _warn(f"the case {case.id!r}: not written as they are: {', '.join(left_out)}", case.origin)
-    weighted = case.scoring.mode == "weighted"
-    names = (*_COUNTING, "weight", "axis") if weighted else _COUNTING
+        yield _refuse(f"the case {case.id!r}: not written as they are: {', '.join(left_out)}", case.origin, "warning")
+    names = (*_COUNTING, "weight", "axis") if case.scoring.mode == "weighted" else _COUNTING
     rest = list(back.assertions)
     for assertion in case.assertions:
         differing = [(_find_differing(assertion, other, names), other) for other in rest if other.check == assertion.check]
@@ -95,7 +96,7 @@ def _compare_case(case: Case, back: Case, dialect: str) -> Iterator[Problem]:
         else:
             rest.remove(other)
             if fields:
-                yield _warn(f"{title}: {dialect} decides {', '.join(sorted(fields))} in its own way", assertion.origin)
+                yield _refuse(f"{title}: {dialect} decides {', '.join(sorted(fields))} in its own way", assertion.origin, "warning")
 
 
 def _describe_scoring(scoring: Scoring, case: Case) -> tuple[Json, ...]:
@@ -117,7 +118,7 @@ def _normalise(spec: msgspec.Struct) -> msgspec.Struct:
 
 def _list_unwritten(suite: Suite, place: str) -> list[str]:
     """Return what is said of targets, models and the judge, for which a dialect has no place."""
-    keys = [f"`{key}`" for key in ("targets", "default_target", "models", "judge", "evidence") if suite.settings.get(key) is not None]
+    keys = [f"`{key}`" for key in WORKSPACE_KEYS if suite.settings.get(key) is not None]
     return [f"not written: {', '.join(keys)}; {place}"] if keys else []
 
 
@@ -133,6 +134,15 @@ def _write_counting(assertion: Assertion) -> Fragment:
 
 
 # --- Mibo -------------------------------------------------------------------------------------------------------------
+
+
+_PLAIN_TARGETS: Final[dict[str, tuple[str, dict[str, str]]]] = {
+    "response_matches": ("response_regex", {"pattern": "pattern", "should_match": "should_match", "flags": "flags"}),
+    "json_schema": ("json_schema", {"schema": "schema", "field": "field"}),
+    "http_status": ("http_status", {"expected_status": "status"}),
+    "responded_within": ("response_time", {"max_ms": "ms"}),
+    "tokens_within": ("token_limit", LIMITS),
+}
 
 
 def _build_mibo(suite: Suite) -> tuple[Json, list[str]]:
@@ -170,17 +180,10 @@ def _write_mibo(assertion: Assertion) -> Fragment | None:
             value = spec.value if spec.equals is msgspec.UNSET else spec.equals
             expected = {} if spec.condition.endswith("exists") else {"expected_value": _write_literal(value)}
             return {"target": "json_match", "field": spec.field, "condition": find_word(FIELD_CONDITIONS, spec.condition), **expected}
-        case "response_matches":
-            return {"target": "response_regex", "pattern": spec.pattern, "should_match": spec.should_match, **_pick({"flags": spec.flags})}
-        case "json_schema":
-            return {"target": "json_schema", "schema": spec.schema, **_pick({"field": spec.field})}
-        case "http_status":
-            return {"target": "http_status", "expected_status": spec.status}
-        case "responded_within":
-            return {"target": "response_time", "max_ms": spec.ms}
-        case "tokens_within":
-            limits = {key: getattr(spec, ours) for key, ours in LIMITS.items() if getattr(spec, ours) is not None}
-            return {"target": "token_limit", **limits}
+        case check if check in _PLAIN_TARGETS:
+            target, keys = _PLAIN_TARGETS[check]
+            found = {key: getattr(spec, ours) for key, ours in keys.items()}
+            return {"target": target, **{key: value for key, value in found.items() if value not in (None, "")}}
         case "judged" if spec.kind in SEMANTIC_TYPES.values():
             more = _pick({key: getattr(spec, key) for key in ("negative_constraints", "target_node", "output_key")})
             return {"criteria": spec.criteria, "type": find_word(SEMANTIC_TYPES, spec.kind), "threshold": spec.threshold, **more}
@@ -213,19 +216,6 @@ def _write_literal(value: Json) -> Json:
 
 
 # --- MCPJam -----------------------------------------------------------------------------------------------------------
-
-_PREDICATES: Final = {
-    "tool_not_called": ("toolNeverCalled", {"toolName": "name"}),
-    "first_tool": ("firstToolWas", {"toolName": "name"}),
-    "no_tool_errors": ("noToolErrors", {}),
-    "response_matches": ("responseMatches", {"pattern": "pattern"}),
-    "response_not_empty": ("finalAssistantMessageNonEmpty", {}),
-    "tokens_within": ("tokenBudgetUnder", {"tokens": "total"}),
-    "turns_within": ("turnCountUnder", {"turns": "turns"}),
-    "widget_rendered": ("widgetRendered", {"toolName": "tool"}),
-    "widget_rendered_within": ("widgetRenderLatencyUnder", {"ms": "ms", "toolName": "tool"}),
-    "widget_no_console_errors": ("widgetNoConsoleErrors", {"toolName": "tool"}),
-}
 
 
 def _build_mcpjam(suite: Suite) -> tuple[Json, list[str]]:
@@ -283,30 +273,22 @@ def _write_mcpjam_case(case: Case) -> Fragment:
 
 def _write_predicate(assertion: Assertion) -> Fragment | None:
     spec: Json = assertion.spec
-    if assertion.check == "tool_called":
-        if spec.values != "placeholders":
-            return {"type": "toolCalledAtLeastOnce", "toolName": spec.name}
+    if assertion.check == "tool_called" and spec.values == "placeholders":
         wanted = {"args": spec.arguments, "argumentMatching": spec.match}
         return {"type": "toolCalledWith", "toolName": spec.name, "args": wanted, "minCount": spec.at_least}
     if assertion.check == "response_contains":
         return {"type": "responseContains", "needle": spec.text, "caseSensitive": not spec.ignore_case}
-    known = _PREDICATES.get(assertion.check)
-    return None if known is None else {"type": known[0], **_pick({key: getattr(spec, ours) for key, ours in known[1].items()})}
+    if assertion.check == "response_matches":
+        return {"type": "responseMatches", "pattern": spec.pattern}
+    kind = next((kind for kind, plain in PLAIN.items() if plain.check == assertion.check), None)
+    return None if kind is None else {"type": kind, **_pick({key: getattr(spec, ours) for key, ours in PLAIN[kind].fields.items()})}
 
 
 # --- Verial -----------------------------------------------------------------------------------------------------------
 
 _KINDS: Final = {
-    "fhir_resource": "fhir-resource-state",
-    "hl7_message": "hl7-structural",
-    "portal_record": "portal-state-match",
-    "file_present": "sftp-file-present",
-    "voice_said": "voice-transcript",
-    "x12_response": "x12-response",
-    "fax_document": "fax-document",
-    "message_sent": "message-sent",
-    "cds_card": "cds-card",
-    "records_match": "records-match",
+    "fhir_resource": "fhir-resource-state", "portal_record": "portal-state-match", "voice_said": "voice-transcript",
+    **{reader.check: kind for kind, reader in BY_FIELDS.items()},
     **{check: kind for kind, (check, _) in SYSTEM_CLAIMS.items()},
 }
 
@@ -357,7 +339,6 @@ def _to_json(document: Json) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
-Dialect = Literal["mcplab", "mcpjam", "mibo", "verial"]
 _WRITERS: Final[dict[str, tuple[Callable[[Suite], tuple[Json, list[str]]], Callable[[Json], str]]]] = {
     "mcplab": (build_mcplab, to_yaml),
     "mcpjam": (_build_mcpjam, to_yaml),

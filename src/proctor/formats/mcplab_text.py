@@ -58,10 +58,8 @@ def describe_agents(suite: Suite, judge: Entry | None) -> tuple[Suite, list[str]
         dropped.append("no target is written: the config has no agent that can be driven; describe one, or give --target")
     if judge is not None:
         agents.setdefault(judge["id"], judge)
-        settings["judge"] = {
-            "model": judge["id"],
-            **{key: judge[key] for key in ("temperature", "max_tokens") if judge.get(key) is not None},
-        }
+        given = {key: judge[key] for key in ("temperature", "max_tokens") if judge.get(key) is not None}
+        settings["judge"] = {"model": judge["id"], **given}
     elif any(assertion.check == "judged" for case in suite.cases for assertion in case.assertions):
         dropped.append("no judge is written: the workspace names none (`evaluation_judge_agent_name`)")
     if agents:
@@ -138,8 +136,16 @@ def build_mcplab(suite: Suite) -> tuple[Json, list[str]]:
                 dropped.append(f"not written: the server {entry['id']!r}; MCPLab reaches servers over HTTP only")
     if suite.settings.get("judge"):
         dropped.append("not written: `judge`; MCPLab names its judge in .mcplab-app-settings.yaml (`evaluation_judge_agent_name`)")
-    config: Entry = {"name": suite.name, **({"description": suite.description} if suite.description else {}), "agents": agents}
-    config["scenarios"] = [_write_scenario(case, servers) for case in suite.cases]
+    config: Entry = {
+        "name": suite.name,
+        **({"description": suite.description} if suite.description else {}),
+        "agents": agents,
+        "scenarios": [],
+    }
+    for case in suite.cases:
+        named = [each["id"] if isinstance(each, dict) else each for each in case.settings.get("mcp_servers") or servers]
+        used = [servers[name] for name in named if name in servers]
+        config["scenarios"].append(write_scenario(case, used, case.settings.get("attachments") or []))
     if suite.settings.get("default_target") in [agent["id"] for agent in agents]:
         config["run_defaults"] = {"selected_agents": [suite.settings["default_target"]]}
     return config, dropped
@@ -155,24 +161,22 @@ def _read_server(entry: Entry) -> Entry:
     return written | ({"auth": auth} if auth else {})
 
 
-def _write_scenario(case: Case, servers: dict[str, Entry]) -> Entry:
-    out: Entry = {"id": case.id, **{key: getattr(case, key) for key in ("name", "description") if getattr(case, key)}}
-    if "tags" in case.tags:
-        out["tags"] = case.tags["tags"]
-    if case.input is not None:
-        out["prompt"] = case.input
-    named = [each["id"] if isinstance(each, dict) else each for each in case.settings.get("mcp_servers") or servers]
-    out["mcp_servers"] = [servers[name] for name in named if name in servers]
-    if case.settings.get("attachments"):
-        out["attachments"] = case.settings["attachments"]
-    return out | write_rules(case)
-
-
-def write_rules(case: Case) -> Entry:
-    """Return `eval` and `extract` of a scenario."""
-    rules = rules_of(case)
-    captures = [{"name": each.name, "from": "final_text", "regex": each.pattern} for each in case.captures]
-    return {**({"eval": rules} if rules else {}), **({"extract": captures} if captures else {})}
+def write_scenario(case: Case, servers: list[Entry], attachments: list[Entry], id: str | None = None) -> Entry:
+    """Return a case as a scenario."""
+    written: Entry = {
+        "name": case.name,
+        "description": case.description,
+        "tags": case.tags.get("tags"),
+        "prompt": case.input,
+        "mcp_servers": servers,
+        "attachments": attachments,
+        "eval": rules_of(case),
+        "extract": [{"name": each.name, "from": "final_text", "regex": each.pattern} for each in case.captures],
+    }
+    return {
+        "id": id or case.id,
+        **{key: value for key, value in written.items() if value or key == "mcp_servers" or (key == "prompt" and value == "")},
+    }
 
 
 def rules_of(case: Case) -> dict[str, Json]:
