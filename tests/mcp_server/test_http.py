@@ -113,7 +113,7 @@ def test_it_is_loaded_by_whoever_asks_first_and_once(tmp_path: Path, monkeypatch
 def test_the_local_user_needs_no_key_until_there_is_one(tmp_path: Path) -> None:
     async def doing(running: Running) -> None:
         async with running.client() as client:
-            assert (await call(client, "criteria", action="list"))["data"] == []
+            assert (await call(client, "tasks", action="list"))["data"] == []
         await create_key(running.hub, LOCAL, KeySpec(kind="organization", name="ci"))
         async with running.web() as web:
             answer = await web.post("/mcp", json=LIST)
