@@ -55,7 +55,7 @@ def test_a_call_is_read_in_every_spelling(entry: Any) -> None:
 def test_a_name_as_the_sdk_spells_it_leads_to_ours(name: str, ours: str) -> None:
     with pytest.raises(AttributeError, match=f"the name here is '{ours}'"):
         getattr(proctor, name)
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'$"):
+    with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):
         proctor.nonsense  # pyright: ignore[reportAttributeAccessIssue]  # noqa: B018
 
 

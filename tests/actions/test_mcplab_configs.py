@@ -170,7 +170,7 @@ def test_a_run_of_two_configs_is_resumed_opened_and_replayed(tmp_path: Path) -> 
         (folder / "evals" / "refunds.yaml").write_text(REFUNDS)
     assert again.result.counts == live.result.counts == {"pass": 4, "fail": 0, "error": 0, "skip": 0}
     assert not seen.asked
-    opened, _ = open_run(tmp_path / "home", live.result.run_id)
+    opened, _ = open_run(tmp_path / "home" / ".proctor", live.result.run_id)
     assert opened.counts == live.result.counts
     # The files are as they were, so their places are known again.
     assert {Path(case.case.origin.file or "").name for case in opened.cases} >= {"orders.yaml", "refunds.yaml"}

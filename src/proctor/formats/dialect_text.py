@@ -66,7 +66,9 @@ def write_dialect(suite: Suite, dialect: str) -> tuple[str, list[Problem]]:
 
 
 def _refuse(message: str, origin: Origin, level: Literal["error", "warning"] = "error") -> Problem:
-    return Problem(message=message, origin=origin, level=level, code="not_expressible" if level == "error" else "not_written")
+    if level == "warning":
+        return Problem(message=message, origin=origin, level=level, code="not_written")
+    return Problem(message=message, origin=origin, code="not_expressible")
 
 
 def _compare_case(case: Case, back: Case, dialect: str) -> Iterator[Problem]:

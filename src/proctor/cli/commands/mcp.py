@@ -12,7 +12,6 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proctor.actions.history import find_home
 from proctor.cli.databases import add_database_flags, use_hub
 from proctor.cli.exits import Exit, end_process
 from proctor.cli.parser import add_trust_flag, make_parser
@@ -58,7 +57,7 @@ def run(arguments: list[str]) -> int:
         from proctor.service.access.keys import get_organization_caller  # as above
 
         caller = await get_organization_caller(hub, options.organization)
-        runs = LocalRuns(find_home(options.home or os.environ.get("PROCTOR_HOME")), Path.cwd(), trust=options.trust)
+        runs = LocalRuns(hub.settings.home, Path.cwd(), trust=options.trust)
         with _end_by_signals(hub, runs):
             await over_stdio(hub, caller, runs)
 
