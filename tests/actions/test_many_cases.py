@@ -90,9 +90,10 @@ def test_a_feature_gives_the_same_results_when_cases_are_not_held(
         monkeypatch.delitem(sys.modules, "agent", raising=False)
         suite = proctor.load_suite("suite.yaml", held=held)
         assert is_lazy(suite.cases) == (held is not None)
-        home = tmp_path / f"home-{held}" / ".proctor"
+        home = tmp_path / ".proctor"
         told = {"check": check_everywhere(suite, row), "run": run_everywhere(suite, row, home)}
         found.append({(verb, part): value for verb, parts in told.items() for part, value in parts.items()})
+        home.rename(tmp_path / f"kept-{held}")
     for place, value in found[0].items():
         assert found[1][place] == value, place
     assert found[0]["run", "counts"]["error"] == row.get("errors", 0), found[0]["run", "terminal"]
