@@ -135,9 +135,6 @@ def _write_counting(assertion: Assertion) -> Fragment:
     return written
 
 
-# --- Mibo -------------------------------------------------------------------------------------------------------------
-
-
 _PLAIN_TARGETS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "response_matches": ("response_regex", {"pattern": "pattern", "should_match": "should_match", "flags": "flags"}),
     "json_schema": ("json_schema", {"schema": "schema", "field": "field"}),
@@ -217,9 +214,6 @@ def _write_literal(value: Json) -> Json:
     return {key: _write_literal(item) for key, item in members.items()}
 
 
-# --- MCPJam -----------------------------------------------------------------------------------------------------------
-
-
 def _build_mcpjam(suite: Suite) -> tuple[Json, list[str]]:
     dropped = _list_unwritten(suite, "MCPJam names servers of its project: `target: {servers: [{name: ...}]}`")
     # A suite file needs a target, and has no place for expected calls, tags and descriptions; a list of cases has.
@@ -247,8 +241,8 @@ def _write_mcpjam_case(case: Case) -> Fragment:
     for index in range(len(inputs) + 1):
         if index:
             steps.append({"id": f"step-{len(steps) + 1}", "kind": "prompt", "prompt": inputs[index - 1]})
-            claims = [_write_predicate(a) for a in case.assertions if a.turn == index - 1]
-            steps += [{"id": f"step-{len(steps) + number}", "kind": "assert", "assertion": p} for number, p in enumerate(claims, 1) if p]
+            claims = filter(None, (_write_predicate(a) for a in case.assertions if a.turn == index - 1))
+            steps += [{"id": f"step-{len(steps) + number}", "kind": "assert", "assertion": p} for number, p in enumerate(claims, 1)]
         for call in [call for call in calls if call.get("after_prompts") == index]:
             given = _pick({"serverId": call.get("server_id"), "renderTimeoutMs": call.get("render_timeout_ms")})
             named = {"serverName": call["server"], "toolName": call["tool"], "arguments": call["arguments"]}
@@ -286,8 +280,6 @@ def _write_predicate(assertion: Assertion) -> Fragment | None:
     return None if kind is None else {"type": kind, **_pick({key: getattr(spec, ours) for key, ours in PLAIN[kind].fields.items()})}
 
 
-# --- Verial -----------------------------------------------------------------------------------------------------------
-
 _KINDS: Final = {
     "fhir_resource": "fhir-resource-state",
     "portal_record": "portal-state-match",
@@ -308,9 +300,8 @@ def _build_verial(suite: Suite) -> tuple[Json, list[str]]:
             datasets = [{"type": s.kind, "data": data} for s in case.systems for data in (s.seed, *s.datasets) if data is not None]
             task["environment"] = {"simulators": [{"type": system.kind} for system in case.systems], "datasets": datasets}
         criteria = [(assertion, _write_verial(assertion)) for assertion in case.assertions]
-        counted = ("weight", "axis")
         task["criteria"] = [
-            {"label": a.label, **_pick({key: getattr(a, key) for key in counted}), **_write_counting(a), "assertion": written}
+            {"label": a.label, **_pick({"weight": a.weight, "axis": a.axis}), **_write_counting(a), "assertion": written}
             for a, written in criteria
             if written is not None
         ]
@@ -334,9 +325,6 @@ def _write_verial(assertion: Assertion) -> Json:
         words = ("resource", "key", "value")
         fields = {"correlate_by": {key: fields.pop(key) for key in words if key in fields}, **fields}
     return {"assert": kind, **fields}
-
-
-# --- all --------------------------------------------------------------------------------------------------------------
 
 
 def _to_json(document: Json) -> str:

@@ -30,9 +30,6 @@ _WHOLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _OWN_SETTINGS: Final = ("agents", "servers", "run_defaults", "configs")
 
 
-# --- to our own format ------------------------------------------------------------------------------------------------
-
-
 def describe_agents(suite: Suite, judge: Entry | None) -> tuple[Suite, list[str]]:
     """Return an MCPLab suite with its agents as targets and models, its judge as ours, and what cannot be written so."""
     parts: list[Entry] = [each["settings"] for each in suite.settings["configs"]] if "configs" in suite.settings else [suite.settings]
@@ -109,9 +106,6 @@ def _write_server(entry: Entry, dropped: list[str]) -> Entry:
 def _escape(value: str) -> str:
     """Return a text in which only a whole `${NAME}` is a reference, as in MCPLab."""
     return value if _WHOLE.fullmatch(value) else value.replace("${", "$${")
-
-
-# --- to MCPLab --------------------------------------------------------------------------------------------------------
 
 
 def build_mcplab(suite: Suite) -> tuple[Json, list[str]]:

@@ -102,7 +102,7 @@ class AssertionReader:
             show_prompt=True,
             show_conversation=True,
         )
-        return self._draft(node, "judged", spec, shorten(criteria, 80), condition=find_word(SEMANTIC_TYPES, kind))
+        return self._draft(node, "judged", spec, shorten(criteria, 80), None, find_word(SEMANTIC_TYPES, kind))
 
     def _read_node_call(self, node: Located) -> Assertion | None:
         before = len(self._reading.problems)
@@ -249,21 +249,14 @@ class AssertionReader:
         return self._draft(node, "tokens_within", TokensWithin(**limits), f"at most {told} tokens", fields)
 
     def _draft(
-        self,
-        node: Located,
-        check: str,
-        spec: msgspec.Struct,
-        label: str,
-        fields: Fields | None = None,
-        condition: str | None = None,
-        name: str | None = None,
+        self, node: Located, check: str, spec: msgspec.Struct, label: str, fields: Fields | None = None, *named: str
     ) -> Assertion | None:
+        """Return the assertion; `named` are its condition and what it is about, in Mibo's words."""
         reading = self._reading
         before = len(reading.problems)
         target = node.get("target")
-        rule = {"target": "semantic" if target is None else target.value, "condition": condition, "name": name}
-        more: dict[str, Json] = {"depends_on": self._read_dependencies(node), "turn": self._turn}
-        more["rule"] = {key: value for key, value in rule.items() if value is not None}
+        rule = zip(("target", "condition", "name"), ("semantic" if target is None else target.value, *named), strict=False)
+        more: dict[str, Json] = {"rule": dict(rule), "depends_on": self._read_dependencies(node), "turn": self._turn}
         for key, ask in (
             ("id", reading.require_text),
             ("axis", reading.require_text),

@@ -138,9 +138,7 @@ _READERS: dict[str, Callable[[Parts], Json]] = {
     "path": lambda parts: parts.read_text("path", "path_pattern", "pattern", required=True),
     "collection": lambda parts: parts.read_text("collection", required=True),
     "transaction": lambda parts: parts.read_text("transaction", "transaction_set"),
-    "channel": lambda parts: parts.read_text("channel"),
-    "hook": lambda parts: parts.read_text("hook"),
-    "service": lambda parts: parts.read_text("service"),
+    **{name: lambda parts, name=name: parts.read_text(name) for name in ("channel", "hook", "service")},
 }
 """How a field of a spec is read; others are values or matchers."""
 
