@@ -196,7 +196,7 @@ def test_nothing_of_another_organization_is_seen(tmp_path: Path) -> None:
                 ),
             ):
                 assert (await refusal(theirs, tool, **arguments))["code"] == "NOT_FOUND", tool
-            for tool in ("benchmarks", "criteria", "benchmark_runs", "criterion-runs"):
+            for tool in ("benchmarks", "benchmark_runs", "criterion-runs"):
                 assert {entry["organizationId"] for entry in (await call(theirs, tool, action="list"))["data"]} <= {"org_foreign"}
             found = await call(theirs, "search_traces")
             assert found["data"] and all("home" not in trace["id"] for trace in found["data"])
