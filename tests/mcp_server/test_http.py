@@ -213,8 +213,9 @@ BY_KIND = {
     "list_runs": ({}, {"organization", "project"}),
     **{
         tool: ({"action": "list"}, {"organization"})
-        for tool in ("criteria", "evals", "criterion-runs", "eval-runs", "tasks", "benchmarks", "benchmark_runs", "task-runs")
+        for tool in ("criterion-runs", "eval-runs", "tasks", "benchmarks", "benchmark_runs", "task-runs")
     },
+    **{tool: ({"action": "list", "taskId": "task_home"}, {"organization"}) for tool in ("criteria", "evals")},
     **{tool: ({"action": "list"}, {"organization"}) for tool in ("environments", "simulators", "datasets")},
 }
 
