@@ -186,8 +186,8 @@ def forget_modules_of_the_test() -> Iterator[None]:
     # Also where the path is as it was: a folder may have been taken away again, and what was imported from it is still here.
     for name in sys.modules.keys() - known.keys():
         file = getattr(sys.modules[name], "__file__", None)
-        # The checkout may itself lie in the folder for temporary files.
-        if file is not None and file.startswith(tempfile.gettempdir()) and not file.startswith(str(_CHECKOUT)):
+        # The checkout and the environment may themselves lie in the folder for temporary files.
+        if file is not None and file.startswith(tempfile.gettempdir()) and not file.startswith((str(_CHECKOUT), sys.prefix)):
             del sys.modules[name]
 
 

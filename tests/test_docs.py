@@ -336,10 +336,10 @@ def dialect_words(dialect: str) -> set[str]:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute) and node.target.attr == "_targets"
     )
     assert isinstance(targets, ast.Dict)
-    from proctor.formats.mibo_assertions import _CALL, _CALL_CONDITIONS, _FIELD_CONDITIONS, _LIMITS, _SEMANTIC  # pyright: ignore[reportPrivateUsage]
+    from proctor.formats.mibo_assertions import _CALL, _SEMANTIC, CALL_CONDITIONS, FIELD_CONDITIONS, LIMITS  # pyright: ignore[reportPrivateUsage]
 
     names = {key.value for key in targets.keys if isinstance(key, ast.Constant)}
-    return {*names, *_CALL, *_CALL_CONDITIONS, *_FIELD_CONDITIONS, *_LIMITS, *_SEMANTIC}
+    return {*names, *_CALL, *CALL_CONDITIONS, *FIELD_CONDITIONS, *LIMITS, *_SEMANTIC}
 
 
 @pytest.mark.parametrize("dialect", [dialect for dialect in DIALECTS if dialect != "native"])

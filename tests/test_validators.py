@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import proctor
 from proctor import validators
 from proctor.model.evidence import ToolCall
 from proctor.validators import (
@@ -36,6 +37,7 @@ SPELLINGS: list[Any] = [
     {"tool": "add", "args": {"a": 1}},
     {"name": "add", "input": {"a": 1}},
     {"name": "add", "arguments": '{"a": 1}'},
+    {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}},
 ]
 
 
@@ -45,6 +47,16 @@ def test_a_call_is_read_in_every_spelling(entry: Any) -> None:
     assert match_tool_argument("add", "a", 1, [entry])
     assert match_tool_calls(["add"], [entry])
     assert evaluate_tool_calls([entry], [entry], argument_matching="exact").passed
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"), [("matchToolCalls", "match_tool_calls"), ("judgeScorer", "judge_scorer"), ("HostRunner", "TestAgent")]
+)
+def test_a_name_as_the_sdk_spells_it_leads_to_ours(name: str, ours: str) -> None:
+    with pytest.raises(AttributeError, match=f"the name here is '{ours}'"):
+        getattr(proctor, name)
+    with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):
+        proctor.nonsense  # pyright: ignore[reportAttributeAccessIssue]  # noqa: B018
 
 
 def test_arguments_go_by_keyword_too() -> None:

@@ -78,13 +78,18 @@ PUBLIC_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
 
 _HOMES = {name: module for modules in PUBLIC_NAMES.values() for module, names in modules.items() for name in names}
 
+_RENAMED = {"HostRunner": "TestAgent"}
+
 __all__ = ["__version__", *sorted(_HOMES)]  # pyright: ignore[reportUnsupportedDunderAll]  # the stub beside this file has them one by one
 
 
 def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
-        raise AttributeError(f"module 'proctor' has no attribute {name!r}")
+        # As MCPJam's SDK spells it, in camelCase or by its current name.
+        ours = _RENAMED.get(name) or "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+        hint = f"; the name here is {ours!r}" if ours in _HOMES else ""
+        raise AttributeError(f"module 'proctor' has no attribute {name!r}{hint}")
     import importlib  # loaded by Python anyway, but not before the first name is asked for
 
     value = getattr(importlib.import_module(home), name)

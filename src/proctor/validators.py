@@ -6,7 +6,7 @@ actual calls and says what is missing, extra, out of order or called with other 
 
 * Names compare exactly. Where names are asked for, calls are read by their names.
 * A call is our `ToolCall`, or a mapping with `toolName`, `name` or `tool`, and `arguments`, `args` or `input` (JSON text is
-  read). Missing or null arguments count as `{}`.
+  read), by itself or under `function` as OpenAI writes it. Missing or null arguments count as `{}`.
 * Claims about arguments hold when one single call satisfies them. Equality is deep: lists are ordered, `1` equals `1.0`, a
   boolean never equals a number, NaN equals nothing. *Partial* is shallow: nested values compare whole.
 * Text or null where a list belongs is a `TypeError`; an option with a value it cannot have is a `ValueError`.
@@ -280,9 +280,16 @@ def _read_tool_name(name: object) -> str:
     return name
 
 
+def _find_function(call: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return what OpenAI puts under `function` of a call; else the call itself."""
+    function = call.get("function")
+    return cast("Mapping[str, Json]", function) if isinstance(function, Mapping) else call
+
+
 def _name_of(value: ToolCall | Mapping[str, Json], what: str) -> str:
     if isinstance(value, ToolCall):
         return value.name
+    value = _find_function(value)
     name = next((value[key] for key in _NAME_KEYS if key in value), None)
     if not isinstance(name, str):
         raise TypeError(f"{what}: a call needs its name as text under {', '.join(_NAME_KEYS[:3])}")
@@ -300,7 +307,7 @@ def _call(value: object, what: str) -> ToolCall:
         return ToolCall(name=value)
     if not isinstance(value, Mapping):
         raise TypeError(f"{what}: expected calls, found {kind_of(value)}")
-    mapping = cast("Mapping[str, Json]", value)
+    mapping = _find_function(cast("Mapping[str, Json]", value))
     arguments: Json = next((mapping[key] for key in _ARGUMENT_KEYS if key in mapping), None)
     if isinstance(arguments, str):
         arguments = _read_text(arguments)

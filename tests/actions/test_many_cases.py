@@ -90,9 +90,10 @@ def test_a_feature_gives_the_same_results_when_cases_are_not_held(
         monkeypatch.delitem(sys.modules, "agent", raising=False)
         suite = proctor.load_suite("suite.yaml", held=held)
         assert is_lazy(suite.cases) == (held is not None)
-        home = tmp_path / f"home-{held}"
+        home = tmp_path / ".proctor"
         told = {"check": check_everywhere(suite, row), "run": run_everywhere(suite, row, home)}
         found.append({(verb, part): value for verb, parts in told.items() for part, value in parts.items()})
+        home.rename(tmp_path / f"kept-{held}")
     for place, value in found[0].items():
         assert found[1][place] == value, place
     assert found[0]["run", "counts"]["error"] == row.get("errors", 0), found[0]["run", "terminal"]
@@ -198,7 +199,7 @@ def test_results_that_are_read_one_by_one_are_those_that_are_held(tmp_path: Path
     strange = [first.replace('"c0"', '"gone"'), first.replace('"case":"c0"', '"case":"c2","attempt":7'), first.replace('"fail"', '"error"')]
     kept = [line for line in file.read_text(encoding="utf-8").splitlines() if '"c3"' not in line]
     file.write_text("".join(f"{line}\n" for line in (*kept, *strange)) + '{"half', encoding="utf-8")
-    folder = RunFiles(tmp_path).open("latest")
+    folder = RunFiles(tmp_path / ".proctor").open("latest")
     held, entries = read_result(folder, suite, "completed")
     lazy, read = read_result(folder, suite, "completed", held=1)
     assert is_lazy(lazy.cases) and not is_lazy(held.cases)

@@ -160,17 +160,17 @@ def test_a_run_of_two_configs_is_resumed_opened_and_replayed(tmp_path: Path) -> 
     tape = tmp_path / "tape.jsonl"
     with http_shop() as (url, _):
         folder = two_configs(tmp_path / "mcplab", url)
-        live, _ = drive(folder, clerk, tmp_path / "home", record=tape)
-        again, seen = drive(folder, clerk, tmp_path / "home", resume=live.result.run_id)
+        live, _ = drive(folder, clerk, tmp_path / ".proctor", record=tape)
+        again, seen = drive(folder, clerk, tmp_path / ".proctor", resume=live.result.run_id)
         with pytest.raises(InputError, match="started with the agents gpt, mini, not mini"):
-            drive(folder, clerk, tmp_path / "home", resume=live.result.run_id, agents=["mini"])
+            drive(folder, clerk, tmp_path / ".proctor", resume=live.result.run_id, agents=["mini"])
         (folder / "evals" / "refunds.yaml").write_text(REFUNDS.replace("9.5", "9.6"))
         with pytest.raises(InputError, match="was started with another suite"):
-            drive(folder, clerk, tmp_path / "home", resume=live.result.run_id)
+            drive(folder, clerk, tmp_path / ".proctor", resume=live.result.run_id)
         (folder / "evals" / "refunds.yaml").write_text(REFUNDS)
     assert again.result.counts == live.result.counts == {"pass": 4, "fail": 0, "error": 0, "skip": 0}
     assert not seen.asked
-    opened, _ = open_run(tmp_path / "home", live.result.run_id)
+    opened, _ = open_run(tmp_path / ".proctor", live.result.run_id)
     assert opened.counts == live.result.counts
     # The files are as they were, so their places are known again.
     assert {Path(case.case.origin.file or "").name for case in opened.cases} >= {"orders.yaml", "refunds.yaml"}

@@ -172,7 +172,7 @@ def test_the_trace_of_a_real_run_is_decided_alike(tmp_path: Path) -> None:
 def test_a_kept_run_of_several_agents_is_opened_again(tmp_path: Path) -> None:
     with http_shop() as (url, _):
         live, _ = drive(workspace(tmp_path / "mcplab", url), clerk, tmp_path / "home", agents=["gpt", "mini"], repeat=2)
-    result, entries = open_run(tmp_path / "home", live.result.run_id)
+    result, entries = open_run(tmp_path / "home" / ".proctor", live.result.run_id)
     assert (result.counts, len(entries)) == (live.result.counts, 8)
     assert [verdict.outcome for verdict in result["total-mini"].verdicts] == ["pass"] * 8
 

@@ -177,7 +177,7 @@ def test_a_tape_is_refused(tmp_path: Path, option: str) -> None:
 
 def test_the_state_is_kept_with_the_run_and_decided_again(tmp_path: Path) -> None:
     result = proctor.run(write_suite(tmp_path), target=book, home=tmp_path)
-    assert [case.outcome for case in recheck(tmp_path, result.run_id).cases] == ["pass"]
+    assert [case.outcome for case in recheck(tmp_path / ".proctor", result.run_id).cases] == ["pass"]
 
 
 def test_a_case_adds_to_the_systems_of_its_suite(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ import proctor
 from proctor.actions.demo import EXAMPLES, examples_folder
 from proctor.actions.evidence import read_all_evidence
 from proctor.errors import EvidenceError, InputError
+from proctor.formats.dialect_text import write_dialect
+from proctor.formats.mcplab_text import describe_agents
 from proctor.formats.native_text import write_native
 from proctor.formats.suites import read_suite
 from proctor.model.case import Suite
@@ -50,6 +52,27 @@ def keeps_verdicts(suite: Suite, evidence: Any) -> None:
     assert again.dialect == "native"
     assert told(again, evidence) == told(suite, evidence)
     assert write_native(again) == native, "writing what was written is stable"
+    goes_back(suite, evidence)
+
+
+def goes_back(suite: Suite, evidence: Any) -> None:
+    """A dialect, written as native and as the dialect again, keeps its verdicts; what cannot be written is refused."""
+    if suite.dialect == "native":
+        return
+    described = describe_agents(suite, None)[0] if suite.dialect == "mcplab" else suite
+    native = read_suite(write_native(described), file="native.yaml", name=suite.name)
+    if any(assertion.check == "unsupported" for case in suite.cases for assertion in case.assertions):
+        with pytest.raises(InputError):
+            write_dialect(native, suite.dialect)
+        return
+    text, _ = write_dialect(native, suite.dialect)
+    back = read_suite(text, file=f"back.{suite.dialect}", dialect=suite.dialect)
+    # MCPLab and MCPJam have lists by kind, so rules may change places.
+    assert ordered(told(back, evidence)) == ordered(told(suite, evidence))
+
+
+def ordered(cases: list[Any]) -> list[Any]:
+    return [(*case[:-1], sorted(map(repr, case[-1]))) for case in cases]
 
 
 def documented() -> list[Any]:

@@ -268,3 +268,10 @@ def test_a_judge_of_a_later_turn_is_not_shown_the_input_of_the_case() -> None:
     given = {"turns": [{"input": "hello", "text": "1"}, {"text": "2"}]}
     proctor.check(suite, given, judge=lambda question: bool(asked.append(question)) or True)
     assert asked[0].material.context == {}
+
+
+@pytest.mark.parametrize(("text", "has_account"), [(None, True), ("other", False), ("yes", False)])
+def test_a_case_with_a_coded_verdict_has_the_account_of_plain_evidence(text: str | None, has_account: bool) -> None:
+    assertion = Assertion(check="said", spec=Said(text="yes"))
+    result = PreparedCase(Case(id="a", assertions=(assertion,)), REGISTRY).decide(Evidence(text=text))
+    assert (result.account is not None) == has_account and (result.verdicts[0].code is not None) == has_account

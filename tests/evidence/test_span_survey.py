@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from proctor.evidence.otlp import spans
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.traces.shape import find_near_parts, is_recognised
 from proctor.evidence.traces.survey import MOST_NAMED, Counted, TraceSurvey, survey_trace
@@ -90,3 +91,8 @@ def test_what_a_trace_lost_on_the_way_is_told() -> None:
         '3 attributes or events of the span "a" were dropped',
         f'"gen_ai.input.messages" of the span "b" breaks off after {len(cut)} characters',
     ]
+
+
+def test_dropped_counts_do_not_cancel_each_other() -> None:
+    entry = {"traceId": "a" * 32, "spanId": "b" * 16, "name": "x", "droppedAttributesCount": 2, "droppedEventsCount": -2}
+    assert spans._count_dropped(entry) == 4  # pyright: ignore[reportPrivateUsage]

@@ -91,6 +91,8 @@ def test_every_problem_is_reported_in_one_pass() -> None:
         {"context": {}, "content": {"scenario": "s", "input_utterance": "hi"}},
         [{"scenario": "s", "input_utterance": "hi"}],
         {"test_cases": []},
+        {"data": [{"content": {"scenario": "s", "input_utterance": "hi"}}]},
+        {"data": {"test_cases": []}},
     ],
 )
 def test_mibo_documents_are_recognised(document: Any) -> None:
@@ -107,6 +109,8 @@ def test_mibo_documents_are_recognised(document: Any) -> None:
         [{"id": "a", "prompt": "x", "expectedToolCalls": []}],
         [],
         {},
+        {"data": {"output": "hi"}},
+        {"data": [{"id": 1}]},
         "text",
         5,
         None,
@@ -166,6 +170,36 @@ def test_a_set_of_cases_is_read() -> None:
     )
     assert (suite.name, suite.description) == ("Mine", "d")
     assert [case.id for case in suite.cases] == ["x", "x-2"]
+
+
+@pytest.mark.parametrize("key", ["platformId", "createdAt", "updatedAt", "status", "organization"])
+def test_keys_of_the_service_are_ignored_with_one_warning(key: str) -> None:
+    flat = {"input_utterance": "hi", "assertions": {"procedural": [{"target": "http_status", "expected_status": 200}]}}
+    for record in ({key: "x", **flat}, {key: "x", "content": flat}):
+        suite = read({"data": [record, record], "meta": {"page": 1}})
+        assert len(suite.cases) == 2
+        assert [(warning.code, warning.origin.path) for warning in suite.warnings] == [
+            ("ignored_key", f"$.data[0].{key}"),
+            ("ignored_key", "$.meta"),
+        ]
+
+
+def test_an_assertion_keeps_its_target_and_condition() -> None:
+    procedural = [
+        {"target": "node_call", "expected_name": "Agent", "label": "mine"},
+        {"target": "node_call", "expected_name": "f", "expected_count": 2},
+        {"target": "json_match", "field": "a.b", "expected_value": 1, "condition": "NOT_EQUALS"},
+        {"target": "http_status", "expected_status": 200},
+    ]
+    case = read({"input_utterance": "hi", "assertions": {"procedural": procedural, "semantic": [{"criteria": "polite"}]}}).cases[0]
+    assert [list(entry.rule.values()) for entry in case.assertions] == [
+        ["node_call", "MUST_CALL", "Agent"],
+        ["node_call", "CALL_COUNT", "f"],
+        ["json_match", "NOT_EQUALS", "a.b"],
+        ["http_status"],
+        ["semantic", "quality_check"],
+    ]
+    assert list(case.assertions[0].rule) == ["target", "condition", "name"]
 
 
 def test_ids_come_from_id_then_name_then_scenario_then_input() -> None:

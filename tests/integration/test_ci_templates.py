@@ -135,11 +135,22 @@ def on_pull_request(job: Job, fails: str = "") -> str:
 
 
 def test_the_action_installs_itself_with_the_extras_that_are_asked_for(job: Job) -> None:
+    job.github["action_path"] = str(ROOT)
     assert job.step("install").returncode == 0
-    assert (job.folder / "pip.log").read_text().strip() == "-m pip install --quiet /action[live]"
     job.inputs["extras"] = ""
     job.step("install")
-    assert (job.folder / "pip.log").read_text().splitlines()[-1] == "-m pip install --quiet /action"
+    found = [
+        re.fullmatch(r"-m pip install --quiet --constraint (\S+) (.*)", line) for line in (job.folder / "pip.log").read_text().splitlines()
+    ]
+    assert [match and match[2] for match in found] == [f"{ROOT}[live]", str(ROOT)]
+    assert found[0] is not None
+    locked = Path(found[0][1]).read_text().splitlines()
+    assert all(line.count("==") == 1 for line in locked) and any(line.startswith("msgspec==") for line in locked)
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    used = re.findall(r"uses: (\S+)", "".join((ROOT / name).read_text() for name in ("action.yml", ".github/workflows/ci.yml")))
+    assert used and all(re.search(r"@[0-9a-f]{40}$", name) for name in used)
 
 
 def test_a_pull_request_is_held_against_the_run_of_main_and_told_so(job: Job) -> None:
@@ -246,7 +257,7 @@ def test_the_action_has_the_shape_that_github_asks_for() -> None:
         assert ("run" in step) != ("uses" in step), step["id"]
         assert set(step) <= {"id", "if", "shell", "working-directory", "env", "run", "uses", "with"}
         assert ("run" in step) == ("shell" in step)
-        assert "uses" not in step or re.fullmatch(r"actions/[\w/-]+@v\d+", step["uses"])
+        assert "uses" not in step or re.fullmatch(r"actions/[\w/-]+@[0-9a-f]{40}", step["uses"])
     text = (ROOT / "action.yml").read_text(encoding="utf-8")
     assert set(re.findall(r"inputs\.([\w-]+)", text)) == set(ACTION["inputs"])
     assert set(re.findall(r"steps\.([\w-]+)\.", text)) <= set(STEPS)

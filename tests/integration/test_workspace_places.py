@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from proctor.actions.history import find_database_home
 from tests.integration.running import proctor
 
 AGENT = "def answer(message):\n    return f'you said {message}'\n\ndef other(message):\n    return 'no'\n"
@@ -100,3 +101,45 @@ def test_a_dotenv_file_outside_of_the_working_folder_is_left_alone(place: Path, 
     assert (
         "taken from" in proctor("run", "../suite.yaml", "--home", place / ".proctor", "--target", "agent", "--trust", "--retries", "0").err
     )
+
+
+# --- --home -----------------------------------------------------------------------------------------------------------
+
+
+def test_home_is_the_folder_of_the_workspace_file(place: Path) -> None:
+    (place / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "agent:other"}}\n')
+    (place / "shop").mkdir()
+    (place / "shop" / "agent.py").write_text(AGENT)
+    (place / "shop" / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "agent:answer"}}\n')
+    done = proctor("run", "suite.yaml", "--home", "shop")
+    assert done.code == 0, done.err
+    assert (place / "shop" / ".proctor" / "runs").is_dir() and not (place / ".proctor").exists()
+    for home in ("shop", "shop/.proctor"):
+        assert len(json.loads(proctor("list", "--home", home, "--format", "json").out)) == 1
+
+
+def test_home_without_a_workspace_file_takes_none_of_its_parent(place: Path) -> None:
+    (place / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "agent:answer"}}\n')
+    (place / "empty").mkdir()
+    done = proctor("run", "suite.yaml", "--home", "empty")
+    assert done.code == 4 and "target" in done.err
+
+
+def test_a_home_that_holds_runs_itself_is_used_as_it_is(place: Path) -> None:
+    (place / "kept").mkdir()
+    (place / "kept" / "agent.py").write_text(AGENT)
+    (place / "kept" / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "agent:answer"}}\n')
+    proctor("run", "suite.yaml", "--home", "kept")
+    (place / "kept" / ".proctor" / "runs").rename(place / "kept" / "runs")
+    (place / "kept" / ".proctor").rename(place / "elsewhere")
+    assert proctor("run", "suite.yaml", "--home", "kept").code == 0
+    assert len(list((place / "kept" / "runs").iterdir())) == 2 and not (place / "kept" / ".proctor").exists()
+
+
+def test_a_database_stays_in_the_home_that_was_named(place: Path) -> None:
+    (place / "shop" / ".proctor").mkdir(parents=True)
+    assert find_database_home("shop") == Path("shop")
+    (place / "shop" / ".proctor" / "proctor.db").touch()
+    assert find_database_home("shop") == Path("shop/.proctor")
+    (place / "shop" / "proctor.db").touch()
+    assert find_database_home("shop") == Path("shop")

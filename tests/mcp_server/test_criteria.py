@@ -55,6 +55,14 @@ def test_an_eval_is_a_criterion_whose_assertion_is_text(tmp_path: Path) -> None:
     use(tmp_path / "home", doing)
 
 
+@pytest.mark.parametrize("tool", ["criteria", "evals"])
+def test_a_list_of_criteria_needs_its_task(tmp_path: Path, tool: str) -> None:
+    async def doing(client: Client) -> None:
+        assert (await refusal(client, tool, action="list"))["path"] == "taskId"
+
+    use(tmp_path / "home", doing)
+
+
 def test_null_clears_the_fields_of_a_task(tmp_path: Path) -> None:
     async def doing(client: Client) -> None:
         _, task_id = await a_task(client)

@@ -113,7 +113,7 @@ def test_it_is_loaded_by_whoever_asks_first_and_once(tmp_path: Path, monkeypatch
 def test_the_local_user_needs_no_key_until_there_is_one(tmp_path: Path) -> None:
     async def doing(running: Running) -> None:
         async with running.client() as client:
-            assert (await call(client, "criteria", action="list"))["data"] == []
+            assert (await call(client, "tasks", action="list"))["data"] == []
         await create_key(running.hub, LOCAL, KeySpec(kind="organization", name="ci"))
         async with running.web() as web:
             answer = await web.post("/mcp", json=LIST)
@@ -196,7 +196,7 @@ def test_nothing_of_another_organization_is_seen(tmp_path: Path) -> None:
                 ),
             ):
                 assert (await refusal(theirs, tool, **arguments))["code"] == "NOT_FOUND", tool
-            for tool in ("benchmarks", "criteria", "benchmark_runs", "criterion-runs"):
+            for tool in ("benchmarks", "benchmark_runs", "criterion-runs"):
                 assert {entry["organizationId"] for entry in (await call(theirs, tool, action="list"))["data"]} <= {"org_foreign"}
             found = await call(theirs, "search_traces")
             assert found["data"] and all("home" not in trace["id"] for trace in found["data"])
@@ -213,8 +213,9 @@ BY_KIND = {
     "list_runs": ({}, {"organization", "project"}),
     **{
         tool: ({"action": "list"}, {"organization"})
-        for tool in ("criteria", "evals", "criterion-runs", "eval-runs", "tasks", "benchmarks", "benchmark_runs", "task-runs")
+        for tool in ("criterion-runs", "eval-runs", "tasks", "benchmarks", "benchmark_runs", "task-runs")
     },
+    **{tool: ({"action": "list", "taskId": "task_home"}, {"organization"}) for tool in ("criteria", "evals")},
     **{tool: ({"action": "list"}, {"organization"}) for tool in ("environments", "simulators", "datasets")},
 }
 

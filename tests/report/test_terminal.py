@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from proctor.model.case import Case, Scoring
 from proctor.model.evidence import Source
 from proctor.model.result import CaseResult, CaseSummary, RunResult
-from proctor.model.verdict import errored, failed, passed
+from proctor.model.verdict import Verdict, errored, failed, passed
+from proctor.report.findings import write_findings
 from proctor.report.style import count_columns
 from proctor.report.terminal import TerminalReport
 from tests.report import samples
@@ -204,3 +205,9 @@ def test_any_text_renders_within_the_width_and_without_harm(run: RunResult) -> N
     places = ("written   ", "evidence  ")  # a place is never broken over lines
     assert max(count_columns(line) for line in text.split("\n") if not line.strip().startswith(places)) <= 100
     assert COLOURS.sub("", rendered(run, colour=True, width=100)) == text
+
+
+def test_a_value_that_the_reason_shows_is_not_shown_again() -> None:
+    shown = Verdict("fail", 0.0, 'expected "A-17" at $.sku, found "B-2"', None, {"expected": '"A-17"', "found": ['"B-2"']})
+    assert write_findings(shown) == []
+    assert len(write_findings(Verdict("fail", 0.0, "they differ", None, {"expected": "a", "found": "b"}))) == 2

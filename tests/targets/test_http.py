@@ -20,6 +20,7 @@ from proctor.model.case import Assertion, Suite
 from proctor.model.evidence import Evidence, Usage
 from proctor.model.mapping import EvidenceMap
 from proctor.targets.answers.http_answers import evidence_of
+from proctor.targets.answers.refusals import refuse_status
 from proctor.targets.build import build_target, check_cases
 from proctor.targets.platforms.http import HttpSettings, HttpTarget
 from proctor.targets.shared import wire
@@ -501,3 +502,23 @@ def test_answers_of_a_format_of_its_own_are_read_by_the_mapping() -> None:
 def test_a_mapping_that_a_target_cannot_use_is_refused(more: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
         build_target("it", {"type": "http", "url": "http://127.0.0.1:9/chat", "evidence": {"map": {"text": "$.a"}}, **more})
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "template"),
+    [
+        (422, {"detail": [{"type": "missing", "loc": ["body", "message"], "msg": "Field required"}]}, '{"message":"{user_message}"}'),
+        (
+            422,
+            {"detail": [{"loc": ["body", "query"], "msg": "field required"}, {"loc": ["body", "user"], "msg": "field required"}]},
+            '{"query":"{user_message}","user":"..."}',
+        ),
+        (422, {"detail": [{"loc": ["query", "q"], "msg": "Field required"}]}, None),
+        (422, {"detail": "no"}, None),
+        (400, {"detail": [{"loc": ["body", "message"]}]}, None),
+    ],
+)
+def test_a_body_that_fastapi_refuses_leads_to_a_template(status: int, body: Any, template: str | None) -> None:
+    found = refuse_status(HttpAnswer(status=status, body=body))
+    assert found is not None and found.code == "http_status"
+    assert ("template" in found.reason) == (template is not None) and (template or "") in found.reason

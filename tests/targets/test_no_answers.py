@@ -85,7 +85,7 @@ def test_no_negative_claim_holds_of_what_is_no_answer(row: dict[str, Any], tmp_p
         assert case.code == row["code"], case.id
         assert row["told"] in (case.reason or ""), case.id
     # What was not an answer is kept as none: decided again, it is still no pass.
-    assert {case.outcome for case in recheck(tmp_path, live.result.run_id).cases} <= {"error", "fail"}
+    assert {case.outcome for case in recheck(tmp_path / ".proctor", live.result.run_id).cases} <= {"error", "fail"}
     tries = 2 if row["code"] == "rate_limited" else 1
     assert len(server.asked) == tries * len(CHECKS), "retries are as they were: who asks to wait is asked again, nobody else"
 
@@ -131,7 +131,7 @@ def test_a_claim_of_another_status_fails_its_dependents_are_skipped_and_every_ot
     reply = {"status": status, "data": ""}
     up = {**_UNTRUE, "id": "up", "weight": weight}
     live, _ = drive_all({"reply": reply}, tmp_path, up, {"response_contains": "hello", "depends_on": "up"})
-    for case in (*live.result.cases, *recheck(tmp_path, live.result.run_id).cases):
+    for case in (*live.result.cases, *recheck(tmp_path / ".proctor", live.result.run_id).cases):
         assert (case.outcome, case.verdicts[1].outcome, case.verdicts[2].outcome) == ("fail", "fail", "skip"), case.id
     for case in live.result.cases:
         assert case.verdicts[0].code == {500: "http_status", 429: "rate_limited", 200: "empty_answer"}[status], case.id

@@ -278,9 +278,9 @@ def test_a_run_over_odd_answers_is_kept_shown_and_resumed(target: Any, tmp_path:
     assert {outcomes[id] for id in outcomes if id not in good} == {"error"}
     assert live.ended == "completed"
     run_id = live.result.run_id
-    assert {case.id: case.outcome for case in recheck(tmp_path, run_id).cases} == outcomes
+    assert {case.id: case.outcome for case in recheck(tmp_path / ".proctor", run_id).cases} == outcomes
     # What is lost of the file is driven again, what is there is read.
-    kept = tmp_path / "runs" / run_id / "results.jsonl"
+    kept = tmp_path / ".proctor" / "runs" / run_id / "results.jsonl"
     kept.write_bytes(b"".join(kept.read_bytes().splitlines(keepends=True)[::2]))
     again = go_on(run_id)
     assert {case.id: case.outcome for case in again.result.cases} == outcomes

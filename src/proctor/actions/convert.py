@@ -1,4 +1,4 @@
-"""Write a suite of any dialect in our own format."""
+"""Write a suite of any dialect in our own format, or in that of another dialect."""
 
 from __future__ import annotations
 
@@ -6,25 +6,44 @@ from pathlib import Path
 
 import msgspec
 
+from proctor.actions.mcplab_judge import judge_agent
 from proctor.actions.suites import load_suite
 from proctor.actions.together import SUITES, Part, every_part
+from proctor.errors import InputError
+from proctor.formats.dialect_text import WRITTEN_DIALECTS, write_dialect
+from proctor.formats.mcplab_text import describe_agents
 from proctor.formats.native_text import write_native
 from proctor.formats.workspace import WORKSPACE_KEYS
 from proctor.model.case import Suite
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 
+FORMATS = ("native", *WRITTEN_DIALECTS)
 
-def convert(path: str | Path, *, dialect: str | None = None) -> tuple[str, tuple[Problem, ...]]:
-    """The native text of the suite at `path`, and the warnings met while reading it.
 
-    Of several suites in a folder each may have its own targets, models and judge; the one that is written has none of them.
+def convert(path: str | Path, *, dialect: str | None = None, to: str = "native") -> tuple[str, tuple[Problem, ...]]:
+    """The text of the suite at `path` in the format `to`; the warnings met while reading it, and what of it is not written.
+
+    Of several suites in a folder each may have its own targets, models and judge; the one that is written has none of them. Raises
+    `InputError` with every part that another dialect cannot express.
     """
+    if to not in FORMATS:
+        raise InputError(f"unknown format {to!r}; expected one of {', '.join(FORMATS)}")
     suite = load_suite(path, dialect=dialect)
     settings = {key: value for key, value in suite.settings.items() if key != SUITES}
     whole = suite if len(settings) == len(suite.settings) else msgspec.structs.replace(suite, settings=settings)
     lost = [] if whole is suite else [part for part in every_part(suite) if not part.settings.items() <= settings.items()]
-    return write_native(whole), (*suite.warnings, *(_not_written(suite, part) for part in lost))
+    problems = [*suite.warnings, *(_not_written(suite, part) for part in lost)]
+    if suite.dialect == "mcplab":
+        whole, dropped = describe_agents(whole, judge_agent(suite))
+        problems += [Problem(message=message, origin=Origin(file=suite.path), level="warning", code="not_written") for message in dropped]
+    elif suite.dialect == "mcpjam" and "target" in suite.settings:
+        message = "no target is written: MCPJam names its servers and its model, and describes them elsewhere; give one with --target"
+        problems.append(Problem(message=message, origin=Origin(file=suite.path), level="warning", code="not_written"))
+    if to == "native":
+        return write_native(whole), tuple(problems)
+    text, dropped = write_dialect(whole, to)
+    return text, (*problems, *dropped)
 
 
 def _not_written(suite: Suite, part: Part) -> Problem:

@@ -26,6 +26,7 @@ from proctor.store.run_entries import left_nothing
 from proctor.store.run_files import RunFiles, RunFolder
 
 RESULTS_FOLDER = ".proctor"
+DATABASE_FILE = "proctor.db"
 MOST_HELD = 5_000
 """Attempts of a run that are held in memory."""
 TARGET = "target"
@@ -55,14 +56,33 @@ class KeptRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_home(home: str | None, start: Path | None = None) -> Path:
-    """Where runs are kept: the folder that was named, else `.proctor` beside the nearest workspace file, else here."""
+    """Where runs are kept: `.proctor` in the folder that was named, else beside the nearest workspace file, else here.
+
+    A named folder that is called `.proctor`, or holds runs itself and has no `.proctor`, is used as it is.
+    """
     if home is not None:
-        return Path(home)
+        given = Path(home)
+        inner = given / RESULTS_FOLDER
+        is_results = given.absolute().name == RESULTS_FOLDER or (not inner.is_dir() and RunFiles(given).list_ids())
+        return given if is_results else inner
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
         if is_workspace_folder(folder):
             return folder / RESULTS_FOLDER
     return here / RESULTS_FOLDER
+
+
+def find_database_home(home: str | None) -> Path:
+    """Return the folder of the database: the one that was named, or its `.proctor` where only that has one; else as `find_home`."""
+    found = find_home(home)
+    if home is None:
+        return found
+    return found if (found / DATABASE_FILE).is_file() and not (Path(home) / DATABASE_FILE).is_file() else Path(home)
+
+
+def get_workspace_folder(home: Path) -> Path:
+    """Return the folder whose workspace file counts for the runs that are kept in `home`."""
+    return home.parent if home.absolute().name == RESULTS_FOLDER else home
 
 
 def is_workspace_folder(folder: Path) -> bool:

@@ -13,20 +13,13 @@ from typing import Final
 import msgspec
 
 from proctor.actions.mcplab_plan import Entry, Plan
-from proctor.model.case import Assertion, Case, Suite
+from proctor.formats.mcplab_text import write_scenario
+from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.numbers import to_whole_numbers
 from proctor.targets.mcp.settings import HIDDEN, strip_url
 
 _SECRET_WORDS: Final = ("token", "key", "secret", "password", "passwd", "auth", "cookie", "credential")
-_TEXT_RULES: Final = {
-    "response_contains": "contains",
-    "response_not_contains": "not_contains",
-    "response_starts_with": "starts_with",
-    "response_ends_with": "ends_with",
-    "response_equals": "equals",
-}
-_CONTEXT: Final = {"show_prompt": "include_prompt", "show_tool_names": "include_tool_sequence", "show_tool_inputs": "include_tool_inputs"}
 
 
 def resolved_config(plan: Plan, attachments: Mapping[str, Iterable[Mapping[str, Json]]]) -> dict[str, Json]:
@@ -40,7 +33,7 @@ def resolved_config(plan: Plan, attachments: Mapping[str, Iterable[Mapping[str, 
     for row in plan.rows:
         if row.scenario not in scenarios:
             servers = [public_server(known[server]) for server in row.servers]
-            scenarios[row.scenario] = _scenario(row.case, row.scenario, servers, attachments.get(row.scenario, ()))
+            scenarios[row.scenario] = write_scenario(row.case, servers, list(map(dict, attachments.get(row.scenario, ()))), row.scenario)
     config["scenarios"] = list(scenarios.values())
     config["run_defaults"] = {"selected_agents": [agent["id"] for agent in plan.agents()]}
     return config
@@ -109,70 +102,3 @@ def _public(value: Json) -> Json:
 
 def _is_secret(name: str) -> bool:
     return any(word in name.lower() for word in _SECRET_WORDS)
-
-
-def _scenario(case: Case, scenario: str, servers: list[Entry], attachments: Iterable[Mapping[str, Json]]) -> dict[str, Json]:
-    out: dict[str, Json] = {"id": scenario}
-    if case.name:
-        out["name"] = case.name
-    if case.input is not None:
-        out["prompt"] = case.input
-    out["mcp_servers"] = servers
-    kept = [dict(each) for each in attachments]
-    if kept:
-        out["attachments"] = kept
-    rules = rules_of(case)
-    if rules:
-        out["eval"] = rules
-    if case.captures:
-        out["extract"] = [{"name": each.name, "from": "final_text", "regex": each.pattern} for each in case.captures]
-    return out
-
-
-def rules_of(case: Case) -> dict[str, Json]:
-    """The `eval` block that the assertions of a case were read from."""
-    constraints: dict[str, list[str]] = {}
-    lists: dict[str, list[Json]] = {}
-    out: dict[str, Json] = {}
-    context: dict[str, Json] = {}
-    for assertion in case.assertions:
-        spec: Json = assertion.spec
-        match assertion.check:
-            case "tool_called":
-                constraints.setdefault("required_tools", []).append(spec.name)
-            case "tool_not_called":
-                constraints.setdefault("forbidden_tools", []).append(spec.name)
-            case "tools_in_order":
-                out["tool_sequence"] = list(spec.names)
-            case "tools_exactly":
-                out["tool_sequence"] = {"allow": [list(names) for names in spec.any_of]}
-            case "judged":
-                lists.setdefault("agent_assertions", []).append({"label": assertion.label, "prompt": spec.criteria})
-                context |= {word: True for field, word in _CONTEXT.items() if getattr(spec, field)}
-            case _:
-                key = "tool_input_assertions" if assertion.check.startswith("tool_input") else "response_assertions"
-                lists.setdefault(key, []).append(_rule(assertion))
-    if constraints:
-        out = {"tool_constraints": constraints, **out}
-    return {**out, **lists, **({"agent_context": context} if context else {})}
-
-
-def _rule(assertion: Assertion) -> dict[str, Json]:
-    spec: Json = assertion.spec
-    tool = {"tool": spec.tool} if assertion.check.startswith("tool_input") else {}
-    match assertion.check:
-        case "tool_input_contains":
-            return {"type": "contains", **tool, "value": spec.text}
-        case "tool_input_matches" | "response_matches":
-            return {"type": "regex", **tool, "pattern": spec.pattern}
-        case "tool_input_path":
-            return {"type": "jsonpath", **tool, "path": spec.path, **_equals(spec)}
-        case "json_path":
-            kind = assertion.rule or ("jsonpath" if spec.exists else "jsonpath_not_exists")
-            return {"type": kind, "path": spec.path, **_equals(spec)}
-        case check:
-            return {"type": _TEXT_RULES[check], "value": spec.text}
-
-
-def _equals(spec: Json) -> dict[str, Json]:
-    return {} if spec.equals is msgspec.UNSET else {"equals": spec.equals}

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.actions.mcplab_access import Access
-from proctor.actions.mcplab_config import hash_of, public_suite, resolved_config, rules_of
+from proctor.actions.mcplab_config import hash_of, public_suite, resolved_config
 from proctor.actions.mcplab_files import load_attachments, root_of, variables_of
 from proctor.actions.mcplab_plan import Plan, configs_of
 from proctor.actions.mcplab_target import McplabTarget, McplabTargets, Route
@@ -27,6 +27,7 @@ from proctor.actions.run_policy import McplabOptions, Policy
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError, StoreError
 from proctor.formats.drafting import make_unique
+from proctor.formats.mcplab_text import rules_of
 from proctor.formats.yaml_text import to_yaml
 from proctor.llm.ports import ChatModel
 from proctor.llm.taped import TapedModel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proctor.actions.history import WORKSPACE_FILES
+from proctor.actions.history import WORKSPACE_FILES, get_workspace_folder
 from proctor.errors import InputError
 from proctor.formats.workspace import Workspace, build_workspace, read_workspace, read_workspace_settings
 from proctor.model.case import Suite
@@ -31,18 +31,20 @@ def own_workspace(suite: Suite) -> Workspace:
 
 
 def workspace_file(home: Path) -> Workspace:
-    """The workspace file beside `home`, else the table in `pyproject.toml`; an empty workspace where there is neither."""
+    """The workspace file of `home`, else the table in `pyproject.toml`; an empty workspace where there is neither."""
+    folder = get_workspace_folder(home)
     for name in WORKSPACE_FILES:
-        path = home.parent / name
+        path = folder / name
         if path.is_file():
             return read_workspace(read_suite_text(path), file=str(path))
-    table = read_workspace_table(home.parent)
-    return Workspace() if table is None else read_workspace_settings(table, file=str(home.parent / PYPROJECT))
+    table = read_workspace_table(folder)
+    return Workspace() if table is None else read_workspace_settings(table, file=str(folder / PYPROJECT))
 
 
 def describe_passed_over(home: Path) -> str | None:
     """A word about settings that do not count because another file has them; nothing where all count."""
-    found = next((name for name in WORKSPACE_FILES if (home.parent / name).is_file()), None)
-    if found is None or not has_workspace_table(home.parent):
+    folder = get_workspace_folder(home)
+    found = next((name for name in WORKSPACE_FILES if (folder / name).is_file()), None)
+    if found is None or not has_workspace_table(folder):
         return None
-    return f"{home.parent / found} counts; the table [tool.proctor] in {PYPROJECT} beside it is passed over"
+    return f"{folder / found} counts; the table [tool.proctor] in {PYPROJECT} beside it is passed over"

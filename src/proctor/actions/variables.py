@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from proctor.actions.history import is_workspace_folder
+from proctor.actions.history import get_workspace_folder, is_workspace_folder
 from proctor.actions.trust import Trust
 from proctor.report.wording import count_noun
 from proctor.sources.dotenv import DOTENV_FILE, with_dotenv
@@ -16,7 +16,7 @@ _OWN = "PROCTOR_"
 
 def list_dotenv_files(home: Path, trust: Trust) -> list[Path]:
     """Return the `.env` files of the working directory and of the workspace, as far as they may be read."""
-    places = dict.fromkeys(folder.resolve() for folder in (Path.cwd(), home.parent))
+    places = dict.fromkeys(folder.resolve() for folder in (Path.cwd(), get_workspace_folder(home)))
     found = [place / DOTENV_FILE for place in places if trust.doing == "running" or trust.granted or is_workspace_folder(place)]
     return [file for file in found if file.is_file() and trust.may_read(file)]
 

@@ -14,6 +14,7 @@ from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.expressions.scope import NO_SCOPE, Scope
 from proctor.matchers.compile import compile_expected
+from proctor.matchers.expected import Expected
 from proctor.matchers.mismatch import show_value
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
@@ -29,6 +30,8 @@ class JsonField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A dot path into the answer; numbers index lists: `items.0.sku`."""
     value: Json = None
     """The expected value, or a matcher object."""
+    equals: Json | msgspec.UnsetType = msgspec.UNSET
+    """Another name of `value`, as in `json_path`."""
     condition: Literal["equals", "not_equals", "exists", "not_exists"] = "equals"
     """`not_equals` also passes when the field is missing; with `exists` null exists."""
 
@@ -53,7 +56,7 @@ def _locate(spec: JsonField, evidence: Evidence) -> Iterator[TextRange]:
 def _locate_matched(spec: JsonField, evidence: Evidence) -> Iterator[TextRange]:
     if spec.condition in ("exists", "not_exists") or evidence.body is None:
         return
-    expected, pointer = compile_expected(spec.value, field="value"), build_dotted_pointer("$.body", spec.field)
+    expected, pointer = _compile_value(spec), build_dotted_pointer("$.body", spec.field)
     actual = find_dotted(evidence.body, spec.field)
     scope = Scope.read_from(evidence) if expected.dynamic else NO_SCOPE
     if actual is not MISSING and expected.find_mismatch(actual, scope, pointer) is None:
@@ -64,7 +67,7 @@ def _locate_matched(spec: JsonField, evidence: Evidence) -> Iterator[TextRange]:
     "json_field",
     example="json_field: {field: items.0.price, value: {$gt: 0}}",
     reads=_declare_reads,
-    product=lambda spec: isinstance(spec.value, (dict, list)),
+    product=lambda spec: isinstance(spec.value, (dict, list)) or isinstance(spec.equals, (dict, list)),
     locate=_locate,
 )
 def json_field(spec: JsonField) -> Decide:
@@ -73,7 +76,7 @@ def json_field(spec: JsonField) -> Decide:
         raise SpecError("the path of a field cannot be empty", field="field")
     if spec.condition in ("exists", "not_exists"):
         return _decide_presence(spec)
-    expected = compile_expected(spec.value, field="value")
+    expected = _compile_value(spec)
     pointer = (build_dotted_pointer("$.body", spec.field),)
     wanted = spec.condition == "equals"
     good = passed(f"{spec.field} is {'' if wanted else 'not '}{expected.describe()}", pointers=pointer)
@@ -97,6 +100,14 @@ def json_field(spec: JsonField) -> Decide:
         )
 
     return decide
+
+
+def _compile_value(spec: JsonField) -> Expected:
+    if spec.equals is msgspec.UNSET:
+        return compile_expected(spec.value, field="value")
+    if spec.value is not None:
+        raise SpecError("`value` and `equals` are the same; write one of them", field="equals")
+    return compile_expected(spec.equals, field="equals")
 
 
 def _decide_presence(spec: JsonField) -> Decide:

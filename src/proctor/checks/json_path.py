@@ -32,6 +32,8 @@ class JsonPath(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A JSONPath (RFC 9535)."""
     equals: Json | msgspec.UnsetType = msgspec.UNSET
     """The value that some result must equal; left out: the path only has to exist."""
+    value: Json | msgspec.UnsetType = msgspec.UNSET
+    """Another name of `equals`, as in `json_field`."""
     exists: bool = True
     """False: the path must select nothing."""
     syntax: Literal["rfc9535", "mcplab"] = "rfc9535"
@@ -57,6 +59,7 @@ def _declare_reads(spec: JsonPath) -> Reads:
 
 def _locate(spec: JsonPath, evidence: Evidence) -> Iterator[TextRange]:
     """Find the values that are equal; where none is, those that were compared."""
+    spec = _read_names(spec)
     document = open_answer(evidence, source=spec.source, unfence=spec.unfence)
     if document is None or (spec.falsy_is_empty and _is_falsy(document.value)):
         return iter(())
@@ -77,6 +80,7 @@ def _locate(spec: JsonPath, evidence: Evidence) -> Iterator[TextRange]:
 )
 def json_path(spec: JsonPath) -> Decide:
     """The answer, read as JSON, has (or has not) a value at a JSONPath, optionally equal to a given one."""
+    spec = _read_names(spec)
     path = compile_path(spec.path, spec.syntax)
     compares = spec.equals is not msgspec.UNSET
     if compares and not spec.exists:
@@ -96,6 +100,15 @@ def json_path(spec: JsonPath) -> Decide:
         return _fail_equality(spec, found, pointer)
 
     return decide
+
+
+def _read_names(spec: JsonPath) -> JsonPath:
+    """Return the spec with `value` under its other name, `equals`."""
+    if spec.value is msgspec.UNSET:
+        return spec
+    if spec.equals is not msgspec.UNSET:
+        raise SpecError("`equals` and `value` are the same; write one of them", field="value")
+    return msgspec.structs.replace(spec, equals=spec.value, value=msgspec.UNSET)
 
 
 def _claim(spec: JsonPath, compares: bool) -> str:

@@ -12,14 +12,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from proctor.actions.history import find_home
+from proctor.actions.history import DATABASE_FILE, find_database_home
 from proctor.errors import InputError, MissingExtra
 
 if TYPE_CHECKING:
     from proctor.service.hub import Hub
 
 T = TypeVar("T")
-DATABASE_FILE = "proctor.db"
 _PARTS = ("sqlalchemy", "aiosqlite", "greenlet", "cryptography")
 
 
@@ -31,7 +30,7 @@ def add_database_flags(parser: argparse.ArgumentParser) -> None:
 
 def find_database(options: argparse.Namespace) -> tuple[str, Path]:
     """Return the address of the database, and the workspace."""
-    home = find_home(options.home or os.environ.get("PROCTOR_HOME"))
+    home = find_database_home(options.home or os.environ.get("PROCTOR_HOME"))
     return options.database or os.environ.get("PROCTOR_DATABASE_URL") or str(home / DATABASE_FILE), home
 
 

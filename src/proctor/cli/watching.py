@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
-from proctor.actions.history import WORKSPACE_FILES
+from proctor.actions.history import WORKSPACE_FILES, get_workspace_folder
 from proctor.sources.dotenv import DOTENV_FILE
 from proctor.sources.pyproject import PYPROJECT
 
@@ -63,7 +63,7 @@ def look_at(files: Iterable[Path]) -> dict[Path, tuple[int, int] | None]:
 
 def list_watched_files(suites: Iterable[str], home: Path) -> Iterator[Path]:
     """Yield the files that a run of these suites depends on, each once."""
-    workspace = home.parent
+    workspace = get_workspace_folder(home)
     told = [workspace / name for name in (*WORKSPACE_FILES, PYPROJECT, DOTENV_FILE)]
     written = [file for suite in suites for file in _list_suite_files(Path(suite))]
     seen: set[Path] = set()

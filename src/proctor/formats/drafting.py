@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Container, Mapping, Sequence
 
 import msgspec
+from msgspec import structs
 
 from proctor.checks.registry import CheckEntry, Registry, default_registry
 from proctor.errors import SpecError
@@ -21,9 +22,9 @@ _LONGEST_CHAIN = 12
 
 def make_default_label(entry: CheckEntry, spec: msgspec.Struct) -> str:
     """Return what an assertion without a label is called: the check and its main value."""
-    if entry.shorthand is None:
-        return entry.name
-    value = getattr(spec, entry.shorthand)
+    # Without a main value the first field counts where it must be written, such as the field of `json_field`.
+    name = entry.shorthand or next((field.name for field in structs.fields(spec)[:1] if field.required and field.type is str), None)
+    value = None if name is None else getattr(spec, name)
     return entry.name if value in (None, (), "") else f"{entry.name} · {value if isinstance(value, str) else show(value, 80)}"
 
 

@@ -5,6 +5,7 @@ Both readers (`yaml12`, `json_text`) build this tree; the dialect readers walk i
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Literal
 
 import msgspec
@@ -25,6 +26,8 @@ Kind = Literal["object", "list", "text", "number", "true/false", "null"]
 
 MAX_VALUES = 500_000
 """How many values one document may hold, keys of YAML counted too: each has its place, which costs more than the value itself."""
+_NEAR = 0.8
+"""How similar an unknown key is to a known one to be a slip of it: `targets` is no slip of `agents`, `agnets` is."""
 SPLIT = "split the suite into several files of one folder"
 
 
@@ -86,6 +89,7 @@ class Reading:
         self._text = text
         self._lines: list[str] | None = None
         self.problems: list[Problem] = []
+        self._ignored: set[tuple[str, str]] = set()
 
     @property
     def text(self) -> str:
@@ -197,15 +201,28 @@ class Reading:
         """Report every key that is not allowed here, with the nearest one and all that are; `hints` are next steps by key."""
         for key, _ in node.members():
             if key not in allowed:
-                self.error_at_key(
-                    node,
-                    key,
-                    f"unknown key {key!r} in {what}",
-                    nearest=nearest(key, allowed),
-                    expected="one of " + ", ".join(sorted(allowed)),
-                    hint=(hints or {}).get(key),
-                    code="unknown_key",
-                )
+                self._report_unknown_key(node, key, allowed, what, hints, nearest(key, allowed))
+
+    def _report_unknown_key(
+        self, node: Located, key: str, allowed: tuple[str, ...], what: str, hints: Mapping[str, str] | None, near: tuple[str, ...]
+    ) -> None:
+        expected, hint = "one of " + ", ".join(sorted(allowed)), (hints or {}).get(key)
+        self.error_at_key(node, key, f"unknown key {key!r} in {what}", nearest=near, expected=expected, hint=hint, code="unknown_key")
+
+    def check_record_keys(self, node: Located, allowed: tuple[str, ...], what: str, hints: Mapping[str, str] | None = None) -> None:
+        """Warn once of every key that nothing reads; a key near to a known one, or with a hint, is an error.
+
+        Keys that begin with `x-` are free.
+        """
+        unread = [key for key, _ in node.members() if key not in allowed and not key.startswith("x-") and (what, key) not in self._ignored]
+        for key in unread:
+            near = tuple(get_close_matches(key.lower()[:200], allowed, n=1, cutoff=_NEAR))
+            if near or key in (hints or {}):
+                self._report_unknown_key(node, key, allowed, what, hints, near)
+                continue
+            self._ignored.add((what, key))
+            message = f"the key {key!r} of {what} is unknown, and nothing under it is read"
+            self.warn_at_key(node, key, message, hint="keys that begin with 'x-' are free", code="ignored_key")
 
     def require_object(self, node: Located | None, what: str) -> Located | None:
         """Return `node` if it is an object; otherwise report a problem and return None."""

@@ -25,6 +25,7 @@ from proctor.errors import SpecError
 from proctor.formats.drafting import draft_assertion
 from proctor.formats.located import Located, Reading
 from proctor.model.case import Assertion
+from proctor.model.evidence import Json
 from proctor.model.show import nearest, shorten, show
 from proctor.patterns.engine import compile_pattern
 
@@ -125,25 +126,6 @@ def _read_tool_called_with(reading: Reading, node: Located, kind: str) -> _Made 
     return _Made("tool_called", spec, name, {"name": node.value["toolName"], "arguments": listed})
 
 
-def _read_tool_called(reading: Reading, node: Located, kind: str) -> _Made | None:
-    name = _read_nonempty_text(reading, node, "toolName", kind)
-    return None if name is None else _Made("tool_called", ToolCalled(name=name), name)
-
-
-def _read_tool_never_called(reading: Reading, node: Located, kind: str) -> _Made | None:
-    name = _read_nonempty_text(reading, node, "toolName", kind)
-    return None if name is None else _Made("tool_not_called", ToolNotCalled(name=name), name)
-
-
-def _read_first_tool(reading: Reading, node: Located, kind: str) -> _Made | None:
-    name = _read_nonempty_text(reading, node, "toolName", kind)
-    return None if name is None else _Made("first_tool", FirstTool(name=name), name)
-
-
-def _read_no_tool_errors(reading: Reading, node: Located, kind: str) -> _Made | None:
-    return _Made("no_tool_errors", NoToolErrors(silent_calls="succeeded"))
-
-
 def _read_response_contains(reading: Reading, node: Located, kind: str) -> _Made | None:
     needle = _read_nonempty_text(reading, node, "needle", kind)
     strict = reading.require_boolean(node.get("caseSensitive"), f"{kind} 'caseSensitive'")
@@ -166,64 +148,51 @@ def _read_response_matches(reading: Reading, node: Located, kind: str) -> _Made 
     return _Made("response_matches", spec, pattern, {"pattern": at})
 
 
-def _read_final_message_not_empty(reading: Reading, node: Located, kind: str) -> _Made | None:
-    return _Made("response_not_empty", ResponseNotEmpty())
+class Plain(msgspec.Struct, frozen=True):
+    """A predicate whose fields are those of one spec."""
+
+    check: str
+    spec: type[msgspec.Struct]
+    fields: dict[str, str] = {}
+    """Fields of the predicate, each with that of the spec; the name of a widget's tool may be left out."""
+    fixed: dict[str, Json] = {}
+    """What MCPJam always means."""
 
 
-def _read_token_budget(reading: Reading, node: Located, kind: str) -> _Made | None:
-    # MCPJam's total is the larger of `totalTokens` and the sum of input and output, and must stay below the budget.
-    tokens = _read_above_zero(reading, node, "tokens", kind)
-    if tokens is None:
+# MCPJam's total of tokens is the larger of `totalTokens` and the sum of input and output, and must stay below the budget.
+PLAIN: dict[str, Plain] = {
+    "toolCalledAtLeastOnce": Plain("tool_called", ToolCalled, {"toolName": "name"}),
+    "toolNeverCalled": Plain("tool_not_called", ToolNotCalled, {"toolName": "name"}),
+    "firstToolWas": Plain("first_tool", FirstTool, {"toolName": "name"}),
+    "noToolErrors": Plain("no_tool_errors", NoToolErrors, {}, {"silent_calls": "succeeded"}),
+    "finalAssistantMessageNonEmpty": Plain("response_not_empty", ResponseNotEmpty),
+    "tokenBudgetUnder": Plain("tokens_within", TokensWithin, {"tokens": "total"}, {"exclusive": True, "total_is": "larger"}),
+    "turnCountUnder": Plain("turns_within", TurnsWithin, {"turns": "turns"}, {"exclusive": True}),
+    "widgetRendered": Plain("widget_rendered", WidgetRendered, {"toolName": "tool"}),
+    "widgetRenderLatencyUnder": Plain("widget_rendered_within", WidgetRenderedWithin, {"toolName": "tool", "ms": "ms"}),
+    "widgetNoConsoleErrors": Plain("widget_no_console_errors", WidgetNoConsoleErrors, {"toolName": "tool"}),
+}
+"""Predicates that are read and written by their fields alone."""
+
+
+def _read_plain(reading: Reading, node: Located, kind: str) -> _Made | None:
+    plain = PLAIN[kind]
+    before = len(reading.problems)
+    given: dict[str, Json] = {}
+    for key, field in plain.fields.items():
+        if field != "tool" or node.get(key) is not None:
+            given[field] = (_read_nonempty_text if key == "toolName" else _read_above_zero)(reading, node, key, kind)
+    if len(reading.problems) > before:
         return None
-    return _Made(
-        "tokens_within", TokensWithin(total=tokens, exclusive=True, total_is="larger"), str(tokens), {"total": node.value["tokens"]}
-    )
-
-
-def _turn_count(reading: Reading, node: Located, kind: str) -> _Made | None:
-    turns = _read_above_zero(reading, node, "turns", kind)
-    return None if turns is None else _Made("turns_within", TurnsWithin(turns=turns, exclusive=True), str(turns))
-
-
-def _read_widget_tool(reading: Reading, node: Located, kind: str) -> tuple[bool, str | None]:
-    """Return whether the optional tool name can be used, and the name."""
-    if node.get("toolName") is None:
-        return True, None
-    name = _read_nonempty_text(reading, node, "toolName", kind)
-    return name is not None, name
-
-
-def _read_widget_rendered(reading: Reading, node: Located, kind: str) -> _Made | None:
-    usable, tool = _read_widget_tool(reading, node, kind)
-    return _Made("widget_rendered", WidgetRendered(tool=tool), tool or "") if usable else None
-
-
-def _read_widget_latency(reading: Reading, node: Located, kind: str) -> _Made | None:
-    usable, tool = _read_widget_tool(reading, node, kind)
-    ms = _read_above_zero(reading, node, "ms", kind)
-    if not usable or ms is None:
-        return None
-    return _Made("widget_rendered_within", WidgetRenderedWithin(ms=ms, tool=tool), f"{tool} {ms} ms" if tool else f"{ms} ms")
-
-
-def _read_widget_console(reading: Reading, node: Located, kind: str) -> _Made | None:
-    usable, tool = _read_widget_tool(reading, node, kind)
-    return _Made("widget_no_console_errors", WidgetNoConsoleErrors(tool=tool), tool or "") if usable else None
+    about = " ".join(f"{value} ms" if field == "ms" else str(value) for field, value in given.items())
+    places = {field: node.value[key] for key, field in plain.fields.items() if field in given}
+    return _Made(plain.check, plain.spec(**given, **plain.fixed), about, places)
 
 
 PREDICATES: dict[str, tuple[_Maker, tuple[str, ...]]] = {
     "toolCalledWith": (_read_tool_called_with, ("toolName", "args", "minCount")),
-    "toolCalledAtLeastOnce": (_read_tool_called, ("toolName",)),
-    "toolNeverCalled": (_read_tool_never_called, ("toolName",)),
-    "firstToolWas": (_read_first_tool, ("toolName",)),
     "responseContains": (_read_response_contains, ("needle", "caseSensitive")),
     "responseMatches": (_read_response_matches, ("pattern",)),
-    "noToolErrors": (_read_no_tool_errors, ()),
-    "finalAssistantMessageNonEmpty": (_read_final_message_not_empty, ()),
-    "tokenBudgetUnder": (_read_token_budget, ("tokens",)),
-    "turnCountUnder": (_turn_count, ("turns",)),
-    "widgetRendered": (_read_widget_rendered, ("toolName",)),
-    "widgetRenderLatencyUnder": (_read_widget_latency, ("ms", "toolName")),
-    "widgetNoConsoleErrors": (_read_widget_console, ("toolName",)),
+    **{kind: (_read_plain, tuple(plain.fields)) for kind, plain in PLAIN.items()},
 }
 """Every type with its maker and its fields."""

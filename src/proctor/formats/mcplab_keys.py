@@ -7,7 +7,6 @@ with `x-` are free.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Final
 
 from proctor.formats.located import Located, Reading
@@ -46,25 +45,11 @@ _MISPLACED: Final = {
     **{key: f"write {key!r} under 'eval' of a scenario" for key in EVAL_KEYS},
     "selected_agents": "write it under 'run_defaults'",
 }
-_FREE: Final = "x-"
-_NEAR: Final = 0.8
-"""Words that share less are told apart: `targets` is no slip of `agents`, `agnets` is."""
 
 
 def check_config_keys(document: Located, reading: Reading) -> None:
     """Report the top-level keys of a config that nobody reads."""
-    for key, _ in document.members():
-        if key in CONFIG_KEYS or key.startswith(_FREE):
-            continue
-        near = tuple(get_close_matches(key.lower()[:200], CONFIG_KEYS, n=1, cutoff=_NEAR))
-        hint = REMOVED_KEYS.get(key) or _MISPLACED.get(key)
-        expected = "one of " + ", ".join(sorted(CONFIG_KEYS))
-        if near or hint:
-            message = f"unknown key {key!r} in an evaluation config"
-            reading.error_at_key(document, key, message, nearest=near, expected=expected, hint=hint, code="unknown_key")
-        else:
-            message = f"the key {key!r} of an evaluation config is unknown, and nothing under it is read"
-            reading.warn_at_key(document, key, message, hint=f"keys that begin with {_FREE!r} are free", code="ignored_key")
+    reading.check_record_keys(document, CONFIG_KEYS, "an evaluation config", {**_MISPLACED, **REMOVED_KEYS})
 
 
 def warn_of_snapshots(node: Located, reading: Reading) -> None:

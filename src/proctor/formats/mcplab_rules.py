@@ -206,7 +206,7 @@ class _Rules:
             label = f"JSONPath {'exists' if exists else 'not exists'} · {path}"
         made = self._draft_assertion(rule, "json_path", spec, label)
         # Without `equals` two rules mean the same; whoever writes them down again wants to know which it was.
-        return msgspec.structs.replace(made, rule=kind)
+        return msgspec.structs.replace(made, rule={"type": kind})
 
     def _read_agent_check(self, rule: Located, shown: dict[str, Json]) -> Assertion | None:
         what = "an agent assertion"

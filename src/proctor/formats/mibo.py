@@ -1,4 +1,6 @@
-"""Mibo test cases: one, a list, or `{"test_cases": [...]}`; flat, or as a record with `content` and `context` side by side.
+"""Mibo test cases: one, a list, or a list under `test_cases` or `data`; flat, or as a record with `content` and `context` side by side.
+
+Records and lists may carry keys of the service that wrote them, such as `platformId` and `createdAt`; each is ignored with a warning.
 
 A case has one input (`input_utterance`, `turns` or `custom_body`) and assertions, at the top and on turns. Its id is `id`, else
 `name`, else made of `scenario`, and unique in the file. `test_dimension`, `optimization_target` and `state` become tags.
@@ -32,7 +34,8 @@ def sniff(document: Located) -> bool:
     cases = document.get("test_cases")
     if cases is not None and cases.is_list:
         return True
-    return _looks_like_case(document)
+    data = document.get("data")
+    return _looks_like_case(document) or (data is not None and sniff(data))
 
 
 def _looks_like_case(node: Located) -> bool:
@@ -54,8 +57,11 @@ def read(document: Located, reading: Reading, *, name: str) -> Suite:
     nodes: Sequence[Located] = [document]
     if document.is_list:
         nodes = list(document.items())
+    elif document.get("data") is not None and not _looks_like_case(document):
+        reading.check_record_keys(document, ("data",), "a list of test cases")
+        return read(document.value["data"], reading, name=name)
     elif document.get("test_cases") is not None:
-        reading.check_keys(document, ("test_cases", "name", "description"), "a set of test cases")
+        reading.check_record_keys(document, ("test_cases", "name", "description"), "a set of test cases")
         listed = reading.require_list(document.get("test_cases"), "test_cases")
         nodes = list(listed.items()) if listed is not None else []
         name = reading.require_text(document.get("name"), "name") or name
@@ -85,12 +91,14 @@ class _CaseReader:
     def read(self, taken: set[str]) -> Case | None:
         reading, node = self._reading, self._node
         if node.get("content") is not None:
-            reading.check_keys(node, _RECORD, "a test case record")
+            reading.check_record_keys(node, _RECORD, "a test case record")
             content = reading.require_object(node.get("content"), "content")
             if content is None:
                 return None
             self._content = drop_nulls(content)
-        reading.check_keys(self._content, _CONTENT, "a test case")
+            reading.check_keys(self._content, _CONTENT, "the content of a test case")
+        else:
+            reading.check_record_keys(node, _CONTENT, "a test case")
         scenario = reading.require_text(self._content.get("scenario"), "scenario") or ""
         context = self._read_context()
         message, turns, body = self._read_input(context)

@@ -31,11 +31,11 @@ from proctor.model.show import nearest, shorten, show
 
 _COMMON = ("id", "depends_on", "label", "weight", "axis", "required", "advisory", "when_missing")
 _CALL = ("condition", "expected_name", "expected_arguments", "expected_index", "expected_count", "strict", "forbidden_arguments")
-_CALL_CONDITIONS = {"MUST_CALL": "called", "MUST_NOT_CALL": "not_called", "CALL_COUNT": "count"}
-_FIELD_CONDITIONS = {"EQUALS": "equals", "NOT_EQUALS": "not_equals", "EXISTS": "exists", "NOT_EXISTS": "not_exists"}
-_LIMITS = {"max_total_tokens": "total", "max_input_tokens": "input", "max_output_tokens": "output"}
+CALL_CONDITIONS = {"MUST_CALL": "called", "MUST_NOT_CALL": "not_called", "CALL_COUNT": "count"}
+FIELD_CONDITIONS = {"EQUALS": "equals", "NOT_EQUALS": "not_equals", "EXISTS": "exists", "NOT_EXISTS": "not_exists"}
+LIMITS = {"max_total_tokens": "total", "max_input_tokens": "input", "max_output_tokens": "output"}
 _SEMANTIC = ("criteria", "threshold", "type", "negative_constraints", "target_node", "output_key")
-_SEMANTIC_TYPES = {"quality_check": "quality", "hallucination_check": "hallucination"}
+SEMANTIC_TYPES = {"quality_check": "quality", "hallucination_check": "hallucination"}
 DEFAULT_THRESHOLD = 0.8
 """The score from which a judged assertion passes where none is written; Mibo's own default."""
 
@@ -85,7 +85,7 @@ class AssertionReader:
         reading.check_keys(node, (*_SEMANTIC, *_COMMON), "a semantic assertion")
         criteria = reading.require_text(reading.require_member(node, "criteria", "a semantic assertion"), "criteria")
         threshold = reading.number(node.get("threshold"), "threshold")
-        kind = self._read_word(node, "type", _SEMANTIC_TYPES, "quality_check")
+        kind = self._read_word(node, "type", SEMANTIC_TYPES, "quality_check")
         constraints = self._read_texts(node, "negative_constraints")
         target = reading.require_text(node.get("target_node"), "target_node")
         key = reading.require_text(node.get("output_key"), "output_key")
@@ -102,7 +102,7 @@ class AssertionReader:
             show_prompt=True,
             show_conversation=True,
         )
-        return self._draft(node, "judged", spec, shorten(criteria, 80))
+        return self._draft(node, "judged", spec, shorten(criteria, 80), None, find_word(SEMANTIC_TYPES, kind))
 
     def _read_node_call(self, node: Located) -> Assertion | None:
         before = len(self._reading.problems)
@@ -133,14 +133,14 @@ class AssertionReader:
         words = {"called": "calls", "not_called": "never calls", "count": f"calls {spec.count} times:"}
         inner = ", ".join(("not " if call.condition == "not_called" else "") + shorten(call.name, 40) for call in nested[:4])
         label = f"{words[spec.condition]} {shorten(spec.name, 60)}" + (f" with {inner}" if nested else "")
-        return self._draft(node, "node_called", spec, label, fields)
+        return self._draft(node, "node_called", spec, label, fields, find_word(CALL_CONDITIONS, spec.condition), spec.name)
 
     def _call(self, node: Located, what: str, prefix: str, fields: Fields) -> dict[str, Json] | None:
         """Return the fields that a claim about a node and one about a nested tool share."""
         reading = self._reading
         name = reading.require_text(reading.require_member(node, "expected_name", what), "expected_name")
         default = "CALL_COUNT" if node.get("expected_count") is not None else "MUST_CALL"
-        condition = self._read_word(node, "condition", _CALL_CONDITIONS, default)
+        condition = self._read_word(node, "condition", CALL_CONDITIONS, default)
         count = reading.require_integer(node.get("expected_count"), "expected_count", at_least=0)
         if condition == "count" and node.get("expected_count") is None:
             reading.error(node.get("condition") or node, "CALL_COUNT needs 'expected_count'", code="missing_key")
@@ -171,7 +171,7 @@ class AssertionReader:
         before = len(reading.problems)
         reading.check_keys(node, ("target", "field", "expected_value", "condition", *_COMMON), "json_match")
         field = reading.require_text(reading.require_member(node, "field", "json_match"), "field")
-        condition = self._read_word(node, "condition", _FIELD_CONDITIONS, "EQUALS")
+        condition = self._read_word(node, "condition", FIELD_CONDITIONS, "EQUALS")
         fields: Fields = {}
         value: Json = None
         if condition in ("equals", "not_equals"):
@@ -188,7 +188,7 @@ class AssertionReader:
             "not_exists": "does not exist",
         }
         spec = JsonField(field=field, value=value, condition=condition)
-        return self._draft(node, "json_field", spec, f"{field} {told[condition]}", fields)
+        return self._draft(node, "json_field", spec, f"{field} {told[condition]}", fields, find_word(FIELD_CONDITIONS, condition), field)
 
     def _read_response_regex(self, node: Located) -> Assertion | None:
         reading = self._reading
@@ -233,25 +233,30 @@ class AssertionReader:
         return self._draft(node, "responded_within", spec, f"answers within {limit:g} ms", _locate_only(node, "max_ms", "ms"))
 
     def _read_token_limit(self, node: Located) -> Assertion | None:
-        self._reading.check_keys(node, ("target", *_LIMITS, *_COMMON), "token_limit")
+        self._reading.check_keys(node, ("target", *LIMITS, *_COMMON), "token_limit")
         limits: dict[str, Json] = {}
         fields: Fields = {}
-        for key, ours in _LIMITS.items():
+        for key, ours in LIMITS.items():
             place = node.get(key)
             limit = self._reading.require_integer(place, key, at_least=0)
             if place is not None and limit is not None:
                 limits[ours], fields[ours] = limit, place
-        if not any(node.get(key) is not None for key in _LIMITS):
-            self._reading.error(node, "token_limit needs at least one limit", expected=", ".join(_LIMITS), code="missing_key")
+        if not any(node.get(key) is not None for key in LIMITS):
+            self._reading.error(node, "token_limit needs at least one limit", expected=", ".join(LIMITS), code="missing_key")
         if not limits:
             return None
         told = ", ".join(f"{limit} {kind}" for kind, limit in limits.items())
         return self._draft(node, "tokens_within", TokensWithin(**limits), f"at most {told} tokens", fields)
 
-    def _draft(self, node: Located, check: str, spec: msgspec.Struct, label: str, fields: Fields | None = None) -> Assertion | None:
+    def _draft(
+        self, node: Located, check: str, spec: msgspec.Struct, label: str, fields: Fields | None = None, *named: str
+    ) -> Assertion | None:
+        """Return the assertion; `named` are its condition and what it is about, in Mibo's words."""
         reading = self._reading
         before = len(reading.problems)
-        more: dict[str, Json] = {"label": label, "depends_on": self._read_dependencies(node), "turn": self._turn}
+        target = node.get("target")
+        rule = zip(("target", "condition", "name"), ("semantic" if target is None else target.value, *named), strict=False)
+        more: dict[str, Json] = {"rule": dict(rule), "depends_on": self._read_dependencies(node), "turn": self._turn}
         for key, ask in (
             ("id", reading.require_text),
             ("axis", reading.require_text),
@@ -342,6 +347,11 @@ def _iterate_expected_values(spec: msgspec.Struct) -> Iterable[tuple[Json, str]]
         for index, call in enumerate(spec.tool_calls):
             for key, value in call.arguments.items():
                 yield value, f"tool_calls.{index}.arguments.{key}"
+
+
+def find_word(words: dict[str, Json], ours: Json) -> str:
+    """Return the word that stands for a value of our specs."""
+    return next(word for word, meaning in words.items() if meaning == ours)
 
 
 def _locate_only(node: Located, key: str, ours: str) -> Fields:

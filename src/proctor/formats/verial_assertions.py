@@ -78,17 +78,6 @@ def _translate_fhir(parts: Parts) -> Translated:
     )
 
 
-def _translate_hl7(parts: Parts) -> Translated:
-    return parts.finish(
-        "hl7_message",
-        Hl7Message(
-            correlate_by=parts.read_correlation(_HL7_WORDS),
-            fields=tuple(TextField(path=path, expected=expected) for path, expected in parts.iterate_rows("fields", "assertions")),
-            absent=parts.read_flag("absent"),
-        ),
-    )
-
-
 def _translate_portal(parts: Parts) -> Translated:
     correlation = parts.read_correlation(_PORTAL_WORDS)
     for key in correlation:
@@ -119,19 +108,6 @@ def _translate_portal(parts: Parts) -> Translated:
     )
 
 
-def _translate_file(parts: Parts) -> Translated:
-    return parts.finish(
-        "file_present",
-        FilePresent(
-            path=parts.read_text("path", "path_pattern", "pattern", required=True) or "",
-            fields=tuple(
-                RowField(path=path, expected=expected) for path, expected in parts.iterate_rows("fields", "json_fields", "assertions")
-            ),
-            absent=parts.read_flag("absent"),
-        ),
-    )
-
-
 def _translate_voice(parts: Parts) -> Translated:
     contains = parts.read_texts("contains")
     forbidden = parts.read_texts(*_FORBIDDEN)
@@ -150,88 +126,44 @@ def _translate_voice(parts: Parts) -> Translated:
     )
 
 
-def _translate_x12(parts: Parts) -> Translated:
-    return parts.finish(
-        "x12_response",
-        X12Response(
-            transaction=parts.read_text("transaction", "transaction_set"),
-            correlate_by=parts.read_correlation(),
-            fields=tuple(TextField(path=path, expected=expected) for path, expected in parts.iterate_rows("fields", "assertions")),
-            absent=parts.read_flag("absent"),
-        ),
-    )
+_READERS: dict[str, Callable[[Parts], Json]] = {
+    "absent": lambda parts: parts.read_flag("absent"),
+    "contains": lambda parts: parts.read_texts("contains"),
+    "not_contains": lambda parts: parts.read_texts(*_FORBIDDEN),
+    "sender": lambda parts: parts.read_value("from", "sender"),
+    "direction": lambda parts: parts.read_word("direction", "outbound", "inbound", "any"),
+    "match": lambda parts: parts.read_word("match", *_MATCHES),
+    "count": lambda parts: parts.read_count("count"),
+    "where": lambda parts: {key: parts.resolve(value) for key, value in parts.read_object("where").items()},
+    "path": lambda parts: parts.read_text("path", "path_pattern", "pattern", required=True),
+    "collection": lambda parts: parts.read_text("collection", required=True),
+    "transaction": lambda parts: parts.read_text("transaction", "transaction_set"),
+    **{name: lambda parts, name=name: parts.read_text(name) for name in ("channel", "hook", "service")},
+}
+"""How a field of a spec is read; others are values or matchers."""
 
 
-def _translate_fax(parts: Parts) -> Translated:
-    return parts.finish(
-        "fax_document",
-        FaxDocument(
-            to=parts.read_value("to"),
-            sender=parts.read_value("from", "sender"),
-            direction=_read_direction(parts),
-            pages=parts.read_value("pages"),
-            contains=parts.read_texts("contains"),
-            not_contains=parts.read_texts(*_FORBIDDEN),
-            fields=_read_row_fields(parts),
-            absent=parts.read_flag("absent"),
-        ),
-    )
+class ByFields(msgspec.Struct, frozen=True):
+    """Reads a kind of assertion whose members are the fields of one spec."""
 
+    check: str
+    spec: type[msgspec.Struct]
+    row: type[RowField] | type[TextField] = RowField
+    words: tuple[str, ...] = ()
+    """What `correlate_by` takes beside paths."""
 
-def _translate_message(parts: Parts) -> Translated:
-    return parts.finish(
-        "message_sent",
-        MessageSent(
-            channel=parts.read_text("channel"),
-            to=parts.read_value("to"),
-            sender=parts.read_value("from", "sender"),
-            direction=_read_direction(parts),
-            subject=parts.read_value("subject"),
-            contains=parts.read_texts("contains"),
-            not_contains=parts.read_texts(*_FORBIDDEN),
-            fields=_read_row_fields(parts),
-            absent=parts.read_flag("absent"),
-        ),
-    )
-
-
-def _translate_card(parts: Parts) -> Translated:
-    return parts.finish(
-        "cds_card",
-        CdsCard(
-            hook=parts.read_text("hook"),
-            service=parts.read_text("service"),
-            indicator=parts.read_value("indicator"),
-            summary=parts.read_value("summary"),
-            contains=parts.read_texts("contains"),
-            not_contains=parts.read_texts(*_FORBIDDEN),
-            fields=_read_row_fields(parts),
-            absent=parts.read_flag("absent"),
-        ),
-    )
-
-
-def _translate_records(parts: Parts) -> Translated:
-    return parts.finish(
-        "records_match",
-        RecordsMatch(
-            collection=parts.read_text("collection", required=True) or "",
-            where={key: parts.resolve(value) for key, value in parts.read_object("where").items()},
-            match=cast(Literal["any", "first", "all", "exactly_one"], parts.read_word("match", *_MATCHES) or "any"),
-            count=parts.read_count("count"),
-            fields=_read_row_fields(parts),
-            absent=parts.read_flag("absent"),
-        ),
-    )
-
-
-def _read_direction(parts: Parts) -> Literal["outbound", "inbound", "any"]:
-    found = parts.read_word("direction", "outbound", "inbound", "any")
-    return cast(Literal["outbound", "inbound", "any"], found or "outbound")
-
-
-def _read_row_fields(parts: Parts) -> tuple[RowField, ...]:
-    return tuple(RowField(path=path, expected=expected) for path, expected in parts.iterate_rows("fields", "assertions"))
+    def __call__(self, parts: Parts) -> Translated:
+        """Return the spec of an assertion."""
+        given: dict[str, Json] = {}
+        for name in self.spec.__struct_fields__:
+            if name == "fields":
+                names = ("fields", "json_fields", "assertions") if self.check == "file_present" else ("fields", "assertions")
+                given[name] = tuple(self.row(path=path, expected=expected) for path, expected in parts.iterate_rows(*names))
+            elif name == "correlate_by":
+                given[name] = parts.read_correlation(self.words)
+            else:
+                given[name] = _READERS[name](parts) if name in _READERS else parts.read_value(name)
+        return parts.finish(self.check, self.spec(**{name: value for name, value in given.items() if value is not None}))
 
 
 def _translate_system_claim(parts: Parts) -> Translated:
@@ -242,17 +174,20 @@ def _translate_system_claim(parts: Parts) -> Translated:
         raise Malformed(f"{parts.kind}: {error}", parts.node) from None
 
 
+BY_FIELDS: dict[str, ByFields] = {
+    "hl7-structural": ByFields("hl7_message", Hl7Message, TextField, _HL7_WORDS),
+    "sftp-file-present": ByFields("file_present", FilePresent),
+    "x12-response": ByFields("x12_response", X12Response, TextField),
+    "fax-document": ByFields("fax_document", FaxDocument),
+    "message-sent": ByFields("message_sent", MessageSent),
+    "cds-card": ByFields("cds_card", CdsCard),
+    "records-match": ByFields("records_match", RecordsMatch),
+}
 KINDS: dict[str, Callable[[Parts], Translated]] = {
     "fhir-resource-state": _translate_fhir,
-    "hl7-structural": _translate_hl7,
     "portal-state-match": _translate_portal,
-    "sftp-file-present": _translate_file,
     "voice-transcript": _translate_voice,
-    "x12-response": _translate_x12,
-    "fax-document": _translate_fax,
-    "message-sent": _translate_message,
-    "cds-card": _translate_card,
-    "records-match": _translate_records,
+    **BY_FIELDS,
     **dict.fromkeys(SYSTEM_CLAIMS, _translate_system_claim),
 }
 """The kinds of assertion there are: Verial's six, and ours for the systems for which it has none."""

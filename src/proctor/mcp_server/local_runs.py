@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.actions.chosen_runs import choose_pair
 from proctor.actions.compare import compare
-from proctor.actions.history import open_run
+from proctor.actions.history import find_home, open_run
 from proctor.actions.run import LiveRun, drive
 from proctor.actions.run_options import RunOptions
 from proctor.actions.suites import load_suite
@@ -43,7 +43,7 @@ class LocalRuns:
     """The runs of a workspace, and those that are driven right now."""
 
     def __init__(self, home: Path, folder: Path, *, trust: bool | None = None) -> None:
-        self._home = home
+        self._home = find_home(str(home))
         self.trust = trust
         """Whether suites are taken at their word; nothing said, the environment is asked."""
         self.folder = folder

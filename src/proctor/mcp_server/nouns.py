@@ -51,7 +51,8 @@ def _make_action(operation: Operation) -> Action:
 
     takes = [f"{to_camel(name)}!" for name in ids]
     if operation.within is not None:
-        takes.append(to_camel(operation.within))
+        # Verial lists the criteria of one task only.
+        takes.append(to_camel(operation.within) + ("!" if operation.within == "task_id" else ""))
     written = _list_written(operation)
     for name, field in written:
         # A change names only what it changes; of a field with two names the first one is required.

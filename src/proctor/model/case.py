@@ -27,8 +27,8 @@ class Assertion(msgspec.Struct, frozen=True, kw_only=True):
     """The parameters of the check; its type is the one registered under `check`."""
     id: str | None = None
     label: str = ""
-    rule: str = ""
-    """What its dialect calls it, where one check reads several of its rules."""
+    rule: dict[str, str] = {}
+    """What its dialect calls it, by the keys of the dialect: `target` and `condition` of Mibo, `type` of MCPLab."""
     weight: float = 1.0
     axis: str | None = None
     required: bool = False

@@ -152,7 +152,14 @@ def _pair_lines(details: Mapping[str, Json], reason: str, words: Catalogue) -> l
     found_key = next((key for key in ("actual", "found") if key in details), None)
     if "expected" not in details or found_key is None:
         return []
-    expected, found = show(details["expected"]), show(details[found_key])
-    if expected in reason and found in reason:
+    expected, found = details["expected"], details[found_key]
+    if _is_shown(expected, reason) and _is_shown(found, reason):
         return []
-    return [_label_text("expected", expected, words), _label_text("found", found, words)]
+    return [_label_text("expected", show(expected), words), _label_text("found", show(found), words)]
+
+
+def _is_shown(value: Json, reason: str) -> bool:
+    """Return whether a reason has a value, or the text that a check made of it."""
+    if isinstance(value, list) and value:
+        return all(_is_shown(entry, reason) for entry in value)
+    return show(value) in reason or (isinstance(value, str) and value in reason)

@@ -217,7 +217,9 @@ class _AssertionFrame:
             + _encode(assertion.turn)
             + b',"details":'
         )
-        flags = {name: True for name in ("required", "advisory") if getattr(assertion, name)}
+        flags: dict[str, Json] = {name: True for name in ("required", "advisory") if getattr(assertion, name)}
+        if assertion.rule:
+            flags["rule"] = assertion.rule
         self._end = b',"origin":' + _encode(origin_document(assertion.origin)) + (b"," + _encode(flags)[1:] if flags else b"}")
         self._seen: dict[int, tuple[Verdict, bytes]] = {}
 

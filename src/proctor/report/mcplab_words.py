@@ -41,7 +41,7 @@ def find_type(assertion: Assertion) -> str:
     if assertion.check != "json_path":
         return _TYPES.get(assertion.check, assertion.check)
     spec: Json = assertion.spec
-    return f"response_{assertion.rule or ('jsonpath' if spec.exists else 'jsonpath_not_exists')}"
+    return f"response_{assertion.rule.get('type') or ('jsonpath' if spec.exists else 'jsonpath_not_exists')}"
 
 
 def explain_failure(assertion: Assertion, verdict: Verdict, evidence: Evidence | None) -> str:

@@ -14,7 +14,7 @@ from proctor.model.cost import TotalCost
 from proctor.model.evidence import Cost, Json, Source
 from proctor.model.origin import Origin
 from proctor.model.result import CaseResult, CaseSummary, Incomplete, MissingAttempts, Unmet
-from proctor.model.show import number_words, show
+from proctor.model.show import number_words, shorten, show
 from proctor.model.verdict import OUTCOMES, Verdict
 from proctor.report.catalogue import Catalogue, speak
 from proctor.scoring.statistics import count_outcomes, summarize_suite
@@ -224,9 +224,10 @@ def join_title_and_reason(assertion: Assertion, reason: str, words: Catalogue | 
 
 
 def assertion_notes(assertion: Assertion, verdict: Verdict, words: Catalogue | None = None) -> str:
-    """Return how the assertion counts and why it was not decided, in brackets; empty for a plain one."""
+    """Return what Mibo calls the assertion, how it counts and why it was not decided; empty for a plain one."""
     words = speak(words)
     notes = [
+        shorten(" ".join(assertion.rule.values()), 80) if "target" in assertion.rule else "",
         words.say("told.advisory") if assertion.advisory else "",
         words.say("told.required") if assertion.required else "",
         words.say("told.score", score=words.write_figure(number_words(verdict.score))) if 0 < verdict.score < 1 else "",

@@ -77,6 +77,28 @@ def test_a_pattern_that_ends_the_engine_is_refused_and_the_next_one_is_read() ->
         deadly.close()
 
 
+PIECES = """
+import sys, time
+from proctor.service.decisions import pattern_process
+while len(size := sys.stdin.buffer.read(4)) == 4:
+    question = sys.stdin.buffer.read(int.from_bytes(size, "big"))
+    frame = pattern_process._make_frame({"found": [[[0, 3]], {}]})
+    for piece in (frame[:2], frame[2:9], frame[9:]):
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+        time.sleep(0.1)
+"""
+
+
+@pytest.mark.timeout(60)
+def test_an_answer_that_arrives_in_pieces_is_read_whole() -> None:
+    slow = PatternProcess((sys.executable, "-c", PIECES), answer_s=20.0)
+    try:
+        assert [slow.search("a", "", "a") for _ in range(2)] == [script_engine.Found([[0, 3]], {})] * 2
+    finally:
+        slow.close()
+
+
 def test_without_an_engine_patterns_are_refused() -> None:
     nowhere = PatternProcess(("/nowhere/python",))
     with pytest.raises(PatternError, match="ended the engine"):

@@ -37,7 +37,7 @@ def run(arguments: list[str]) -> int:
         "The MCP server on standard input and output, for a coding agent on this machine: write, validate and run suites, check evidence,\n"
         "author criteria and read results. Works on the workspace and its database; no service needs to run.\n\n"
         "Over HTTP the same server is at /mcp of `proctor serve`.",
-        ["proctor mcp", "proctor mcp --home shop/.proctor"],
+        ["proctor mcp", "proctor mcp --home shop"],
     )
     parser.add_argument("--organization", metavar="NAME", help="whose criteria and traces, by id or name (default: the first)")
     add_trust_flag(parser, "do what suites name that are sent as text, or that lie elsewhere")

@@ -6,7 +6,7 @@ import gc
 import os
 from typing import TYPE_CHECKING
 
-from proctor.actions.history import find_home
+from proctor.actions.history import find_database_home
 from proctor.cli.exits import Exit
 from proctor.cli.missing_parts import explain_missing
 from proctor.cli.parser import make_parser
@@ -35,7 +35,7 @@ def _serve(arguments: list[str]) -> int:
             _start_parser(f"\n\n{missing}; its options are shown then.").parse_args(["--help"])
         raise missing from error
     options = vars(_make_parser(SETTINGS).parse_args(arguments))
-    settings = read_settings(options, os.environ, find_home)
+    settings = read_settings(options, os.environ, find_database_home)
     try:
         from proctor.rest.process import serve  # as above
     except ModuleNotFoundError as error:

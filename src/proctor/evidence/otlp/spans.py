@@ -181,7 +181,8 @@ def _read_id(entry: dict[str, Json], *names: str) -> str:
 def _count_dropped(entry: dict[str, Json]) -> int:
     """Count the attributes and events that were dropped; links are not read."""
     counts = (entry.get(key) for key in _DROPPED if key in entry)
-    return sum(count if isinstance(count, int) else 0 if count in (None, "", "0") else 1 for count in counts)
+    # Without their signs, so that no count cancels another.
+    return sum(abs(count) if isinstance(count, int) else 0 if count in (None, "", "0") else 1 for count in counts)
 
 
 def _find_lost_field(entry: dict[str, Json], status: dict[str, Json]) -> str | None:

@@ -61,7 +61,18 @@ def refuse_status(answer: HttpAnswer) -> NoAnswer | None:
     if 200 <= answer.status < 300:
         return None
     code: TargetCode = "rate_limited" if answer.status == 429 else "http_status"
-    return NoAnswer(code=code, reason=f"the agent answered status {answer.status}, which is no answer")
+    return NoAnswer(code=code, reason=f"the agent answered status {answer.status}, which is no answer{_suggest_template(answer)}")
+
+
+def _suggest_template(answer: HttpAnswer) -> str:
+    """Return the template for a body that FastAPI refused because fields are missing in it; empty for other answers."""
+    entries = dict_or_empty(answer.body).get("detail") if answer.status == 422 else None
+    places = [dict_or_empty(entry).get("loc") for entry in entries] if isinstance(entries, list) else []
+    missing = [str(place[1]) for place in places if isinstance(place, list) and len(place) == 2 and place[0] == "body"]
+    if not missing:
+        return ""
+    template = {missing[0]: "{user_message}", **dict.fromkeys(missing[1:], "...")}
+    return f"; it expects {', '.join(missing)}: write `template: {msgspec.json.encode(template).decode()}` in the target"
 
 
 def refuse_body(answer: HttpAnswer) -> NoAnswer | None:
