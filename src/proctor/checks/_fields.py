@@ -21,7 +21,7 @@ from proctor.checks._ranges import iterate_whole_texts
 from proctor.checks.caution import Reads
 from proctor.errors import SpecError
 from proctor.expressions.scope import NO_SCOPE, Scope
-from proctor.matchers.compile import Expected, compile_expected
+from proctor.matchers.compile import Expected, compile_expected, holds_matcher
 from proctor.matchers.equal import find_difference, join_path
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Evidence, Json
@@ -38,8 +38,6 @@ _SHOWN = 3
 """Failures in the reason of a verdict; the details have all of them."""
 _LOOKED_AT = 100
 """Rows whose members are names that may have been meant."""
-_DEEPEST = 200
-"""Levels of an expected value that are looked through for matchers."""
 
 
 class RowField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -80,7 +78,7 @@ class Comparison:
 
     def __init__(self, expected: Json, *, field: str, text_only: bool = False) -> None:
         self.expected = expected
-        self._matcher: Expected | None = compile_expected(expected, field=field) if _holds_matcher(expected) else None
+        self._matcher: Expected | None = compile_expected(expected, field=field) if holds_matcher(expected) else None
         self._reads_text = text_only and (isinstance(expected, (bool, int, float)) or _compares_size(expected))
 
     @property
@@ -113,24 +111,6 @@ class Comparison:
         """Return the result of comparing a value found at `path`."""
         wrong = self.find_mismatch(actual, scope, path)
         return FieldResult(path, self.expected, None if actual is MISSING else actual, wrong is None, wrong.describe() if wrong else "")
-
-
-def _holds_matcher(value: Json) -> bool:
-    """Return whether a value is or holds an object that reads as a matcher."""
-    level: list[Json] = [value]
-    for _ in range(_DEEPEST):
-        following: list[Json] = []
-        for entry in level:
-            if isinstance(entry, dict):
-                if isinstance(entry.get("matcher"), str) or (entry and all(isinstance(key, str) and key.startswith("$") for key in entry)):
-                    return True
-                following.extend(entry.values())
-            elif isinstance(entry, list):
-                following.extend(entry)
-        if not following:
-            return False
-        level = following
-    return False
 
 
 def _compares_size(expected: Json) -> bool:

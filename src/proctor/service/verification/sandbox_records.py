@@ -6,6 +6,7 @@ Nothing of it is ever shown to the agent that works there.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Unpack
 
 import msgspec
@@ -47,7 +48,7 @@ EVENT = Resource(
     fields={
         "sandbox_id": read_only_id("sandbox", "where it happened"),
         "number": read_only("integer", "counts from 1"),
-        "type": read_only("string", "request or step"),
+        "type": read_only("string", "request, step, or hl7_outbound for an HL7 message that was sent"),
         "system": read_only("string", "the kind of system"),
         "method": read_only("string", "of a request", null=True),
         "path": read_only("string", "of a request, below the root of the system, with its query", null=True),
@@ -221,4 +222,10 @@ def _show_event(row: Row) -> dict[str, Json]:
     shown: dict[str, Json] = dict.fromkeys(EVENT.fields)
     own = {"id": row["id"], "sandbox_id": row["sandbox_id"], "number": row["number"], "created_at": row["created_at"]}
     told = {name: value for name, value in told.items() if name in shown}
-    return {**shown, **told, **own, "type": "step" if row["by_itself"] else "request"}
+    return {**shown, **told, **own, "type": "step" if row["by_itself"] else _name_request(told)}
+
+
+def _name_request(event: Mapping[str, Json]) -> str:
+    """Return the type of a request: Verial has a name of its own for messages that are sent to an HL7 system."""
+    is_sent = event.get("system") == "hl7" and event.get("method") == "POST" and str(event.get("path")).startswith("/outbound")
+    return "hl7_outbound" if is_sent else "request"

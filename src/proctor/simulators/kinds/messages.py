@@ -137,6 +137,7 @@ class MessagesSimulator:
                 subject=f"Re: {row['subject']}" if row["subject"] else "",
                 text=answer,
                 patient_id=row["patient_id"],
+                by_other=True,
             )
 
     def _handle_twilio(self, parts: list[str], request: Request, desk: Desk) -> Response:
@@ -226,7 +227,18 @@ def _find_address(given: dict[str, Json], channel: str, book: Book) -> tuple[str
     return to.strip(), patient_id or (reached.id if reached is not None else "")
 
 
-def _keep(desk: Desk, *, channel: str, direction: str, to: str, sender: str, subject: str, text: str, patient_id: str) -> dict[str, Json]:
+def _keep(
+    desk: Desk,
+    *,
+    channel: str,
+    direction: str,
+    to: str,
+    sender: str,
+    subject: str,
+    text: str,
+    patient_id: str,
+    by_other: bool = False,
+) -> dict[str, Json]:
     now = desk.around.now()
     row: dict[str, Json] = {
         "id": f"SM{desk.around.new_id()}",
@@ -241,7 +253,7 @@ def _keep(desk: Desk, *, channel: str, direction: str, to: str, sender: str, sub
         "sent_at": now,
         "delivered_at": now,
     }
-    desk.rows.put(_MESSAGES, row["id"], row)
+    desk.rows.put(_MESSAGES, row["id"], row, by_other=by_other)
     return row
 
 
