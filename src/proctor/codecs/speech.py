@@ -40,7 +40,7 @@ class Speech(msgspec.Struct, frozen=True):
     def contains(self, phrase: Speech, spend: Spend = lambda steps: None) -> bool:
         """Return whether the units of `phrase` follow one another here, from the begin of a word to the end of one."""
         texts, phrases = ([one, one.joined] if one.joined is not None else [one] for one in (self, phrase))
-        return any(text is not None and wanted is not None and text._has(wanted.text, spend) for text in texts for wanted in phrases)
+        return any(text._has(wanted.text, spend) for text in texts for wanted in phrases)
 
     def _has(self, wanted: str, spend: Spend) -> bool:
         at = self.text.find(wanted)

@@ -72,7 +72,7 @@ def _read_canned(value: Json, at: str) -> Canned:
     if not isinstance(value, dict):
         raise SpecError(f"expected a card, found {kind_of(value)}", field=at)
     given = cast("dict[str, Json]", value)
-    when = read_condition(given.get("when"), join_place(at, "when"))
+    when = read_condition(given.get("when") or None, join_place(at, "when"))
     card = {"indicator": "info", "source": {"label": "simulated"}, **{name: one for name, one in given.items() if name != "when"}}
     problem = find_problem(card)
     if problem:
