@@ -17,12 +17,14 @@ from proctor.checks._fields import (
     PreparedRows,
     RowField,
     build_dotted_pointer,
+    compare_count,
     decide_absence,
     describe_failures,
     fail_unreadable,
     iterate_field_ranges,
     prepare_rows,
     refuse_fields_when_absent,
+    refuse_wrong_count,
 )
 from proctor.checks._json_places import write_pointer
 from proctor.checks._ranges import locate_text
@@ -92,6 +94,8 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
     """Members that every entry has: of one without them nobody knows whether it is meant."""
     folded: tuple[str, ...] = ()
     """Members that are addresses or words of a system: how they are written does not matter."""
+    count: int | None = None
+    """How many entries must be meant; 0 is an absence."""
     is_absent: bool = False
 
     def list_comparisons(self) -> list[Comparison]:
@@ -101,7 +105,7 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
     def decide(self, entries: Sequence[Entry], scope: Scope) -> Verdict:
         """Return the verdict over the entry in which most holds."""
         found = self.choose(entries, scope)
-        if self.is_absent:
+        if self.is_absent or self.count == 0:
             # An entry that is there decides; what others do not say matters only where none was found.
             unclear = None if found else self.find_unclear(entries, scope)
             if unclear is not None:
@@ -110,7 +114,11 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
             return decide_absence(str(len(found)) if found else None, self.what, pointers=pointers)
         if not found:
             return self.fail_without_entry(len(entries))
-        return self.tell(self.find_best(entries, found, scope))
+        best = self.find_best(entries, found, scope)
+        if self.count is None or self.count == len(found):
+            return self.tell(best)
+        wrong = msgspec.structs.replace(best, fields=(*best.fields, compare_count(self.count, len(found))))
+        return msgspec.structs.replace(self.tell(wrong), pointers=tuple(f"{self.base}[{index}]" for index in found[:_SHOWN]))
 
     def choose(self, entries: Sequence[Entry], scope: Scope) -> list[int]:
         """Return the positions of the entries that are meant."""
@@ -268,9 +276,8 @@ def _record(phrase: Phrase, found: bool, blind: str = "") -> FieldResult:
 
 def prepare_choice(**members: Json) -> PreparedRows:
     """Return the members by which entries are chosen; one that is null does not matter. `sender` is recorded as `from`."""
-    return tuple(
-        ("from" if name == "sender" else name, Comparison(value, field=name)) for name, value in members.items() if value is not None
-    )
+    named = {"from" if name == "sender" else name: value for name, value in members.items() if value is not None}
+    return tuple((name, Comparison(value, field=name)) for name, value in named.items())
 
 
 def describe_choice(what: str, chosen_by: PreparedRows) -> str:
@@ -293,7 +300,8 @@ def prepare_phrases(contains: Sequence[str], not_contains: Sequence[str]) -> tup
     return tuple(found)
 
 
-def prepare_claimed(fields: tuple[RowField, ...], phrases: tuple[Phrase, ...], absent: bool) -> PreparedRows:
+def prepare_claimed(fields: tuple[RowField, ...], phrases: tuple[Phrase, ...], absent: bool, count: int | None = None) -> PreparedRows:
     """Return the fields of a claim; an absence takes neither fields nor phrases."""
+    refuse_wrong_count(count, absent, (*fields, *phrases))
     refuse_fields_when_absent(absent, (*fields, *phrases))
     return prepare_rows(fields)

@@ -164,6 +164,22 @@ def refuse_fields_when_absent(absent: bool, fields: Sequence[object]) -> None:
         )
 
 
+def refuse_wrong_count(count: int | None, absent: bool, fields: Sequence[object]) -> None:
+    """Refuse a number of records that cannot be, or that the rest of the claim contradicts."""
+    if count is not None and count < 0:
+        raise SpecError(f"count: expected 0 or more, found {count}", field="count")
+    if count == 0 and fields:
+        raise SpecError("count: 0 takes no fields: there is nothing to look into", field="count")
+    if absent and count is not None:
+        raise SpecError("absent: true takes no count", field="absent")
+
+
+def compare_count(expected: int, actual: int) -> FieldResult:
+    """Return the result of counting records."""
+    why = "" if expected == actual else f"count: expected {expected}, found {actual}"
+    return FieldResult("count", expected, actual, expected == actual, why)
+
+
 def choose_scope_builder(comparisons: Sequence[Comparison]) -> Callable[[Evidence], Scope]:
     """Return how to get the scope these comparisons need; reading the clock is left out where none asks for it."""
     return Scope.read_from if any(comparison.dynamic for comparison in comparisons) else lambda _: NO_SCOPE

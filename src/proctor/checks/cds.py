@@ -36,6 +36,8 @@ class CdsCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Phrases that neither may have."""
     fields: tuple[RowField, ...] = ()
     """Other values of the card to compare: `source.label`, `suggestions.0.label`."""
+    count: int | None = None
+    """How many such cards there must be, whatever their text."""
     absent: bool = False
     """The claim is that there is no such card."""
 
@@ -50,7 +52,8 @@ def _prepare(spec: CdsCard) -> tuple[EntryClaim, Callable[[Evidence], Scope]]:
         what=describe_choice("card", chosen_by),
         base="$.state.cds.cards",
         chosen_by=chosen_by,
-        fields=prepare_claimed(spec.fields, phrases, spec.absent),
+        fields=prepare_claimed(spec.fields, phrases, spec.absent, spec.count),
+        count=spec.count,
         phrases=phrases,
         searched=("summary", "detail"),
         needed=("hook", "service", "indicator", "summary"),

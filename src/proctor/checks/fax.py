@@ -20,7 +20,7 @@ class FaxDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     to: Json = None
     """The number it went to, or a matcher."""
-    sender: Json = None
+    sender: Json = msgspec.field(default=None, name="from")
     """The number it came from, or a matcher."""
     direction: Literal["outbound", "inbound", "any"] = "outbound"
     """`outbound`: sent by the agent; `inbound`: received."""
@@ -32,6 +32,8 @@ class FaxDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Phrases that its text must not have."""
     fields: tuple[RowField, ...] = ()
     """Other values of the record to compare: `document_type`, `patient_id`."""
+    count: int | None = None
+    """How many such faxes there must be, whatever their text."""
     absent: bool = False
     """The claim is that there is no such fax."""
 
@@ -45,7 +47,8 @@ def _prepare(spec: FaxDocument) -> tuple[EntryClaim, Callable[[Evidence], Scope]
         what=describe_choice("fax", chosen_by),
         base="$.state.fax.documents",
         chosen_by=chosen_by,
-        fields=prepare_claimed(spec.fields, phrases, spec.absent),
+        fields=prepare_claimed(spec.fields, phrases, spec.absent, spec.count),
+        count=spec.count,
         phrases=phrases,
         defaults={"direction": "outbound"},
         needed=("to", "from", "pages"),

@@ -24,6 +24,7 @@ from proctor.checks._fields import (
     FieldResult,
     build_dotted_pointer,
     choose_scope_builder,
+    compare_count,
     decide_absence,
     decide_fields,
     declare_state_reads,
@@ -31,6 +32,7 @@ from proctor.checks._fields import (
     fail_no_match,
     iterate_field_ranges,
     refuse_fields_when_absent,
+    refuse_wrong_count,
 )
 from proctor.checks.registry import Decide, check
 from proctor.codecs.fhir import Found, Search, compile_search
@@ -126,12 +128,7 @@ def fhir_resource(spec: FhirResource) -> Decide:
     """A FHIR resource found by search has the given values; the score is the share of fields that hold."""
     if not spec.resource_type:
         raise SpecError("the resource type is empty", field="resource_type")
-    if spec.count is not None and spec.count < 0:
-        raise SpecError(f"count: expected 0 or more, found {spec.count}", field="count")
-    if spec.count == 0 and spec.fields:
-        raise SpecError("count: 0 takes no fields: there is no resource to look into", field="count")
-    if spec.absent and spec.count is not None:
-        raise SpecError("absent: true takes no count", field="absent")
+    refuse_wrong_count(spec.count, spec.absent, spec.fields)
     refuse_fields_when_absent(spec.absent, spec.fields)
     fields = tuple(_prepare_field(field, f"fields.{index}") for index, field in enumerate(spec.fields))
     _refuse_blind_counts(spec)
@@ -228,7 +225,7 @@ def _point_at(found: Found) -> str:
 
 
 def _decide_verdict(spec: FhirResource, fields: tuple[_Field, ...], found: list[Found], scope: Scope, what: str) -> Verdict:
-    counted = () if spec.count is None else (_count(spec.count, len(found)),)
+    counted = () if spec.count is None else (compare_count(spec.count, len(found)),)
     if not found:
         if spec.count == 0:
             return decide_fields(f"no {what}", counted, matches=0)
@@ -281,12 +278,6 @@ def _decide_over_all(fields: tuple[_Field, ...], found: list[Found], counted: tu
     score = shares / (len(found) * (len(fields) + len(counted)))
     return failed(
         f"all of {_name_resource(found)}: {held} of {len(everything)} fields hold: {told}", details=details, pointers=pointers, score=score
-    )
-
-
-def _count(expected: int, actual: int) -> FieldResult:
-    return FieldResult(
-        "count", expected, actual, expected == actual, f"count: expected {expected}, found {actual}" if expected != actual else ""
     )
 
 

@@ -27,7 +27,7 @@ class MessageSent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """`sms`, `email`, `chat`."""
     to: Json = None
     """Whom it went to, or a matcher; of several recipients one is enough."""
-    sender: Json = None
+    sender: Json = msgspec.field(default=None, name="from")
     """Whom it came from, or a matcher."""
     direction: Literal["outbound", "inbound", "any"] = "outbound"
     """`outbound`: sent by the agent; `inbound`: received."""
@@ -39,6 +39,8 @@ class MessageSent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Phrases that its text must not have."""
     fields: tuple[RowField, ...] = ()
     """Other values of the record to compare: `patient_id`, `status`."""
+    count: int | None = None
+    """How many such messages there must be, whatever their text."""
     absent: bool = False
     """The claim is that there is no such message."""
 
@@ -58,7 +60,8 @@ def _prepare(spec: MessageSent) -> tuple[EntryClaim, Callable[[Evidence], Scope]
         what=describe_choice("message", chosen_by),
         base="$.state.messages.messages",
         chosen_by=chosen_by,
-        fields=prepare_claimed(spec.fields, phrases, spec.absent),
+        fields=prepare_claimed(spec.fields, phrases, spec.absent, spec.count),
+        count=spec.count,
         phrases=phrases,
         defaults={"direction": "outbound"},
         needed=("channel", "to", "from"),

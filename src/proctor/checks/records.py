@@ -14,13 +14,14 @@ import msgspec
 from proctor.checks._entries import EntryClaim, Looked, describe_choice, prepare_claimed
 from proctor.checks._fields import (
     Comparison,
-    FieldResult,
     RowField,
     choose_scope_builder,
+    compare_count,
     decide_fields,
     declare_state_reads,
     fail_unreadable,
     find_misspelt,
+    refuse_wrong_count,
 )
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
@@ -55,12 +56,7 @@ class RecordsMatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 def _prepare(spec: RecordsMatch) -> tuple[EntryClaim, Callable[[Evidence], Scope]]:
     if not spec.collection:
         raise SpecError("the collection is empty", field="collection")
-    if spec.count is not None and spec.count < 0:
-        raise SpecError(f"count: expected 0 or more, found {spec.count}", field="count")
-    if spec.count == 0 and spec.fields:
-        raise SpecError("count: 0 takes no fields: there is no row to look into", field="count")
-    if spec.absent and spec.count is not None:
-        raise SpecError("absent: true takes no count", field="absent")
+    refuse_wrong_count(spec.count, spec.absent, spec.fields)
     for path in spec.where:
         if not path:
             raise SpecError("the path is empty", field="where")
@@ -129,8 +125,7 @@ def records_match(spec: RecordsMatch) -> Decide:
 def _decide_over(spec: RecordsMatch, claim: EntryClaim, looked: Sequence[Looked], found: Sequence[int]) -> Verdict:
     results = [result for one in looked for result in one.fields]
     if spec.count is not None:
-        why = "" if spec.count == len(found) else f"count: expected {spec.count}, found {len(found)}"
-        results.append(FieldResult("count", spec.count, len(found), spec.count == len(found), why))
+        results.append(compare_count(spec.count, len(found)))
     return decide_fields(claim.what, results, pointers=_point_at(claim, [one.index for one in looked] or found), matches=len(found))
 
 

@@ -143,6 +143,9 @@ def _translate_voice(parts: Parts) -> Translated:
         "voice_said",
         VoiceSaid(
             speaker=parts.read_text("speaker"),
+            to=parts.read_value("to"),
+            sender=parts.read_value("from", "sender"),
+            call=parts.read_value("call"),
             contains=contains,
             not_contains=forbidden,
             match=cast(Literal["auto", "exact", "normalized", "semantic"], match or "auto"),
@@ -173,6 +176,7 @@ def _translate_fax(parts: Parts) -> Translated:
             contains=parts.read_texts("contains"),
             not_contains=parts.read_texts(*_FORBIDDEN),
             fields=_read_row_fields(parts),
+            count=parts.read_count("count"),
             absent=parts.read_flag("absent"),
         ),
     )
@@ -190,6 +194,7 @@ def _translate_message(parts: Parts) -> Translated:
             contains=parts.read_texts("contains"),
             not_contains=parts.read_texts(*_FORBIDDEN),
             fields=_read_row_fields(parts),
+            count=parts.read_count("count"),
             absent=parts.read_flag("absent"),
         ),
     )
@@ -206,6 +211,7 @@ def _translate_card(parts: Parts) -> Translated:
             contains=parts.read_texts("contains"),
             not_contains=parts.read_texts(*_FORBIDDEN),
             fields=_read_row_fields(parts),
+            count=parts.read_count("count"),
             absent=parts.read_flag("absent"),
         ),
     )
