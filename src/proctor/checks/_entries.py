@@ -20,6 +20,7 @@ from proctor.checks._fields import (
     compare_count,
     decide_absence,
     describe_failures,
+    describe_found,
     fail_unreadable,
     iterate_field_ranges,
     prepare_rows,
@@ -46,6 +47,8 @@ _LONGEST = 2_000
 """Characters of a phrase."""
 UNREAD = "unread"
 """The member by which an entry says what of its text nobody could read."""
+_LAST = 10
+"""Entries that are looked at for what is there in place of the one that is meant."""
 _DIRECTION = "direction"
 _DIRECTIONS = ("outbound", "inbound")
 _COPIES = ("cc", "bcc")
@@ -113,7 +116,7 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
             pointers = tuple(f"{self.base}[{index}]" for index in found[:_SHOWN])
             return decide_absence(str(len(found)) if found else None, self.what, pointers=pointers)
         if not found:
-            return self.fail_without_entry(len(entries))
+            return self.fail_without_entry(entries, scope)
         best = self.find_best(entries, found, scope)
         if self.count is None or self.count == len(found):
             return self.tell(best)
@@ -158,11 +161,16 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
             f"{told}: {describe_failures(results)}", details=details, pointers=wrong or (place,), score=looked.held / len(results)
         )
 
-    def fail_without_entry(self, count: int) -> Verdict:
+    def fail_without_entry(self, entries: Sequence[Entry], scope: Scope) -> Verdict:
         """Fail everything, because no entry is the one that is meant."""
         fields = [FieldResult(path, comparison.expected, None, False) for path, comparison in self.fields]
         phrases = [_record(phrase, False) for phrase in self.phrases]
-        told = f"no {self.what} ({count} recorded)" if count else f"no {self.what} (none recorded)"
+        others = [
+            [(path, self._find(one, path)) for path, sought in self.chosen_by if not self._fits(one, path, sought, scope)]
+            for one in entries[-_LAST:]
+        ]
+        found = describe_found([[(path, value) for path, value in one if value is not MISSING] for one in others])
+        told = f"no {self.what} ({len(entries)} recorded){found}" if entries else f"no {self.what} (none recorded)"
         return failed(told, code="no_match", details=self._write_details(fields, phrases))
 
     def iterate_ranges(self, entries: Sequence[Entry], scope: Scope, *, most: int | None = None) -> Iterator[TextRange]:

@@ -212,6 +212,13 @@ def fail_no_match(reason: str, fields: Sequence[tuple[str, Json]], *, key: str =
     return failed(reason, code="no_match", details={key: records, "held": 0, "total": len(records), **more})
 
 
+def describe_found(records: Sequence[Sequence[tuple[str, Json]]]) -> str:
+    """Return what records have where something else is looked for, the newest first: a failure names the wrong value."""
+    told = dict.fromkeys(", ".join(f"{name} {show(value, 80)}" for name, value in one) for one in reversed(records))
+    told.pop("", None)
+    return f"; found {'; '.join(list(told)[:_SHOWN])}{tell_more(len(told), _SHOWN)}" if told else ""
+
+
 def decide_absence(found: str | None, what: str, *, pointers: tuple[str, ...] = ()) -> Verdict:
     """Return the verdict of an absence claim: `found` describes what should not be there."""
     if found is None:

@@ -14,6 +14,7 @@ compared. A search that we do not implement is an `error` naming the parameter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Literal
 
 import msgspec
@@ -29,6 +30,7 @@ from proctor.checks._fields import (
     decide_fields,
     declare_state_reads,
     describe_failures,
+    describe_found,
     fail_no_match,
     iterate_field_ranges,
     refuse_fields_when_absent,
@@ -36,7 +38,9 @@ from proctor.checks._fields import (
 )
 from proctor.checks.registry import Decide, check
 from proctor.codecs.fhir import Found, Search, compile_search
+from proctor.codecs.fhir_elements import iterate_values
 from proctor.codecs.fhir_index import ServedResources
+from proctor.codecs.fhir_parameters import list_parameters
 from proctor.codecs.fhir_types import RESOURCE_TYPES
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.scope import Scope
@@ -77,6 +81,8 @@ class FhirResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The claim is that the search finds nothing."""
 
 
+_LAST = 10
+"""Resources that are looked at for what is there in place of the one that is searched for."""
 _PER_LOOK = 20
 """What comparing one field of one resource takes, in steps; what a FHIRPath takes is counted by itself."""
 
@@ -149,9 +155,24 @@ def fhir_resource(spec: FhirResource) -> Decide:
         found = find(store)
         if spec.absent:
             return decide_absence(_name_resource(found) if found else None, what, pointers=tuple(_point_at(entry) for entry in found[:10]))
-        return _decide_verdict(spec, fields, found, scope(evidence), what)
+        verdict = _decide_verdict(spec, fields, found, scope(evidence), what)
+        if verdict.code != "no_match":
+            return verdict
+        return msgspec.structs.replace(verdict, reason=verdict.reason + _describe_others(spec, store))
 
     return decide
+
+
+def _describe_others(spec: FhirResource, store: FhirState) -> str:
+    """Return what the newest resources of the type have for what is searched by."""
+    known = list_parameters(spec.resource_type)
+    parameters = [known[name] for name in (key.partition(":")[0] for key in spec.search) if name in known]
+    there = [one for one in store.resources if one.get("resourceType") == spec.resource_type][-_LAST:]
+    spend(len(store.resources) + len(there) * _PER_LOOK * len(parameters))
+    found = [[(one.name, value) for one in parameters for value in islice(iterate_values(resource, one), 3)] for resource in there]
+    return describe_found(
+        [[(name, value.get("reference", value) if isinstance(value, dict) else value) for name, value in each] for each in found]
+    )
 
 
 def _prepare_field(field: FhirField, at: str) -> _Field:

@@ -25,7 +25,7 @@ from proctor.checks._fields import (
 )
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
-from proctor.expressions.scope import Scope
+from proctor.expressions.scope import NO_SCOPE, Scope
 from proctor.matchers.equal import join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, show
@@ -106,7 +106,7 @@ def records_match(spec: RecordsMatch) -> Decide:
         if spec.absent:
             return claim.decide(rows, scope)
         if not found and spec.count != 0:
-            return claim.fail_without_entry(len(rows))
+            return claim.fail_without_entry(rows, scope)
         if spec.match == "exactly_one" and len(found) > 1:
             reason = f"expected exactly one {claim.what}, found {len(found)}"
             return failed(
@@ -140,4 +140,4 @@ def _tell_missing_collection(spec: RecordsMatch, claim: EntryClaim, records: dic
         # A system lists its collections, also empty ones: that there is nothing in one that nobody looked at is unknown.
         return missing(f"the collection {show(spec.collection)}")
     reason = f"no {claim.what}: there is no collection {show(spec.collection)}{there}"
-    return msgspec.structs.replace(claim.fail_without_entry(0), reason=reason)
+    return msgspec.structs.replace(claim.fail_without_entry((), NO_SCOPE), reason=reason)
