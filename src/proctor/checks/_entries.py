@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from proctor.checks._fields import (
+    LAST,
     Comparison,
     FieldResult,
     PreparedRows,
@@ -47,8 +48,6 @@ _LONGEST = 2_000
 """Characters of a phrase."""
 UNREAD = "unread"
 """The member by which an entry says what of its text nobody could read."""
-_LAST = 10
-"""Entries that are looked at for what is there in place of the one that is meant."""
 _DIRECTION = "direction"
 _DIRECTIONS = ("outbound", "inbound")
 _COPIES = ("cc", "bcc")
@@ -57,6 +56,21 @@ _SHOWN = 3
 """Entries that are pointed to where none may be there."""
 
 Entry = Mapping[str, Json]
+
+
+class EntrySpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What every claim about entries may say of them."""
+
+    contains: tuple[str, ...] = ()
+    """Phrases that the text must have; case and punctuation do not matter."""
+    not_contains: tuple[str, ...] = ()
+    """Phrases that the text must not have."""
+    fields: tuple[RowField, ...] = ()
+    """Other values of the record to compare: `patient_id`, `status`, `source.label`."""
+    count: int | None = None
+    """How many such records there must be, whatever their text."""
+    absent: bool = False
+    """The claim is that there is no such record."""
 
 
 class Phrase(msgspec.Struct, frozen=True):
@@ -167,7 +181,7 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
         phrases = [_record(phrase, False) for phrase in self.phrases]
         others = [
             [(path, self._find(one, path)) for path, sought in self.chosen_by if not self._fits(one, path, sought, scope)]
-            for one in entries[-_LAST:]
+            for one in entries[-LAST:]
         ]
         found = describe_found([[(path, value) for path, value in one if value is not MISSING] for one in others])
         told = f"no {self.what} ({len(entries)} recorded){found}" if entries else f"no {self.what} (none recorded)"
@@ -308,7 +322,7 @@ def prepare_phrases(contains: Sequence[str], not_contains: Sequence[str]) -> tup
     return tuple(found)
 
 
-def prepare_claimed(fields: tuple[RowField, ...], phrases: tuple[Phrase, ...], absent: bool, count: int | None = None) -> PreparedRows:
+def prepare_claimed(fields: tuple[RowField, ...], phrases: tuple[Phrase, ...], absent: bool, count: int | None) -> PreparedRows:
     """Return the fields of a claim; an absence takes neither fields nor phrases."""
     refuse_wrong_count(count, absent, (*fields, *phrases))
     refuse_fields_when_absent(absent, (*fields, *phrases))

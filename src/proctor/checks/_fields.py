@@ -36,6 +36,8 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})")
 _BOOLEANS = {"true": True, "y": True, "false": False, "n": False}
 _SHOWN = 3
 """Failures in the reason of a verdict; the details have all of them."""
+LAST = 10
+"""Records that are looked at for what is there in place of the one that is meant."""
 _LOOKED_AT = 100
 """Rows whose members are names that may have been meant."""
 

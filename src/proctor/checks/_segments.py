@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from proctor.checks._fields import (
+    LAST,
     Comparison,
     FieldResult,
     TextField,
@@ -25,9 +26,6 @@ from proctor.model.missing import MISSING
 from proctor.model.show import show
 from proctor.model.verdict import TextRange, Verdict, missing
 from proctor.work import spend
-
-_LAST = 10
-"""Messages that are looked at for what is there in place of the one that is meant."""
 
 
 class Segmented(Protocol):
@@ -167,7 +165,7 @@ class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
         if found is None:
             seen = f"{len(reading.messages)} read" if reading.messages else "none recorded"
             unread = f"; unreadable: {'; '.join(reading.problems[:3])}" if reading.problems else ""
-            others = [one for _, one in reading.messages[-_LAST:]]
+            others = [one for _, one in reading.messages[-LAST:]]
             sought = [[(one.path, one.look(message, scope)) for one in self.correlation] for message in others]
             there = describe_found([[(path, one.actual) for path, one in each if not one.passed] for each in sought])
             return fail_no_match(

@@ -21,6 +21,7 @@ import msgspec
 
 from proctor.checks._fhirpath import FhirPath, compile_fhirpath
 from proctor.checks._fields import (
+    LAST,
     Comparison,
     FieldResult,
     build_dotted_pointer,
@@ -81,8 +82,6 @@ class FhirResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The claim is that the search finds nothing."""
 
 
-_LAST = 10
-"""Resources that are looked at for what is there in place of the one that is searched for."""
 _PER_LOOK = 20
 """What comparing one field of one resource takes, in steps; what a FHIRPath takes is counted by itself."""
 
@@ -167,7 +166,7 @@ def _describe_others(spec: FhirResource, store: FhirState) -> str:
     """Return what the newest resources of the type have for what is searched by."""
     known = list_parameters(spec.resource_type)
     parameters = [known[name] for name in (key.partition(":")[0] for key in spec.search) if name in known]
-    there = [one for one in store.resources if one.get("resourceType") == spec.resource_type][-_LAST:]
+    there = [one for one in store.resources if one.get("resourceType") == spec.resource_type][-LAST:]
     spend(len(store.resources) + len(there) * _PER_LOOK * len(parameters))
     found = [[(one.name, value) for one in parameters for value in islice(iterate_values(resource, one), 3)] for resource in there]
     return describe_found(

@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks._entries import EntryClaim, describe_choice, prepare_choice, prepare_claimed, prepare_phrases
-from proctor.checks._fields import RowField, choose_scope_builder, declare_state_reads
+from proctor.checks._entries import EntryClaim, EntrySpec, describe_choice, prepare_choice, prepare_claimed, prepare_phrases
+from proctor.checks._fields import choose_scope_builder, declare_state_reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.expressions.scope import Scope
@@ -20,7 +20,7 @@ _CHANNELS = ("sms", "email", "chat")
 """What systems call the channels; others may call theirs otherwise, but hardly by a word that is nearly one of these."""
 
 
-class MessageSent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MessageSent(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
     """A message was sent with the given values and words; the score is the share of claims that hold."""
 
     channel: str | None = None
@@ -33,16 +33,6 @@ class MessageSent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """`outbound`: sent by the agent; `inbound`: received."""
     subject: Json = None
     """The subject of an e-mail, or a matcher."""
-    contains: tuple[str, ...] = ()
-    """Phrases that its text must have; case and punctuation do not matter."""
-    not_contains: tuple[str, ...] = ()
-    """Phrases that its text must not have."""
-    fields: tuple[RowField, ...] = ()
-    """Other values of the record to compare: `patient_id`, `status`."""
-    count: int | None = None
-    """How many such messages there must be, whatever their text."""
-    absent: bool = False
-    """The claim is that there is no such message."""
 
 
 def _prepare(spec: MessageSent) -> tuple[EntryClaim, Callable[[Evidence], Scope]]:

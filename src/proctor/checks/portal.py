@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from proctor.checks._fields import (
+    LAST,
     Comparison,
     RowField,
     build_dotted_pointer,
@@ -151,6 +152,6 @@ def _describe_nothing_found(what: str, spec: PortalRecord, rows: list[dict[str, 
     if spec.resource not in portal:
         return f"no {what}: the portal has no {show(spec.resource)}{_describe_others(spec, portal)}"
     key = spec.key or ""
-    there = [[(key, row[key] if key in row else find_dotted(row, key))] for row in rows[-10:]]
+    there = [[(key, row[key] if key in row else find_dotted(row, key))] for row in rows[-LAST:]]
     more = f"; {_CONVERTED}" if _is_converted(spec, rows) else describe_found([one for one in there if one[0][1] is not MISSING])
     return f"no {what} ({len(rows)} rows){more}"

@@ -21,7 +21,6 @@ from proctor.checks._fields import (
     declare_state_reads,
     fail_unreadable,
     find_misspelt,
-    refuse_wrong_count,
 )
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
@@ -56,7 +55,6 @@ class RecordsMatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 def _prepare(spec: RecordsMatch) -> tuple[EntryClaim, Callable[[Evidence], Scope]]:
     if not spec.collection:
         raise SpecError("the collection is empty", field="collection")
-    refuse_wrong_count(spec.count, spec.absent, spec.fields)
     for path in spec.where:
         if not path:
             raise SpecError("the path is empty", field="where")
@@ -65,7 +63,7 @@ def _prepare(spec: RecordsMatch) -> tuple[EntryClaim, Callable[[Evidence], Scope
         what=describe_choice(f"row of {spec.collection}", chosen_by),
         base=join_path("$.state.records", spec.collection),
         chosen_by=chosen_by,
-        fields=prepare_claimed(spec.fields, (), spec.absent),
+        fields=prepare_claimed(spec.fields, (), spec.absent, spec.count),
         is_absent=spec.absent,
     )
     return claim, choose_scope_builder(claim.list_comparisons())

@@ -41,17 +41,9 @@ class RequestPattern(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """The status of the answer; left out: any."""
 
 
-class RequestMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RequestMade(RequestPattern, frozen=True, kw_only=True, omit_defaults=True):
     """A request was made to a simulated system, so often and in this order."""
 
-    method: str | None = None
-    """GET, POST, PUT, PATCH or DELETE; left out: any."""
-    path: str | None = None
-    """A path below the root of the system, or a pattern: `/Appointment/*`; left out: any."""
-    system: str | None = None
-    """The name of the system in the suite; left out: any."""
-    status: int | None = None
-    """The status of the answer; left out: any."""
     at_least: int = 1
     """How often at least."""
     at_most: int | None = None
@@ -60,23 +52,14 @@ class RequestMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Requests that must come after the first one that fits, each later than the one before."""
 
 
-class RequestNotMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RequestNotMade(RequestPattern, frozen=True, kw_only=True, omit_defaults=True):
     """No such request was made to a simulated system."""
-
-    method: str | None = None
-    """GET, POST, PUT, PATCH or DELETE; left out: any."""
-    path: str | None = None
-    """A path below the root of the system, or a pattern: `/Appointment/*`; left out: any."""
-    system: str | None = None
-    """The name of the system in the suite; left out: any."""
-    status: int | None = None
-    """The status of the answer; left out: any."""
 
 
 class _Pattern:
     """A pattern of requests, prepared."""
 
-    def __init__(self, spec: RequestPattern | RequestMade | RequestNotMade, at: str = "") -> None:
+    def __init__(self, spec: RequestPattern, at: str = "") -> None:
         self._spec = spec
         self._method = _read_method(spec.method, f"{at}method")
         self._glob = compile_address(spec.path, f"{at}path") if spec.path is not None else None

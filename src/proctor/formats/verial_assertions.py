@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -173,11 +173,7 @@ def _translate_fax(parts: Parts) -> Translated:
             sender=parts.read_value("from", "sender"),
             direction=_read_direction(parts),
             pages=parts.read_value("pages"),
-            contains=parts.read_texts("contains"),
-            not_contains=parts.read_texts(*_FORBIDDEN),
-            fields=_read_row_fields(parts),
-            count=parts.read_count("count"),
-            absent=parts.read_flag("absent"),
+            **_read_entries(parts),
         ),
     )
 
@@ -191,11 +187,7 @@ def _translate_message(parts: Parts) -> Translated:
             sender=parts.read_value("from", "sender"),
             direction=_read_direction(parts),
             subject=parts.read_value("subject"),
-            contains=parts.read_texts("contains"),
-            not_contains=parts.read_texts(*_FORBIDDEN),
-            fields=_read_row_fields(parts),
-            count=parts.read_count("count"),
-            absent=parts.read_flag("absent"),
+            **_read_entries(parts),
         ),
     )
 
@@ -208,11 +200,7 @@ def _translate_card(parts: Parts) -> Translated:
             service=parts.read_text("service"),
             indicator=parts.read_value("indicator"),
             summary=parts.read_value("summary"),
-            contains=parts.read_texts("contains"),
-            not_contains=parts.read_texts(*_FORBIDDEN),
-            fields=_read_row_fields(parts),
-            count=parts.read_count("count"),
-            absent=parts.read_flag("absent"),
+            **_read_entries(parts),
         ),
     )
 
@@ -234,6 +222,17 @@ def _translate_records(parts: Parts) -> Translated:
 def _read_direction(parts: Parts) -> Literal["outbound", "inbound", "any"]:
     found = parts.read_word("direction", "outbound", "inbound", "any")
     return cast(Literal["outbound", "inbound", "any"], found or "outbound")
+
+
+def _read_entries(parts: Parts) -> dict[str, Any]:
+    """Return what every claim about entries may say (`EntrySpec`)."""
+    return {
+        "contains": parts.read_texts("contains"),
+        "not_contains": parts.read_texts(*_FORBIDDEN),
+        "fields": _read_row_fields(parts),
+        "count": parts.read_count("count"),
+        "absent": parts.read_flag("absent"),
+    }
 
 
 def _read_row_fields(parts: Parts) -> tuple[RowField, ...]:
