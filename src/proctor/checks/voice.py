@@ -19,12 +19,11 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks._entries import describe_choice, prepare_choice
-from proctor.checks._fields import Comparison, choose_scope_builder
+from proctor.checks._entries import Entry, EntryClaim, describe_choice, prepare_choice
+from proctor.checks._fields import choose_scope_builder
 from proctor.checks._ranges import locate_text
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
-from proctor.codecs.addresses import fold_address
 from proctor.codecs.speech import Speech, normalize
 from proctor.errors import SpecError
 from proctor.expressions.scope import Scope
@@ -63,6 +62,8 @@ _LONGEST = 2_000
 """Characters of a phrase."""
 _CHARS_PER_STEP = 64
 """How much text is searched in the time of one step."""
+_NAMES = ("to", "from", "call")
+"""By what calls are chosen."""
 
 Spoken = list[tuple[int, str]]
 """Turns of one speaker that follow each other: their numbers and texts."""
@@ -71,9 +72,7 @@ Spoken = list[tuple[int, str]]
 def _locate(spec: VoiceSaid, evidence: Evidence) -> Iterator[TextRange]:
     """Find the phrases as they are written; one that was recognised in other words has no characters of its own."""
     voice = evidence.state.voice if evidence.state is not None else None
-    chosen = _Calls(spec)
-    scope = Scope.read_from(evidence)
-    turns = [turn if chosen.fits(turn, scope) else None for turn in voice.turns] if voice is not None else ()
+    turns = () if voice is None else _choose_turns(_prepare_calls(spec), voice.turns, Scope.read_from(evidence))
     for number, text in (spoken for run in _list_runs(turns, spec.speaker) for spoken in run):
         for phrase in (*spec.contains, *spec.not_contains):
             spend(len(text) // _CHARS_PER_STEP + 1)
@@ -99,8 +98,9 @@ def voice_said(spec: VoiceSaid) -> Decide:
     """Phrases were said, or were not, by one side of a call; the score is the share of phrases that hold."""
     _verify(spec)
     exact = spec.match == "exact"
-    calls = _Calls(spec)
-    scope_of = choose_scope_builder([comparison for _, comparison in calls.chosen_by])
+    calls = _prepare_calls(spec)
+    on = f" on the {calls.what}" if calls.chosen_by else ""
+    scope_of = choose_scope_builder(calls.list_comparisons())
     phrases = [(phrase, False, _Phrase(phrase, exact)) for phrase in spec.contains]
     phrases += [(phrase, True, _Phrase(phrase, exact)) for phrase in spec.not_contains]
 
@@ -109,13 +109,13 @@ def voice_said(spec: VoiceSaid) -> Decide:
         if voice is None:
             return missing("call transcript")
         scope = scope_of(evidence)
-        turns = [turn if calls.fits(turn, scope) else None for turn in voice.turns]
-        if calls.chosen_by and not any(turns) and voice.turns:
-            return _decide_without_call(spec, calls, voice.turns)
+        turns = _choose_turns(calls, voice.turns, scope)
+        if not any(turns) and voice.turns:
+            return _decide_without_call(spec, calls, voice.turns, scope)
         runs = _list_runs(turns, spec.speaker)
         if spec.match == "semantic":
             unknown = [Said(phrase, forbidden) for phrase, forbidden, _ in phrases]
-            return _ask(unknown, runs, spec.speaker, voice.turns, None, calls.on)
+            return _ask(unknown, runs, spec.speaker, voice.turns, None, on)
         heard = _Heard(runs, exact)
         found = [_record_said(phrase, forbidden, heard.find(wanted)) for phrase, forbidden, wanted in phrases]
         if calls.chosen_by and not all(said.found or said.forbidden for said in found):
@@ -124,61 +124,55 @@ def voice_said(spec: VoiceSaid) -> Decide:
         # A forbidden phrase of the speaker decides, whoever said it besides.
         if not any(said.forbidden and said.found for said in found):
             nameless = [None if turn is None or turn.speaker.strip() else turn for turn in turns] if spec.speaker is not None else []
-            elsewhere = [turn if calls.is_unclear(turn) else None for turn in voice.turns]
-            for left, what in ((nameless, "who spoke"), (elsewhere, "the call")):
-                if place := _find_forbidden(spec, exact, left):
+            others = zip(voice.turns, turns, _list_calls(voice.turns), strict=True) if calls.chosen_by else ()
+            unclear = [turn if chosen is None and calls.find_unclear([entry], scope) else None for turn, chosen, entry in others]
+            for left, speaker, what in ((nameless, None, "who spoke"), (unclear, spec.speaker, "the call")):
+                if place := _find_forbidden(spec, exact, left, speaker):
                     return missing(f"{what} in turn {place[0]}, {show(place[1], 80)},")
-        known = _decide_verdict(found, runs, spec.speaker, voice.turns, calls.on)
+        known = _decide_verdict(found, runs, spec.speaker, voice.turns, on)
         # What was found by its words is certain, wanted or forbidden; a judge is asked about the rest alone.
         if spec.match != "auto" or not runs or all(said.found for said in found):
             return known
-        return _ask(found, runs, spec.speaker, voice.turns, known, calls.on)
+        return _ask(found, runs, spec.speaker, voice.turns, known, on)
 
     return decide
 
 
-def _find_forbidden(spec: VoiceSaid, exact: bool, turns: Sequence[VoiceTurn | None]) -> tuple[int, str] | None:
+def _find_forbidden(spec: VoiceSaid, exact: bool, turns: Sequence[VoiceTurn | None], speaker: str | None) -> tuple[int, str] | None:
     """Return where a forbidden phrase was said in turns that may be meant."""
     if not spec.not_contains or not any(turns):
         return None
-    heard = _Heard(_list_runs(turns, None), exact)
+    heard = _Heard(_list_runs(turns, speaker), exact)
     return next(filter(None, (heard.find(_Phrase(phrase, exact)) for phrase in spec.not_contains)), None)
 
 
-class _Calls:
-    """Which calls are meant."""
-
-    def __init__(self, spec: VoiceSaid) -> None:
-        self.chosen_by = prepare_choice(to=spec.to, sender=spec.sender, call=spec.call)
-        self.what = describe_choice("call", self.chosen_by)
-        self.on = f" on the {self.what}" if self.chosen_by else ""
-
-    def fits(self, turn: VoiceTurn, scope: Scope) -> bool:
-        """Return whether a turn was said on such a call."""
-        return all(_fits(_find_name(turn, name), comparison, scope) for name, comparison in self.chosen_by)
-
-    def is_unclear(self, turn: VoiceTurn) -> bool:
-        """Return whether nobody recorded on which call a turn was said."""
-        return any(not _find_name(turn, name) for name, _ in self.chosen_by)
+def _prepare_calls(spec: VoiceSaid) -> EntryClaim:
+    """Return which calls are meant."""
+    chosen_by = prepare_choice(to=spec.to, sender=spec.sender, call=spec.call)
+    what = describe_choice("call", chosen_by)
+    return EntryClaim(what=what, base="$.state.voice.turns", chosen_by=chosen_by, fields=(), needed=_NAMES, folded=_NAMES)
 
 
-def _find_name(turn: VoiceTurn, name: str) -> str:
-    return {"to": turn.to, "from": turn.sender, "call": turn.call}[name]
+def _list_calls(turns: Sequence[VoiceTurn]) -> list[Entry]:
+    """Return the call of each turn, as far as it was recorded."""
+    named = (zip(_NAMES, (turn.to, turn.sender, turn.call), strict=True) for turn in turns)
+    return [{name: value for name, value in names if value} for names in named]
 
 
-def _fits(actual: str, comparison: Comparison, scope: Scope) -> bool:
-    expected = comparison.expected
-    if isinstance(expected, str):
-        return fold_address(actual) == fold_address(expected)
-    return bool(actual) and comparison.find_mismatch(actual, scope, "$") is None
+def _choose_turns(calls: EntryClaim, turns: Sequence[VoiceTurn], scope: Scope) -> list[VoiceTurn | None]:
+    """Return the turns of the calls that are meant, None in place of any other."""
+    if not calls.chosen_by:
+        return list(turns)
+    chosen = set(calls.choose(_list_calls(turns), scope))
+    return [turn if index in chosen else None for index, turn in enumerate(turns)]
 
 
-def _decide_without_call(spec: VoiceSaid, calls: _Calls, turns: Sequence[VoiceTurn]) -> Verdict:
+def _decide_without_call(spec: VoiceSaid, calls: EntryClaim, turns: Sequence[VoiceTurn], scope: Scope) -> Verdict:
     """Decide where no call is the one that is meant."""
-    if any(map(calls.is_unclear, turns)):
+    entries = list({tuple(entry.items()): entry for entry in _list_calls(turns)}.values())
+    if calls.find_unclear(entries, scope):
         return missing(f"of every call {' and '.join(name for name, _ in calls.chosen_by)}")
-    there = dict.fromkeys(", ".join(f"{name} {show(_find_name(turn, name))}" for name, _ in calls.chosen_by) for turn in turns)
-    told = f"no {calls.what}; calls: {'; '.join(list(there)[:5])}{tell_more(len(there), 5)}"
+    told = calls.fail_without_entry(entries, scope).reason
     phrases = [Said(phrase, False) for phrase in spec.contains] + [Said(phrase, True) for phrase in spec.not_contains]
     details: dict[str, Json] = {"phrase_results": [_write_record(said) for said in phrases], "total": len(phrases)}
     return failed(told, code="no_match", details={**details, "held": 0}) if spec.contains else passed(told, details=details)

@@ -100,7 +100,7 @@ def _read_rule(value: Json, at: str) -> Rule:
     listed = cast("list[Json]", on) if isinstance(on, list) else [on]
     words = tuple(seeds.read_word(word, f"{at}.on", among=_ON) for word in listed)
     parts = {key: seeds.read_condition(given.get(key), f"{at}.{key}") for key in ("was", "when")}
-    parts["set"] = _read_members(given.get("set"), f"{at}.set")
+    parts["set"] = seeds.read_members(given.get("set") or {}, given.get("set") or (), f"{at}.set")
     told = None if given.get("refuse") is None else seeds.read_word(given["refuse"], f"{at}.refuse")
     if told is None and not parts["set"]:
         raise SpecError("a rule that neither refuses nor sets anything does nothing; write refuse or set", field=at)
@@ -109,10 +109,6 @@ def _read_rule(value: Json, at: str) -> Rule:
     if "id" in parts["set"]:
         raise SpecError("the id of a row stays what it is", field=f"{at}.set.id")
     return Rule(on=cast("tuple[On, ...]", words), refuse=told, **parts)
-
-
-def _read_members(value: Json, at: str) -> dict[str, Json]:
-    return {} if value is None else seeds.read_members(value, value if isinstance(value, dict) else (), at)
 
 
 def apply_rules(collection: Collection, on: On, before: dict[str, Json] | None, row: dict[str, Json]) -> dict[str, Json]:

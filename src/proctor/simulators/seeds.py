@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import cast
 
-import msgspec
-
 from proctor.errors import SpecError
 from proctor.expressions.scope import NO_SCOPE
-from proctor.matchers.compile import Expected, compile_expected, holds_matcher
+from proctor.matchers.compile import compile_expected, holds_matcher
 from proctor.matchers.equal import find_difference
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
@@ -60,13 +57,8 @@ def _is_as_wanted(expected: Json, actual: Json | Missing) -> bool:
     if expected is None or actual is MISSING:
         return expected is None and actual in (None, MISSING)
     if holds_matcher(expected):
-        return _compile(msgspec.json.encode(expected)).find_mismatch(actual, NO_SCOPE, "$") is None
+        return compile_expected(expected).find_mismatch(actual, NO_SCOPE, "$") is None
     return find_difference(expected, actual) is None
-
-
-@functools.lru_cache(maxsize=256)
-def _compile(expected: bytes) -> Expected:
-    return compile_expected(msgspec.json.decode(expected))
 
 
 def refuse_slips(given: Iterable[str], known: Iterable[str], at: str) -> None:

@@ -6,7 +6,6 @@ Nothing of it is ever shown to the agent that works there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Unpack
 
 import msgspec
@@ -222,10 +221,6 @@ def _show_event(row: Row) -> dict[str, Json]:
     shown: dict[str, Json] = dict.fromkeys(EVENT.fields)
     own = {"id": row["id"], "sandbox_id": row["sandbox_id"], "number": row["number"], "created_at": row["created_at"]}
     told = {name: value for name, value in told.items() if name in shown}
-    return {**shown, **told, **own, "type": "step" if row["by_itself"] else _name_request(told)}
-
-
-def _name_request(event: Mapping[str, Json]) -> str:
-    """Return the type of a request: Verial has a name of its own for messages that are sent to an HL7 system."""
-    is_sent = event.get("system") == "hl7" and event.get("method") == "POST" and str(event.get("path")).startswith("/outbound")
-    return "hl7_outbound" if is_sent else "request"
+    # The one type of event that Verial names.
+    sent = "hl7_outbound" if [told.get(name) for name in ("system", "method", "path")] == ["hl7", "POST", "/outbound"] else "request"
+    return {**shown, **told, **own, "type": "step" if row["by_itself"] else sent}

@@ -33,21 +33,17 @@ RelatedPerson patient, Schedule actor, ServiceRequest status intent subject, Slo
 """
 """Types with the elements that are required."""
 _FINANCIAL = "active cancelled draft entered-in-error"
-_REQUEST = "draft active on-hold revoked completed entered-in-error unknown"
-_EVENT = "preparation in-progress not-done on-hold stopped completed entered-in-error unknown"
 _CODES = {
     "Appointment.status": "proposed pending booked arrived fulfilled cancelled noshow entered-in-error checked-in waitlist",
     "Appointment.participant.status": "accepted declined tentative needs-action",
     "Claim.status": _FINANCIAL,
     "Claim.use": "claim preauthorization predetermination",
-    "Communication.status": _EVENT,
     "Coverage.status": _FINANCIAL,
     "Encounter.status": "planned arrived triaged in-progress onleave finished cancelled entered-in-error unknown",
     "MedicationRequest.status": "active on-hold cancelled completed entered-in-error stopped draft unknown",
     "Observation.status": "registered preliminary final amended corrected cancelled entered-in-error unknown",
     "Patient.gender": "male female other unknown",
-    "Procedure.status": _EVENT,
-    "ServiceRequest.status": _REQUEST,
+    "ServiceRequest.status": "draft active on-hold revoked completed entered-in-error unknown",
     "ServiceRequest.intent": "proposal plan directive order original-order reflex-order filler-order instance-order option",
     "Slot.status": "busy free busy-unavailable busy-tentative entered-in-error",
     "Task.status": "draft requested received accepted rejected ready cancelled in-progress on-hold failed completed entered-in-error",
