@@ -52,7 +52,7 @@ def read_transcript(text: str, kind: TranscriptKind | None = None) -> tuple[Voic
 
 def read_call(*entries: Mapping[str, Json]) -> dict[str, str]:
     """Return the call that a turn is part of, and its numbers, from the first entry that names them."""
-    found = {field: (entry.get(name) for entry in entries for name in names) for field, names in _CALL_NAMES.items()}
+    found = {field: [entry.get(name) for entry in entries for name in names] for field, names in _CALL_NAMES.items()}
     return {field: next((value for value in values if isinstance(value, str)), "") for field, values in found.items()}
 
 
