@@ -56,7 +56,7 @@ class FhirSimulator:
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Put resources into the store: a list of resources and bundles, or one of them; or `resources` with `validate: true`."""
-        if isinstance(seed, dict) and (seed.keys() & {"validate", "resources"} or not seed):
+        if isinstance(seed, dict) and seed.keys() & {"validate", "resources"}:
             seed = self._read_config(cast("dict[str, Json]", seed), desk)
         listed = cast("list[Json]", seed) if isinstance(seed, list) else [seed]
         for index, resource in enumerate(listed):
