@@ -28,10 +28,15 @@ _Loader.yaml_implicit_resolvers = {
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
 
 
+def load_document(path: str) -> Any:
+    """What `tests/<path>` holds."""
+    with (HERE / path).open("rb") as file:
+        return yaml.load(file, Loader=_Loader)
+
+
 def load(path: str) -> list[dict[str, Any]]:
     """The rows of `tests/<path>`."""
-    with (HERE / path).open("rb") as file:
-        rows = yaml.load(file, Loader=_Loader)
+    rows = load_document(path)
     ids = [row["id"] for row in rows]
     assert len(ids) == len(set(ids)), f"duplicate row ids in {path}: {sorted({i for i in ids if ids.count(i) > 1})}"
     return rows

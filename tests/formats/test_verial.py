@@ -285,6 +285,16 @@ def test_the_names_of_forbidden_phrases(key):
     assert spec_of({"assert": "voice-transcript", key: ["a"]}) == VoiceSaid(not_contains=("a",))
 
 
+def test_a_call_is_named_by_numbers_and_id():
+    found = spec_of({"assert": "voice-transcript", "to": "+1", "from": "+2", "call": {"$regex": "^c"}, "contains": ["a"]})
+    assert found == VoiceSaid(to="+1", sender="+2", call={"$regex": "^c"}, contains=("a",))
+
+
+@pytest.mark.parametrize("kind", ["message-sent", "fax-document", "cds-card"])
+def test_records_are_counted(kind):
+    assert spec_of({"assert": kind, "count": 2}).count == 2  # type: ignore[attr-defined]
+
+
 def test_absent_turns_phrases_into_forbidden_ones():
     assert spec_of({"assert": "voice-transcript", "contains": ["a"], "absent": True}) == VoiceSaid(not_contains=("a",))
 

@@ -208,6 +208,9 @@ def test_what_a_dataset_brings_later_takes_nothing_away(author: Author) -> None:
     add_dataset(author, hl7, [ADT.format("W0")])
     assert author.post(f"/sandboxes/{hl7['id']}/hl7/outbound", {"payload": ADT.format("W1")})["accepted"] is False
     assert len(author.get(f"/sandboxes/{hl7['id']}/hl7/inbox")["messages"]) == 1
+    events = author.get(f"/sandboxes/{hl7['id']}/events")["data"]
+    assert [event["type"] for event in events] == ["request", "hl7_outbound", "step"]
+    assert events[1]["body"] == {"payload": ADT.format("W1")}
 
     people = sandbox(author, "Message", {"phone": "+15550199"})
     for id in ("ann", "bob"):

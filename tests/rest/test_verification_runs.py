@@ -158,7 +158,7 @@ def test_what_could_not_be_decided_is_told_as_an_error_and_never_passes(author: 
     broken = done["criterion_runs"][1]
     assert (broken["passed"], broken["score"], broken["outcome"], broken["code"]) == (False, 0.0, "error", "several_matches")
     assert broken["details"].startswith("error: ")
-    assert done["score"] == 0.99 and done["verdict"] == "partial" and done["outcome"] == "error"
+    assert done["score"] == 0.99 and done["verdict"] == "partial" and done["outcome"] == "error" and done["undecided"] == 1
     assert author.get(f"/benchmark-runs/{run['id']}")["verdict"] == "partial"
 
 

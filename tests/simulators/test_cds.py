@@ -20,7 +20,11 @@ SEED: dict[str, Any] = {
             "id": "interactions",
             "hook": "order-select",
             "title": "Interactions",
-            "cards": [{"when": {"context.patientId": "ann"}, **CARD}, {"summary": "Always"}],
+            "cards": [
+                {"when": {"context.patientId": "ann"}, **CARD},
+                {"summary": "Always"},
+                {"when": {"context.patientId": {"$regex": "^bo"}, "context.draft": None}, "summary": "Of Bob"},
+            ],
         },
         {"id": "greeter", "hook": "patient-view", "cards": [{"summary": "Hello"}]},
     ],
@@ -60,7 +64,10 @@ class Agent:
 def test_a_hook_is_answered_by_the_services_of_the_suite(ehr: Workplace) -> None:
     told = read(ehr.ask("POST", "/hooks/order-select", {"patient_id": "ann", "user_id": "Practitioner/1"}))
     assert [card["summary"] for card in told["cards"]] == ["Interaction", "Always"] and told["problems"] == []
-    assert [card["summary"] for card in read(ehr.ask("POST", "/hooks/order-select", {"patient_id": "bob"}))["cards"]] == ["Always"]
+    assert [card["summary"] for card in read(ehr.ask("POST", "/hooks/order-select", {"patient_id": "bob"}))["cards"]] == [
+        "Always",
+        "Of Bob",
+    ]
     assert read(ehr.ask("POST", "/hooks/order-sign", {}))["cards"] == []
     assert summaries(ehr)[0] == ("order-select", "interactions", "Interaction")
 
@@ -164,7 +171,7 @@ def test_a_service_that_answers_no_cards_is_told_and_the_others_are_heard(ehr: W
         ({"id": "a", "hook": "patient view"}, "the name of a hook", "services.0.hook"),
         ({"id": "a", "hook": "b", "cards": [{"summary": "x" * 141}]}, "140", "services.0.cards.0"),
         ({"id": "a", "hook": "b", "cards": [{"summary": "x", "indicator": "bad"}]}, "indicator", "services.0.cards.0"),
-        ({"id": "a", "hook": "b", "cards": [{"when": [], "summary": "x"}, {"when": 1}]}, "paths", "services.0.cards.1.when"),
+        ({"id": "a", "hook": "b", "cards": [{"when": [], "summary": "x"}, {"when": 1}]}, "expected an object", "services.0.cards.1.when"),
     ],
 )
 def test_a_seed_that_cannot_be_used_is_refused_with_its_place(service: Any, told: str, place: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from proctor.checks.registry import default_registry
+from proctor.errors import CheckFault
 from proctor.evidence.reading import read_document
 from proctor.model.evidence import Evidence
 from tests.simulators.workplace import BASE, Workplace, read
@@ -99,7 +101,7 @@ def test_a_form_is_a_form(clinic: Workplace) -> None:
     assert read(clinic.ask("POST", "/Patient/_search", b"name=Smith", content_type=f"{FORM}; charset=utf-8"))["total"] == 1
 
 
-@pytest.mark.parametrize("query", ["_has:Observation:patient:code=9", "name=", "_summary=true", "_include:iterate=Observation:subject"])
+@pytest.mark.parametrize("query", ["_unheard=9", "name=", "_summary=true", "_include:iterate=Observation:subject"])
 def test_what_is_passed_over_is_told_or_refused(clinic: Workplace, query: str) -> None:
     bundle = clinic.get(f"/Patient?{query}")
     (outcome,) = [entry["resource"] for entry in bundle["entry"] if entry["search"]["mode"] == "outcome"]
@@ -107,6 +109,49 @@ def test_what_is_passed_over_is_told_or_refused(clinic: Workplace, query: str) -
     assert query.partition("=")[0] in outcome["issue"][0]["diagnostics"]
     assert len(list_ids(bundle)) == bundle["total"] == 2
     assert clinic.ask("GET", f"/Patient?{query}", prefer="handling=strict").status == 400
+
+
+@pytest.mark.parametrize("name", ["_has:Observation:patient:code", "_filter", "_text", "_content", "_list", "_query", "_contained"])
+def test_server_and_check_agree_on_what_is_not_searched_by(clinic: Workplace, name: str) -> None:
+    assert clinic.ask("GET", f"/Patient?{name}=9").status == 400
+    with pytest.raises(CheckFault):
+        decide(clinic, resource_type="Patient", search={name: "9"})
+
+
+INVALID = [
+    ({"status": "boked", "participant": [{"status": "accepted"}]}, "value", "Appointment.status"),
+    ({"status": "booked"}, "required", "Appointment.participant"),
+    ({"status": "booked", "participant": [{"actor": {"reference": "Patient/ann"}}]}, "required", "Appointment.participant[0].status"),
+    ({"status": "booked", "participant": [{"status": "accepted"}], "patient": "ann"}, "structure", "Appointment.patient"),
+    ({"status": "booked", "participant": [{"status": "accepted"}], "minutesDuration": "20"}, "value", "Appointment.minutesDuration"),
+    ({"status": "booked", "participant": [{"status": "accepted"}], "start": "2026-11-20"}, "value", "Appointment.start"),
+    ({"status": "booked", "participant": ["Patient/ann"]}, "structure", "Appointment.participant[0]"),
+]
+
+
+@pytest.mark.parametrize(("body", "code", "place"), INVALID)
+def test_an_invalid_resource_is_refused_where_the_server_validates(body: dict[str, Any], code: str, place: str) -> None:
+    server = Workplace("fhir", {"validate": True, "resources": [{"resourceType": "Patient", "id": "ann"}]})
+    resource = {"resourceType": "Appointment", **body}
+    transaction = {
+        "resourceType": "Bundle",
+        "type": "transaction",
+        "entry": [{"resource": resource, "request": {"method": "POST", "url": "Appointment"}}],
+    }
+    answer = server.ask("POST", "/Appointment", resource)
+    outcome = read(answer)
+    assert (answer.status, outcome["resourceType"]) == (422, "OperationOutcome")
+    assert (code, [place]) in [(issue["code"], issue["expression"]) for issue in outcome["issue"]]
+    assert server.ask("POST", "/", transaction).status == 422
+    assert [one["resourceType"] for one in server.state().fhir.resources] == ["Patient"]  # type: ignore[union-attr]
+
+
+def test_valid_resources_are_taken_where_the_server_validates() -> None:
+    server = Workplace("fhir", {"validate": True})
+    for path in sorted(Path("tests/codecs/samples/fhir").glob("*.json")):
+        resource = msgspec.json.decode(path.read_bytes())
+        answer = server.ask("PUT", f"/{resource['resourceType']}/{resource['id']}", resource)
+        assert answer.status in (200, 201), (path, read(answer))
 
 
 def test_a_wrong_value_is_told_with_its_parameter_and_what_would_be_right(clinic: Workplace) -> None:

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from proctor.checks.registry import default_registry
+from proctor.checks.unchanged import AllowedChange, Unchanged
 from proctor.codecs.query import encode_query
 from proctor.errors import SpecError
+from proctor.model.evidence import Evidence
 from proctor.model.system import Step
 from proctor.simulators.persona import find_answer, read_script
 from tests.simulators.workplace import NOW, Workplace, read, refusal
@@ -36,6 +39,16 @@ def texts(phone: Workplace) -> list[tuple[str, str, str]]:
     state = phone.state()
     assert state.messages is not None
     return [(one["direction"], one["to"], one["text"]) for one in state.messages.messages]
+
+
+def test_what_people_answer_is_no_change_of_the_agent(phone: Workplace) -> None:
+    sent = read(phone.ask("POST", "/messages", {"channel": "sms", "patient_id": "ann", "body": "Hello"}))
+    state = phone.state()
+    assert len(texts(phone)) == 2
+    assert [(one.change, one.place) for one in state.changes or ()] == [("added", f"messages/{sent['id']}")]
+    registry = default_registry()
+    unchanged = registry.prepare("unchanged", Unchanged(allowed=(AllowedChange(place="messages/messages/*", at_most=1),)))
+    assert unchanged(Evidence(state=state)).outcome == "pass"
 
 
 def test_a_message_is_sent_and_answered_from_the_script(phone: Workplace) -> None:

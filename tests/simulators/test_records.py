@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from proctor.errors import SpecError
 from tests.simulators.workplace import BASE, Workplace, read, refusal
 
 SEED: dict[str, Any] = {
@@ -48,6 +49,29 @@ def test_a_row_is_added_read_changed_replaced_and_removed(shop: Workplace) -> No
         "prices": SEED["prices"]["rows"],
         "notes": [{"id": "mine"}],
     }
+
+
+@pytest.mark.parametrize(
+    ("when", "row", "status"),
+    [
+        ({"quantity": {"$gt": 5}}, {"item": "lamp", "quantity": 6}, 409),
+        ({"quantity": {"$gt": 5}}, {"item": "lamp", "quantity": 5}, 201),
+        ({"quantity": {"matcher": "gte", "value": 5}}, {"item": "lamp", "quantity": 5}, 409),
+        ({"approved_by": None}, {"item": "lamp"}, 409),
+        ({"approved_by": None}, {"item": "lamp", "approved_by": None}, 409),
+        ({"approved_by": None}, {"item": "lamp", "approved_by": "eve"}, 201),
+        ({"urgent": True}, {"urgent": 1}, 201),
+    ],
+)
+def test_rules_compare_as_checks_do(when: dict[str, Any], row: dict[str, Any], status: int) -> None:
+    shop = Workplace("records", {"orders": {"rules": [{"on": "create", "when": when, "refuse": "no"}]}})
+    assert shop.ask("POST", "/orders", row).status == status
+
+
+def test_a_matcher_of_a_rule_that_is_none_is_refused_with_its_place() -> None:
+    with pytest.raises(SpecError) as refused:
+        Workplace("records", {"orders": {"rules": [{"when": {"quantity": {"$gtt": 5}}, "refuse": "no"}]}})
+    assert refused.value.field == "records.seed.orders.rules.0.when.quantity.$gtt"
 
 
 @pytest.mark.parametrize(

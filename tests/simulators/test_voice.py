@@ -47,10 +47,11 @@ def test_a_call_goes_through_the_menus_by_keys(phone: Workplace) -> None:
     assert phone.get(f"/calls/{call['id']}")["collected"] == {"member_id": "W 12345."}
     assert refusal(phone.ask("POST", f"/calls/{call['id']}/turns", {"say": "Hello?"})) == (409, "call_over")
     voice = phone.state().voice
+    call = {"call": "CAnew-1", "to": "+18005550100", "sender": "+15550100"}
     assert voice is not None and voice.turns[:3] == (
-        VoiceTurn(speaker="caller", text="Welcome. For benefits press 1."),
-        VoiceTurn(speaker="agent", text="9"),
-        VoiceTurn(speaker="caller", text="Sorry, I did not get that."),
+        VoiceTurn(speaker="caller", text="Welcome. For benefits press 1.", **call),
+        VoiceTurn(speaker="agent", text="9", **call),
+        VoiceTurn(speaker="caller", text="Sorry, I did not get that.", **call),
     )
 
 

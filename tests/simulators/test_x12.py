@@ -139,6 +139,24 @@ def test_a_request_for_authorization_is_decided_by_the_first_rule_that_fits(
         assert find(edi, "UM.4", "MSG.1") == ["11:B", "not covered" if decision == "A3" else None]
 
 
+def test_every_service_of_a_request_for_authorization_is_decided(house: Workplace) -> None:
+    services = "".join(f"HL*{5 + index}*4*SS*0~SV1*HC:{code}*100*UN*1~" for index, code in enumerate(("70551", "99999", "1")))
+    body = f"BHT*0007*13*R*20261116*0930~HL*1**20*1~HL*3*2*22*1~NM1*IL*1*SMITH*ANN****MI*W1~HL*4*3*EV*1~UM*HS*I*1*11:B~{services}"
+    house.ask("POST", "/278", interchange("278", body).encode())
+    state = house.state()
+    assert state.x12 is not None
+    paths = [f"{name}[{place}]{rest}" for place in (1, 2, 3) for name, rest in (("SV1", ".1.2"), ("HCR", ".1"), ("HCR", ".2"))]
+    decided = ["70551", "A1", "AUTH000010101", "99999", "A3", None, "1", "A4", "AUTH000010103"]
+    assert find(state.x12.responses[0], *paths) == decided
+
+
+@pytest.mark.parametrize("kind", ["270", "276", "278"])
+def test_a_second_subscriber_is_refused_and_never_left_out(house: Workplace, kind: str) -> None:
+    body = "BHT*1~HL*1~TRN*1~UM*HS~NM1*IL*1*SMITH*ANN****MI*W1~NM1*IL*1*WHO*BOB****MI*W2~"
+    edi = house.ask("POST", f"/{kind}", interchange(kind, body).encode()).body.decode()
+    assert find(edi, "ST.1", "IK3.1", "IK5.1") == ["999", "NM1", "R"]
+
+
 @pytest.mark.parametrize(
     ("edi", "code"),
     [

@@ -282,7 +282,7 @@ def case_result(case: Case, entry: RunEntry) -> CaseResult:
     # Another suite than that of the run may be held against it: verdicts belong to assertions only where the numbers fit.
     if case.scoring.mode == "weighted" and len(case.assertions) == len(entry.verdicts):
         pairs = zip(case.assertions, entry.verdicts, strict=True)
-        axes = score_axes((a, v) for a, v in pairs if not a.advisory and v.outcome in ("pass", "fail"))
+        axes = score_axes((a, v) for a, v in pairs if not a.advisory and v.outcome != "skip")
     return CaseResult(
         case,
         outcome,

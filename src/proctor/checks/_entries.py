@@ -12,17 +12,21 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from proctor.checks._fields import (
+    LAST,
     Comparison,
     FieldResult,
     PreparedRows,
     RowField,
     build_dotted_pointer,
+    compare_count,
     decide_absence,
     describe_failures,
+    describe_found,
     fail_unreadable,
     iterate_field_ranges,
     prepare_rows,
     refuse_fields_when_absent,
+    refuse_wrong_count,
 )
 from proctor.checks._json_places import write_pointer
 from proctor.checks._ranges import locate_text
@@ -52,6 +56,21 @@ _SHOWN = 3
 """Entries that are pointed to where none may be there."""
 
 Entry = Mapping[str, Json]
+
+
+class EntrySpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What every claim about entries may say of them."""
+
+    contains: tuple[str, ...] = ()
+    """Phrases that the text must have; case and punctuation do not matter."""
+    not_contains: tuple[str, ...] = ()
+    """Phrases that the text must not have."""
+    fields: tuple[RowField, ...] = ()
+    """Other values of the record to compare: `patient_id`, `status`, `source.label`."""
+    count: int | None = None
+    """How many such records there must be, whatever their text."""
+    absent: bool = False
+    """The claim is that there is no such record."""
 
 
 class Phrase(msgspec.Struct, frozen=True):
@@ -92,6 +111,8 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
     """Members that every entry has: of one without them nobody knows whether it is meant."""
     folded: tuple[str, ...] = ()
     """Members that are addresses or words of a system: how they are written does not matter."""
+    count: int | None = None
+    """How many entries must be meant; 0 is an absence."""
     is_absent: bool = False
 
     def list_comparisons(self) -> list[Comparison]:
@@ -101,7 +122,7 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
     def decide(self, entries: Sequence[Entry], scope: Scope) -> Verdict:
         """Return the verdict over the entry in which most holds."""
         found = self.choose(entries, scope)
-        if self.is_absent:
+        if self.is_absent or self.count == 0:
             # An entry that is there decides; what others do not say matters only where none was found.
             unclear = None if found else self.find_unclear(entries, scope)
             if unclear is not None:
@@ -109,8 +130,12 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
             pointers = tuple(f"{self.base}[{index}]" for index in found[:_SHOWN])
             return decide_absence(str(len(found)) if found else None, self.what, pointers=pointers)
         if not found:
-            return self.fail_without_entry(len(entries))
-        return self.tell(self.find_best(entries, found, scope))
+            return self.fail_without_entry(entries, scope)
+        best = self.find_best(entries, found, scope)
+        if self.count is None or self.count == len(found):
+            return self.tell(best)
+        wrong = msgspec.structs.replace(best, fields=(*best.fields, compare_count(self.count, len(found))))
+        return msgspec.structs.replace(self.tell(wrong), pointers=tuple(f"{self.base}[{index}]" for index in found[:_SHOWN]))
 
     def choose(self, entries: Sequence[Entry], scope: Scope) -> list[int]:
         """Return the positions of the entries that are meant."""
@@ -150,11 +175,16 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
             f"{told}: {describe_failures(results)}", details=details, pointers=wrong or (place,), score=looked.held / len(results)
         )
 
-    def fail_without_entry(self, count: int) -> Verdict:
+    def fail_without_entry(self, entries: Sequence[Entry], scope: Scope) -> Verdict:
         """Fail everything, because no entry is the one that is meant."""
         fields = [FieldResult(path, comparison.expected, None, False) for path, comparison in self.fields]
         phrases = [_record(phrase, False) for phrase in self.phrases]
-        told = f"no {self.what} ({count} recorded)" if count else f"no {self.what} (none recorded)"
+        others = [
+            [(path, self._find(one, path)) for path, sought in self.chosen_by if not self._fits(one, path, sought, scope)]
+            for one in entries[-LAST:]
+        ]
+        found = describe_found([[(path, value) for path, value in one if value is not MISSING] for one in others])
+        told = f"no {self.what} ({len(entries)} recorded){found}" if entries else f"no {self.what} (none recorded)"
         return failed(told, code="no_match", details=self._write_details(fields, phrases))
 
     def iterate_ranges(self, entries: Sequence[Entry], scope: Scope, *, most: int | None = None) -> Iterator[TextRange]:
@@ -268,9 +298,8 @@ def _record(phrase: Phrase, found: bool, blind: str = "") -> FieldResult:
 
 def prepare_choice(**members: Json) -> PreparedRows:
     """Return the members by which entries are chosen; one that is null does not matter. `sender` is recorded as `from`."""
-    return tuple(
-        ("from" if name == "sender" else name, Comparison(value, field=name)) for name, value in members.items() if value is not None
-    )
+    named = {"from" if name == "sender" else name: value for name, value in members.items() if value is not None}
+    return tuple((name, Comparison(value, field=name)) for name, value in named.items())
 
 
 def describe_choice(what: str, chosen_by: PreparedRows) -> str:
@@ -293,7 +322,8 @@ def prepare_phrases(contains: Sequence[str], not_contains: Sequence[str]) -> tup
     return tuple(found)
 
 
-def prepare_claimed(fields: tuple[RowField, ...], phrases: tuple[Phrase, ...], absent: bool) -> PreparedRows:
+def prepare_claimed(fields: tuple[RowField, ...], phrases: tuple[Phrase, ...], absent: bool, count: int | None) -> PreparedRows:
     """Return the fields of a claim; an absence takes neither fields nor phrases."""
+    refuse_wrong_count(count, absent, (*fields, *phrases))
     refuse_fields_when_absent(absent, (*fields, *phrases))
     return prepare_rows(fields)

@@ -21,7 +21,7 @@ from proctor.checks._ranges import iterate_whole_texts
 from proctor.checks.caution import Reads
 from proctor.errors import SpecError
 from proctor.expressions.scope import NO_SCOPE, Scope
-from proctor.matchers.compile import Expected, compile_expected
+from proctor.matchers.compile import Expected, compile_expected, holds_matcher
 from proctor.matchers.equal import find_difference, join_path
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Evidence, Json
@@ -36,10 +36,10 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})")
 _BOOLEANS = {"true": True, "y": True, "false": False, "n": False}
 _SHOWN = 3
 """Failures in the reason of a verdict; the details have all of them."""
+LAST = 10
+"""Records that are looked at for what is there in place of the one that is meant."""
 _LOOKED_AT = 100
 """Rows whose members are names that may have been meant."""
-_DEEPEST = 200
-"""Levels of an expected value that are looked through for matchers."""
 
 
 class RowField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -80,7 +80,7 @@ class Comparison:
 
     def __init__(self, expected: Json, *, field: str, text_only: bool = False) -> None:
         self.expected = expected
-        self._matcher: Expected | None = compile_expected(expected, field=field) if _holds_matcher(expected) else None
+        self._matcher: Expected | None = compile_expected(expected, field=field) if holds_matcher(expected) else None
         self._reads_text = text_only and (isinstance(expected, (bool, int, float)) or _compares_size(expected))
 
     @property
@@ -113,24 +113,6 @@ class Comparison:
         """Return the result of comparing a value found at `path`."""
         wrong = self.find_mismatch(actual, scope, path)
         return FieldResult(path, self.expected, None if actual is MISSING else actual, wrong is None, wrong.describe() if wrong else "")
-
-
-def _holds_matcher(value: Json) -> bool:
-    """Return whether a value is or holds an object that reads as a matcher."""
-    level: list[Json] = [value]
-    for _ in range(_DEEPEST):
-        following: list[Json] = []
-        for entry in level:
-            if isinstance(entry, dict):
-                if isinstance(entry.get("matcher"), str) or (entry and all(isinstance(key, str) and key.startswith("$") for key in entry)):
-                    return True
-                following.extend(entry.values())
-            elif isinstance(entry, list):
-                following.extend(entry)
-        if not following:
-            return False
-        level = following
-    return False
 
 
 def _compares_size(expected: Json) -> bool:
@@ -184,6 +166,22 @@ def refuse_fields_when_absent(absent: bool, fields: Sequence[object]) -> None:
         )
 
 
+def refuse_wrong_count(count: int | None, absent: bool, fields: Sequence[object]) -> None:
+    """Refuse a number of records that cannot be, or that the rest of the claim contradicts."""
+    if count is not None and count < 0:
+        raise SpecError(f"count: expected 0 or more, found {count}", field="count")
+    if count == 0 and fields:
+        raise SpecError("count: 0 takes no fields: there is nothing to look into", field="count")
+    if absent and count is not None:
+        raise SpecError("absent: true takes no count", field="absent")
+
+
+def compare_count(expected: int, actual: int) -> FieldResult:
+    """Return the result of counting records."""
+    why = "" if expected == actual else f"count: expected {expected}, found {actual}"
+    return FieldResult("count", expected, actual, expected == actual, why)
+
+
 def choose_scope_builder(comparisons: Sequence[Comparison]) -> Callable[[Evidence], Scope]:
     """Return how to get the scope these comparisons need; reading the clock is left out where none asks for it."""
     return Scope.read_from if any(comparison.dynamic for comparison in comparisons) else lambda _: NO_SCOPE
@@ -214,6 +212,13 @@ def fail_no_match(reason: str, fields: Sequence[tuple[str, Json]], *, key: str =
     """Fail every field, because no record was found."""
     records: list[Json] = [FieldResult(path, expected, None, False).to_record() for path, expected in fields]
     return failed(reason, code="no_match", details={key: records, "held": 0, "total": len(records), **more})
+
+
+def describe_found(records: Sequence[Sequence[tuple[str, Json]]]) -> str:
+    """Return what records have where something else is looked for, the newest first: a failure names the wrong value."""
+    told = dict.fromkeys(", ".join(f"{name} {show(value, 80)}" for name, value in one) for one in reversed(records))
+    told.pop("", None)
+    return f"; found {'; '.join(list(told)[:_SHOWN])}{tell_more(len(told), _SHOWN)}" if told else ""
 
 
 def decide_absence(found: str | None, what: str, *, pointers: tuple[str, ...] = ()) -> Verdict:

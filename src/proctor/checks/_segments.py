@@ -7,7 +7,17 @@ from typing import Protocol
 
 import msgspec
 
-from proctor.checks._fields import Comparison, FieldResult, TextField, decide_absence, decide_fields, fail_no_match, fail_unreadable
+from proctor.checks._fields import (
+    LAST,
+    Comparison,
+    FieldResult,
+    TextField,
+    decide_absence,
+    decide_fields,
+    describe_found,
+    fail_no_match,
+    fail_unreadable,
+)
 from proctor.codecs.segments import Segment, SegmentPath, Span, compile_segment_path, explain_position
 from proctor.errors import EvidenceError, SpecError
 from proctor.expressions.scope import Scope
@@ -155,7 +165,12 @@ class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
         if found is None:
             seen = f"{len(reading.messages)} read" if reading.messages else "none recorded"
             unread = f"; unreadable: {'; '.join(reading.problems[:3])}" if reading.problems else ""
-            return fail_no_match(f"no {self.what} ({seen}{unread})", [(field.path, field.comparison.expected) for field in self.fields])
+            others = [one for _, one in reading.messages[-LAST:]]
+            sought = [[(one.path, one.look(message, scope)) for one in self.correlation] for message in others]
+            there = describe_found([[(path, one.actual) for path, one in each if not one.passed] for each in sought])
+            return fail_no_match(
+                f"no {self.what} ({seen}{unread}){there}", [(field.path, field.comparison.expected) for field in self.fields]
+            )
         place, message = found
         results = self._look(message, scope)
         verdict = decide_fields(self.what, results, pointers=(place,), matched=place)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import msgspec
-
-from proctor.checks._entries import EntryClaim, describe_choice, prepare_choice, prepare_claimed, prepare_phrases
-from proctor.checks._fields import RowField, choose_scope_builder, declare_state_reads
+from proctor.checks._entries import EntryClaim, EntrySpec, describe_choice, prepare_choice, prepare_claimed, prepare_phrases
+from proctor.checks._fields import choose_scope_builder, declare_state_reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.expressions.scope import Scope
@@ -19,7 +17,7 @@ _INDICATORS = ("info", "warning", "critical")
 """Those of the specification: a card with any other one is none."""
 
 
-class CdsCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CdsCard(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
     """A card was answered with the given values and words; the score is the share of claims that hold."""
 
     hook: str | None = None
@@ -30,14 +28,6 @@ class CdsCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`info`, `warning`, `critical`, or a matcher."""
     summary: Json = None
     """What the card says in short, or a matcher."""
-    contains: tuple[str, ...] = ()
-    """Phrases that its summary or detail must have; case and punctuation do not matter."""
-    not_contains: tuple[str, ...] = ()
-    """Phrases that neither may have."""
-    fields: tuple[RowField, ...] = ()
-    """Other values of the card to compare: `source.label`, `suggestions.0.label`."""
-    absent: bool = False
-    """The claim is that there is no such card."""
 
 
 def _prepare(spec: CdsCard) -> tuple[EntryClaim, Callable[[Evidence], Scope]]:
@@ -50,7 +40,8 @@ def _prepare(spec: CdsCard) -> tuple[EntryClaim, Callable[[Evidence], Scope]]:
         what=describe_choice("card", chosen_by),
         base="$.state.cds.cards",
         chosen_by=chosen_by,
-        fields=prepare_claimed(spec.fields, phrases, spec.absent),
+        fields=prepare_claimed(spec.fields, phrases, spec.absent, spec.count),
+        count=spec.count,
         phrases=phrases,
         searched=("summary", "detail"),
         needed=("hook", "service", "indicator", "summary"),

@@ -7,33 +7,25 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks._entries import EntryClaim, describe_choice, prepare_choice, prepare_claimed, prepare_phrases
-from proctor.checks._fields import RowField, choose_scope_builder, declare_state_reads
+from proctor.checks._entries import EntryClaim, EntrySpec, describe_choice, prepare_choice, prepare_claimed, prepare_phrases
+from proctor.checks._fields import choose_scope_builder, declare_state_reads
 from proctor.checks.registry import Decide, check
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Evidence, Json
 from proctor.model.verdict import TextRange, Verdict, missing
 
 
-class FaxDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FaxDocument(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
     """A fax was sent with the given values and words; the score is the share of claims that hold."""
 
     to: Json = None
     """The number it went to, or a matcher."""
-    sender: Json = None
+    sender: Json = msgspec.field(default=None, name="from")
     """The number it came from, or a matcher."""
     direction: Literal["outbound", "inbound", "any"] = "outbound"
     """`outbound`: sent by the agent; `inbound`: received."""
     pages: Json = None
     """How many pages it has, or a matcher."""
-    contains: tuple[str, ...] = ()
-    """Phrases that its text must have; case and punctuation do not matter."""
-    not_contains: tuple[str, ...] = ()
-    """Phrases that its text must not have."""
-    fields: tuple[RowField, ...] = ()
-    """Other values of the record to compare: `document_type`, `patient_id`."""
-    absent: bool = False
-    """The claim is that there is no such fax."""
 
 
 def _prepare(spec: FaxDocument) -> tuple[EntryClaim, Callable[[Evidence], Scope]]:
@@ -45,7 +37,8 @@ def _prepare(spec: FaxDocument) -> tuple[EntryClaim, Callable[[Evidence], Scope]
         what=describe_choice("fax", chosen_by),
         base="$.state.fax.documents",
         chosen_by=chosen_by,
-        fields=prepare_claimed(spec.fields, phrases, spec.absent),
+        fields=prepare_claimed(spec.fields, phrases, spec.absent, spec.count),
+        count=spec.count,
         phrases=phrases,
         defaults={"direction": "outbound"},
         needed=("to", "from", "pages"),

@@ -14,27 +14,34 @@ compared. A search that we do not implement is an `error` naming the parameter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Literal
 
 import msgspec
 
 from proctor.checks._fhirpath import FhirPath, compile_fhirpath
 from proctor.checks._fields import (
+    LAST,
     Comparison,
     FieldResult,
     build_dotted_pointer,
     choose_scope_builder,
+    compare_count,
     decide_absence,
     decide_fields,
     declare_state_reads,
     describe_failures,
+    describe_found,
     fail_no_match,
     iterate_field_ranges,
     refuse_fields_when_absent,
+    refuse_wrong_count,
 )
 from proctor.checks.registry import Decide, check
 from proctor.codecs.fhir import Found, Search, compile_search
+from proctor.codecs.fhir_elements import iterate_values
 from proctor.codecs.fhir_index import ServedResources
+from proctor.codecs.fhir_parameters import list_parameters
 from proctor.codecs.fhir_types import RESOURCE_TYPES
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.scope import Scope
@@ -126,12 +133,7 @@ def fhir_resource(spec: FhirResource) -> Decide:
     """A FHIR resource found by search has the given values; the score is the share of fields that hold."""
     if not spec.resource_type:
         raise SpecError("the resource type is empty", field="resource_type")
-    if spec.count is not None and spec.count < 0:
-        raise SpecError(f"count: expected 0 or more, found {spec.count}", field="count")
-    if spec.count == 0 and spec.fields:
-        raise SpecError("count: 0 takes no fields: there is no resource to look into", field="count")
-    if spec.absent and spec.count is not None:
-        raise SpecError("absent: true takes no count", field="absent")
+    refuse_wrong_count(spec.count, spec.absent, spec.fields)
     refuse_fields_when_absent(spec.absent, spec.fields)
     fields = tuple(_prepare_field(field, f"fields.{index}") for index, field in enumerate(spec.fields))
     _refuse_blind_counts(spec)
@@ -152,9 +154,24 @@ def fhir_resource(spec: FhirResource) -> Decide:
         found = find(store)
         if spec.absent:
             return decide_absence(_name_resource(found) if found else None, what, pointers=tuple(_point_at(entry) for entry in found[:10]))
-        return _decide_verdict(spec, fields, found, scope(evidence), what)
+        verdict = _decide_verdict(spec, fields, found, scope(evidence), what)
+        if verdict.code != "no_match":
+            return verdict
+        return msgspec.structs.replace(verdict, reason=verdict.reason + _describe_others(spec, store))
 
     return decide
+
+
+def _describe_others(spec: FhirResource, store: FhirState) -> str:
+    """Return what the newest resources of the type have for what is searched by."""
+    known = list_parameters(spec.resource_type)
+    parameters = [known[name] for name in (key.partition(":")[0] for key in spec.search) if name in known]
+    there = [one for one in store.resources if one.get("resourceType") == spec.resource_type][-LAST:]
+    spend(len(store.resources) + len(there) * _PER_LOOK * len(parameters))
+    found = [[(one.name, value) for one in parameters for value in islice(iterate_values(resource, one), 3)] for resource in there]
+    return describe_found(
+        [[(name, value.get("reference", value) if isinstance(value, dict) else value) for name, value in each] for each in found]
+    )
 
 
 def _prepare_field(field: FhirField, at: str) -> _Field:
@@ -228,7 +245,7 @@ def _point_at(found: Found) -> str:
 
 
 def _decide_verdict(spec: FhirResource, fields: tuple[_Field, ...], found: list[Found], scope: Scope, what: str) -> Verdict:
-    counted = () if spec.count is None else (_count(spec.count, len(found)),)
+    counted = () if spec.count is None else (compare_count(spec.count, len(found)),)
     if not found:
         if spec.count == 0:
             return decide_fields(f"no {what}", counted, matches=0)
@@ -281,12 +298,6 @@ def _decide_over_all(fields: tuple[_Field, ...], found: list[Found], counted: tu
     score = shares / (len(found) * (len(fields) + len(counted)))
     return failed(
         f"all of {_name_resource(found)}: {held} of {len(everything)} fields hold: {told}", details=details, pointers=pointers, score=score
-    )
-
-
-def _count(expected: int, actual: int) -> FieldResult:
-    return FieldResult(
-        "count", expected, actual, expected == actual, f"count: expected {expected}, found {actual}" if expected != actual else ""
     )
 
 

@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks._entries import EntryClaim, describe_choice, prepare_choice, prepare_claimed, prepare_phrases
-from proctor.checks._fields import RowField, choose_scope_builder, declare_state_reads
+from proctor.checks._entries import EntryClaim, EntrySpec, describe_choice, prepare_choice, prepare_claimed, prepare_phrases
+from proctor.checks._fields import choose_scope_builder, declare_state_reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.expressions.scope import Scope
@@ -20,27 +20,19 @@ _CHANNELS = ("sms", "email", "chat")
 """What systems call the channels; others may call theirs otherwise, but hardly by a word that is nearly one of these."""
 
 
-class MessageSent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MessageSent(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
     """A message was sent with the given values and words; the score is the share of claims that hold."""
 
     channel: str | None = None
     """`sms`, `email`, `chat`."""
     to: Json = None
     """Whom it went to, or a matcher; of several recipients one is enough."""
-    sender: Json = None
+    sender: Json = msgspec.field(default=None, name="from")
     """Whom it came from, or a matcher."""
     direction: Literal["outbound", "inbound", "any"] = "outbound"
     """`outbound`: sent by the agent; `inbound`: received."""
     subject: Json = None
     """The subject of an e-mail, or a matcher."""
-    contains: tuple[str, ...] = ()
-    """Phrases that its text must have; case and punctuation do not matter."""
-    not_contains: tuple[str, ...] = ()
-    """Phrases that its text must not have."""
-    fields: tuple[RowField, ...] = ()
-    """Other values of the record to compare: `patient_id`, `status`."""
-    absent: bool = False
-    """The claim is that there is no such message."""
 
 
 def _prepare(spec: MessageSent) -> tuple[EntryClaim, Callable[[Evidence], Scope]]:
@@ -58,7 +50,8 @@ def _prepare(spec: MessageSent) -> tuple[EntryClaim, Callable[[Evidence], Scope]
         what=describe_choice("message", chosen_by),
         base="$.state.messages.messages",
         chosen_by=chosen_by,
-        fields=prepare_claimed(spec.fields, phrases, spec.absent),
+        fields=prepare_claimed(spec.fields, phrases, spec.absent, spec.count),
+        count=spec.count,
         phrases=phrases,
         defaults={"direction": "outbound"},
         needed=("channel", "to", "from"),

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from proctor.checks._fields import (
+    LAST,
     Comparison,
     RowField,
     build_dotted_pointer,
@@ -19,6 +20,7 @@ from proctor.checks._fields import (
     decide_absence,
     decide_fields,
     declare_state_reads,
+    describe_found,
     fail_no_match,
     fail_unreadable,
     find_misspelt,
@@ -149,5 +151,7 @@ def _describe_others(spec: PortalRecord, portal: dict[str, list[dict[str, Json]]
 def _describe_nothing_found(what: str, spec: PortalRecord, rows: list[dict[str, Json]], portal: dict[str, list[dict[str, Json]]]) -> str:
     if spec.resource not in portal:
         return f"no {what}: the portal has no {show(spec.resource)}{_describe_others(spec, portal)}"
-    more = f"; {_CONVERTED}" if _is_converted(spec, rows) else ""
+    key = spec.key or ""
+    there = [[(key, row[key] if key in row else find_dotted(row, key))] for row in rows[-LAST:]]
+    more = f"; {_CONVERTED}" if _is_converted(spec, rows) else describe_found([one for one in there if one[0][1] is not MISSING])
     return f"no {what} ({len(rows)} rows){more}"

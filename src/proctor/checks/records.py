@@ -14,9 +14,9 @@ import msgspec
 from proctor.checks._entries import EntryClaim, Looked, describe_choice, prepare_claimed
 from proctor.checks._fields import (
     Comparison,
-    FieldResult,
     RowField,
     choose_scope_builder,
+    compare_count,
     decide_fields,
     declare_state_reads,
     fail_unreadable,
@@ -24,7 +24,7 @@ from proctor.checks._fields import (
 )
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
-from proctor.expressions.scope import Scope
+from proctor.expressions.scope import NO_SCOPE, Scope
 from proctor.matchers.equal import join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, show
@@ -55,12 +55,6 @@ class RecordsMatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 def _prepare(spec: RecordsMatch) -> tuple[EntryClaim, Callable[[Evidence], Scope]]:
     if not spec.collection:
         raise SpecError("the collection is empty", field="collection")
-    if spec.count is not None and spec.count < 0:
-        raise SpecError(f"count: expected 0 or more, found {spec.count}", field="count")
-    if spec.count == 0 and spec.fields:
-        raise SpecError("count: 0 takes no fields: there is no row to look into", field="count")
-    if spec.absent and spec.count is not None:
-        raise SpecError("absent: true takes no count", field="absent")
     for path in spec.where:
         if not path:
             raise SpecError("the path is empty", field="where")
@@ -69,7 +63,7 @@ def _prepare(spec: RecordsMatch) -> tuple[EntryClaim, Callable[[Evidence], Scope
         what=describe_choice(f"row of {spec.collection}", chosen_by),
         base=join_path("$.state.records", spec.collection),
         chosen_by=chosen_by,
-        fields=prepare_claimed(spec.fields, (), spec.absent),
+        fields=prepare_claimed(spec.fields, (), spec.absent, spec.count),
         is_absent=spec.absent,
     )
     return claim, choose_scope_builder(claim.list_comparisons())
@@ -110,7 +104,7 @@ def records_match(spec: RecordsMatch) -> Decide:
         if spec.absent:
             return claim.decide(rows, scope)
         if not found and spec.count != 0:
-            return claim.fail_without_entry(len(rows))
+            return claim.fail_without_entry(rows, scope)
         if spec.match == "exactly_one" and len(found) > 1:
             reason = f"expected exactly one {claim.what}, found {len(found)}"
             return failed(
@@ -129,8 +123,7 @@ def records_match(spec: RecordsMatch) -> Decide:
 def _decide_over(spec: RecordsMatch, claim: EntryClaim, looked: Sequence[Looked], found: Sequence[int]) -> Verdict:
     results = [result for one in looked for result in one.fields]
     if spec.count is not None:
-        why = "" if spec.count == len(found) else f"count: expected {spec.count}, found {len(found)}"
-        results.append(FieldResult("count", spec.count, len(found), spec.count == len(found), why))
+        results.append(compare_count(spec.count, len(found)))
     return decide_fields(claim.what, results, pointers=_point_at(claim, [one.index for one in looked] or found), matches=len(found))
 
 
@@ -145,4 +138,4 @@ def _tell_missing_collection(spec: RecordsMatch, claim: EntryClaim, records: dic
         # A system lists its collections, also empty ones: that there is nothing in one that nobody looked at is unknown.
         return missing(f"the collection {show(spec.collection)}")
     reason = f"no {claim.what}: there is no collection {show(spec.collection)}{there}"
-    return msgspec.structs.replace(claim.fail_without_entry(0), reason=reason)
+    return msgspec.structs.replace(claim.fail_without_entry((), NO_SCOPE), reason=reason)

@@ -16,8 +16,8 @@ from proctor.codecs.query import decode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, StateRequest
 from proctor.model.show import nearest, show, tell_more
-from proctor.model.verdict import Verdict, failed, missing, passed
-from proctor.patterns.globs import LONGEST_PATH, compile_glob, matches_glob
+from proctor.model.verdict import Verdict, errored, failed, missing, passed
+from proctor.patterns.globs import LONGEST_PATH, compile_address, matches_glob
 from proctor.work import spend
 
 _PER_REQUEST = 5
@@ -41,17 +41,9 @@ class RequestPattern(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """The status of the answer; left out: any."""
 
 
-class RequestMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RequestMade(RequestPattern, frozen=True, kw_only=True, omit_defaults=True):
     """A request was made to a simulated system, so often and in this order."""
 
-    method: str | None = None
-    """GET, POST, PUT, PATCH or DELETE; left out: any."""
-    path: str | None = None
-    """A path below the root of the system, or a pattern: `/Appointment/*`; left out: any."""
-    system: str | None = None
-    """The name of the system in the suite; left out: any."""
-    status: int | None = None
-    """The status of the answer; left out: any."""
     at_least: int = 1
     """How often at least."""
     at_most: int | None = None
@@ -60,26 +52,18 @@ class RequestMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Requests that must come after the first one that fits, each later than the one before."""
 
 
-class RequestNotMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RequestNotMade(RequestPattern, frozen=True, kw_only=True, omit_defaults=True):
     """No such request was made to a simulated system."""
-
-    method: str | None = None
-    """GET, POST, PUT, PATCH or DELETE; left out: any."""
-    path: str | None = None
-    """A path below the root of the system, or a pattern: `/Appointment/*`; left out: any."""
-    system: str | None = None
-    """The name of the system in the suite; left out: any."""
-    status: int | None = None
-    """The status of the answer; left out: any."""
 
 
 class _Pattern:
     """A pattern of requests, prepared."""
 
-    def __init__(self, spec: RequestPattern | RequestMade | RequestNotMade, at: str = "") -> None:
+    def __init__(self, spec: RequestPattern, at: str = "") -> None:
         self._spec = spec
         self._method = _read_method(spec.method, f"{at}method")
-        self._glob = compile_glob(spec.path) if spec.path is not None else None
+        self._glob = compile_address(spec.path, f"{at}path") if spec.path is not None else None
+        self._folded = compile_address(spec.path.lower(), f"{at}path") if spec.path is not None else None
         if spec.status is not None and not 100 <= spec.status <= 599:
             raise SpecError(f"status: expected a number from 100 to 599, found {spec.status}", field=f"{at}status")
 
@@ -92,6 +76,11 @@ class _Pattern:
         return self._fits_beside_path(request) and (
             self._glob is None or any(matches_glob(self._glob, path, spend) for path in _list_paths(request.path))
         )
+
+    def fits_in_other_case(self, request: StateRequest) -> bool:
+        """Return whether a request that was answered fits but for upper and lower case: the pattern is wrong then."""
+        paths = _list_paths(request.path.lower()) if self._folded is not None and request.status < 400 else ()
+        return self._fits_beside_path(request) and any(matches_glob(self._folded or (), path, spend) for path in paths)
 
     def is_unclear(self, request: StateRequest) -> bool:
         """Return whether nobody can say if a request is meant: its path is too long to be held against a pattern."""
@@ -147,6 +136,14 @@ def _list_requests(evidence: Evidence, patterns: tuple[_Pattern, ...]) -> list[t
     return found
 
 
+def _tell_wrong_case(requests: list[tuple[int, StateRequest]], pattern: _Pattern) -> Verdict | None:
+    """Return the error of a pattern that fits no request, where it fits one but for upper and lower case."""
+    other = next((one for _, one in requests if pattern.fits_in_other_case(one)), None)
+    if other is None:
+        return None
+    return errored("wrong_case", f"no {pattern.describe()}, but {show(other.path, 80)[1:-1]}: upper and lower case differ in paths")
+
+
 def _tell_unclear(requests: list[tuple[int, StateRequest]], pattern: _Pattern) -> Verdict | None:
     """Return what to say where nobody can tell of a request whether it is meant."""
     index = next((index for index, one in requests if pattern.is_unclear(one)), None)
@@ -192,6 +189,8 @@ def request_made(spec: RequestMade) -> Decide:
         positions = [position for position, (_, one) in enumerate(requests) if pattern.fits(one)]
         found = [requests[position] for position in positions]
         details = {"requests": len(requests), "matches": len(found)}
+        if not found and (unclear := _tell_wrong_case(requests, pattern)):
+            return unclear
         if len(found) < spec.at_least or (spec.at_most is not None and len(found) > spec.at_most):
             bound = f"at least {spec.at_least}" if len(found) < spec.at_least else f"at most {spec.at_most}"
             told = f": {_describe(found)}" if found else f" among {len(requests)} requests"
@@ -235,7 +234,7 @@ def request_not_made(spec: RequestNotMade) -> Decide:
         found = [entry for entry in requests if pattern.fits(entry[1])]
         if found:
             return failed(f"expected no {what}, found {_describe(found)}", details={"matches": len(found)}, pointers=_point_at(found))
-        if unclear := _tell_unclear(requests, pattern):
+        if unclear := _tell_wrong_case(requests, pattern) or _tell_unclear(requests, pattern):
             return unclear
         return passed(f"no {what} among {len(requests)} requests")
 

@@ -17,7 +17,7 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, StateChange
 from proctor.model.show import show, tell_more
 from proctor.model.verdict import Verdict, failed, missing, passed
-from proctor.patterns.globs import compile_glob, matches_glob
+from proctor.patterns.globs import compile_address, matches_glob
 from proctor.work import spend
 
 _PER_CHANGE = 5
@@ -55,8 +55,8 @@ class Unchanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 )
 def unchanged(spec: Unchanged) -> Decide:
     """Nothing differs in the simulated systems but what is named."""
-    besides = tuple(compile_glob(place) for place in spec.besides)
-    allowed = tuple((entry, compile_glob(entry.place)) for entry in spec.allowed)
+    besides = tuple(compile_address(place, f"besides.{index}") for index, place in enumerate(spec.besides))
+    allowed = tuple((entry, compile_address(entry.place, f"allowed.{index}.place")) for index, entry in enumerate(spec.allowed))
     for index, entry in enumerate(spec.allowed):
         if entry.at_most is not None and entry.at_most < 0:
             raise SpecError(f"at_most: expected 0 or more, found {entry.at_most}", field=f"allowed.{index}.at_most")

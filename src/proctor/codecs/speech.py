@@ -5,6 +5,8 @@
 3. The words `zero` to `nine` are digits, and so are `oh` and `o` beside a digit; `double` and `triple` before a digit repeat it.
 4. Digits stand alone: `42`, `4 2` and `four two` are the same. A match may not begin or end inside a word, so `42` is not
    found in `421`; but it is in `four two one`, where each digit is a word of its own.
+5. Invisible characters (soft hyphens, zero-width spaces) are dropped, a soft hyphen with the line break after it.
+6. Letters that are spelled out are one word as well: `H.I.V.`, `H-I-V` and `H I V` also read as `HIV`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import msgspec
 
 from proctor.work import Spend
 
-_APOSTROPHES = re.compile("['\u2018\u2019\u02bc\u0060\u00b4]")
+_APOSTROPHES = re.compile("['\u2018\u2019\u02bc\u0060\u00b4]|\u00ad[ \\t]*\r?\n[ \\t]*")
+_SPELLED = re.compile("(?<= )[^\\W\\d_]( [^\\W\\d_])+(?= )")
 _DIGITS = {word: str(value) for value, word in enumerate(("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"))}
 _REPEATS = {"double": 2, "triple": 3}
 _ZEROS = ("oh", "o")
@@ -31,10 +34,15 @@ class Speech(msgspec.Struct, frozen=True):
     """Positions in `text` of the space before a word."""
     ends: frozenset[int]
     """Positions in `text` of the space behind a word."""
+    joined: Speech | None = None
+    """The same with letters that are spelled out read as one word, where there are any."""
 
     def contains(self, phrase: Speech, spend: Spend = lambda steps: None) -> bool:
         """Return whether the units of `phrase` follow one another here, from the begin of a word to the end of one."""
-        wanted = phrase.text
+        texts, phrases = ([one, one.joined] if one.joined is not None else [one] for one in (self, phrase))
+        return any(text._has(wanted.text, spend) for text in texts for wanted in phrases)
+
+    def _has(self, wanted: str, spend: Spend) -> bool:
         at = self.text.find(wanted)
         # A long number has the digits of a phrase at every place, and begins a word at one.
         each = 1 + len(wanted) // 64
@@ -48,11 +56,18 @@ class Speech(msgspec.Struct, frozen=True):
 
 def normalize(text: str) -> Speech:
     """Bring text into the form in which speech is compared."""
+    words = _split_words(text)
+    speech = _join_units(_split_units(words))
+    joined = _SPELLED.sub(lambda match: match.group().replace(" ", ""), f" {' '.join(words)} ").split()
+    return speech if joined == words else msgspec.structs.replace(speech, joined=_join_units(_split_units(joined)))
+
+
+def _join_units(words: list[list[str]]) -> Speech:
     parts: list[str] = [" "]
     begins: set[int] = set()
     ends: set[int] = set()
     length = 1
-    for units in _split_units(_split_words(text)):
+    for units in words:
         begins.add(length - 1)
         for unit in units:
             parts.append(unit + " ")
@@ -63,7 +78,14 @@ def normalize(text: str) -> Speech:
 
 def _split_words(text: str) -> list[str]:
     folded = _APOSTROPHES.sub("", unicodedata.normalize("NFKC", text)).casefold()
-    return "".join(char if char.isalnum() or unicodedata.category(char)[0] == "M" else " " for char in folded).split()
+    return "".join(map(_read_character, folded)).split()
+
+
+def _read_character(char: str) -> str:
+    if char.isalnum():
+        return char
+    category = unicodedata.category(char)
+    return char if category[0] == "M" else "" if category == "Cf" else " "
 
 
 def _split_units(words: list[str]) -> list[list[str]]:

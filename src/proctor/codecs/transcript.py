@@ -5,14 +5,14 @@
 - In both, a line `Name: text` names its speaker where no span does, and cues of one speaker that follow each other are one turn:
   captions are cut by time, not by sense.
 - JSON: a list of turns, or an object holding one under `turns`, `transcript`, `messages`, `utterances` or `segments`; turns
-  stay as they are recorded.
+  stay as they are recorded. A turn, or the object for all of them, names its call, the number that was called and the one that called.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -26,6 +26,7 @@ TranscriptKind = Literal["vtt", "srt", "json"]
 _LISTS = ("turns", "transcript", "messages", "utterances", "segments")
 _SPEAKERS = ("speaker", "role", "name", "participant", "channel")
 _TEXTS = ("text", "content", "transcript", "utterance", "message")
+_CALL_NAMES = {"call": ("call", "call_id", "call_sid"), "to": ("to", "to_number"), "sender": ("from", "from_number")}
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 # Repetitions over foreign text are bounded, so that no transcript can make these patterns backtrack for minutes.
 _TIMING = re.compile(r"\s{0,10}[0-9][0-9:.,]{0,20}\s{0,10}-->\s{0,10}[0-9]")
@@ -47,6 +48,12 @@ def read_transcript(text: str, kind: TranscriptKind | None = None) -> tuple[Voic
     if not turns and kind == "srt" and text.strip():
         raise EvidenceError("not a SubRip transcript: it has no cue with a time line")
     return tuple(turns)
+
+
+def read_call(*entries: Mapping[str, Json]) -> dict[str, str]:
+    """Return the call that a turn is part of, and its numbers, from the first entry that names them."""
+    found = {field: [entry.get(name) for entry in entries for name in names] for field, names in _CALL_NAMES.items()}
+    return {field: next((value for value in values if isinstance(value, str)), "") for field, values in found.items()}
 
 
 def _recognise_kind(text: str) -> TranscriptKind:
@@ -119,17 +126,19 @@ def _read_json_turns(text: str) -> tuple[VoiceTurn, ...]:
         entries = next((document[key] for key in _LISTS if isinstance(document.get(key), list)), None)
     if not isinstance(entries, list):
         raise EvidenceError(f"not a JSON transcript: expected a list of turns, or an object with one under {', '.join(_LISTS)}")
-    return tuple(_read_json_turn(entry, index) for index, entry in enumerate(entries))
+    around: dict[str, Json] = document if isinstance(document, dict) else {}
+    return tuple(_read_json_turn(entry, index, around) for index, entry in enumerate(entries))
 
 
-def _read_json_turn(entry: Json, index: int) -> VoiceTurn:
+def _read_json_turn(entry: Json, index: int, around: dict[str, Json]) -> VoiceTurn:
     if isinstance(entry, str):
         named = _NAMED.match(entry)
-        return VoiceTurn(speaker=named.group(1).strip(), text=entry[named.end() :]) if named else VoiceTurn(text=entry)
+        speaker, said = (named.group(1).strip(), entry[named.end() :]) if named else ("", entry)
+        return VoiceTurn(speaker=speaker, text=said, **read_call(around))
     if not isinstance(entry, dict):
         raise EvidenceError(f"turn {index} of the transcript: expected an object, found {kind_of(entry)}")
     said = next((entry[key] for key in _TEXTS if isinstance(entry.get(key), str)), None)
     if said is None:
         raise EvidenceError(f"turn {index} of the transcript has no text under {', '.join(_TEXTS)}")
     speaker = next((entry[key] for key in _SPEAKERS if isinstance(entry.get(key), str)), "")
-    return VoiceTurn(speaker=speaker, text=said)
+    return VoiceTurn(speaker=speaker, text=said, **read_call(entry, around))

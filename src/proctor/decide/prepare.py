@@ -127,12 +127,13 @@ class PreparedCase:
     ) -> CaseResult:
         case = self.case
         score = score_case(case.assertions, verdicts, case.scoring)
-        result = CaseResult(case, score.outcome, score.score, verdicts, source, score.verdict, score.axes, attempt, {}, None, None, now)
+        reason = f"{score.undecided} of {len(verdicts)} assertions could not be decided and count 0" if score.undecided else None
+        result = CaseResult(case, score.outcome, score.score, verdicts, source, score.verdict, score.axes, attempt, {}, None, reason, now)
         if self._captures is not None:
             captured = self._captures(evidence)
             # Captures decide nothing: where the case has failed, its code stays that of the failure.
             code = captured.code if score.outcome == "pass" else None
-            result = msgspec.structs.replace(result, extracted=captured.values, code=code, reason=captured.reason)
+            result = msgspec.structs.replace(result, extracted=captured.values, code=code, reason=captured.reason or reason)
         if is_broken(evidence) and not self._claims_refusal(evidence):
             result = cut_short(result, evidence)
         return result if result.outcome == "skip" else self.add_cost(result, evidence)

@@ -47,10 +47,14 @@ def _build_struct(info: mi.StructType, node: Located, reading: Reading, what: st
         return UNUSABLE
     fields = {field.encode_name: field for field in info.fields}
     before = len(reading.problems)
-    reading.check_keys(node, tuple(fields), what)
+    # The name in Python is read, too: `sender` for `from`, which is a keyword there.
+    reading.check_keys(node, (*fields, *(field.name for field in info.fields if field.name not in fields)), what)
     values: dict[str, Json] = {}
     for name, field in fields.items():
-        member = node.get(name)
+        member, other = node.get(name), node.get(field.name) if field.name != name else None
+        if member is not None and other is not None:
+            reading.error(other, f"{name} and {field.name} say the same in {what}")
+        member = other if member is None else member
         if member is None:
             if field.required:
                 reading.error(node, f"{what} needs {name!r}", code="missing_key", expected="the fields " + ", ".join(fields))

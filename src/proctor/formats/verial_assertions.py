@@ -119,6 +119,9 @@ def _translate_voice(parts: Parts) -> Translated:
         "voice_said",
         VoiceSaid(
             speaker=parts.read_text("speaker"),
+            to=parts.read_value("to"),
+            sender=parts.read_value("from", "sender"),
+            call=parts.read_value("call"),
             contains=contains,
             not_contains=forbidden,
             match=cast(Literal["auto", "exact", "normalized", "semantic"], match or "auto"),

@@ -20,9 +20,11 @@ from proctor.matchers.texts import TEXT_MATCHERS
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, nearest
 
-__all__ = ["MATCHERS", "Expected", "Mismatch", "compile_expected"]
+__all__ = ["MATCHERS", "Expected", "Mismatch", "compile_expected", "holds_matcher"]
 
 WILDCARD = "*"
+_LOOKED_THROUGH = 200
+"""Levels of an expected value that are looked through for matchers."""
 MATCHERS: dict[str, Matcher] = {entry.name: entry for entry in (*STRUCTURE_MATCHERS, *TEXT_MATCHERS, *ORDER_MATCHERS)}
 """Every matcher, by name; the reference pages are made from this table."""
 _SHORT_EXTRAS = (
@@ -35,6 +37,24 @@ _SHORT_EXTRAS = (
 def compile_expected(value: Json, *, field: str = "value") -> Expected:
     """Return an expected value ready to compare; what cannot be used in it is a `SpecError` with a dotted field."""
     return _compile(value, field, 0)
+
+
+def holds_matcher(value: Json) -> bool:
+    """Return whether a value is or holds an object that reads as a matcher."""
+    level: list[Json] = [value]
+    for _ in range(_LOOKED_THROUGH):
+        following: list[Json] = []
+        for entry in level:
+            if isinstance(entry, dict):
+                if isinstance(entry.get("matcher"), str) or (entry and all(isinstance(key, str) and key.startswith("$") for key in entry)):
+                    return True
+                following.extend(entry.values())
+            elif isinstance(entry, list):
+                following.extend(entry)
+        if not following:
+            return False
+        level = following
+    return False
 
 
 def _compile(value: Json, field: str, depth: int) -> Expected:

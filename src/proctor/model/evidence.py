@@ -213,10 +213,16 @@ class VoiceTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
     speaker: str = ""
     text: str = ""
+    call: str = ""
+    """The id of the call; empty, as the numbers, where it was not recorded."""
+    to: str = ""
+    """The number that was called."""
+    sender: str = msgspec.field(default="", name="from")
+    """The number that called."""
 
 
 class VoiceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The transcript of a call."""
+    """The transcripts of calls, call by call."""
 
     turns: tuple[VoiceTurn, ...] = ()
 

@@ -8,8 +8,10 @@ bounded by the product of both lengths, and both are bounded; over many files it
 from __future__ import annotations
 
 import functools
+import re
 
 from proctor.errors import SpecError
+from proctor.model.show import show
 from proctor.work import Spend
 
 _LONGEST = 500
@@ -20,6 +22,21 @@ _MOST_WILDCARDS = 20
 """Wildcards in a pattern: the time to match grows with their number and the length of the path."""
 
 _FOLDERS, _ANY, _INSIDE, _ONE = "**/", "**", "*", "?"
+# What people write in place of a wildcard, and what no path of a request or a record has.
+_NEVER = (
+    (re.compile(r"\{[^/{}]*\}|<[^/<>]*>|(?<![^/]):[A-Za-z_]\w*"), "matches only itself; write * for any value"),
+    (re.compile(r"\?[^/]*=.*"), "is a query, which is not compared; leave it out"),
+    (re.compile(r"^[A-Z]+ +(?=/)"), "is no part of a path; write method and path apart"),
+    (re.compile(r"^[a-z]+://[^/]*"), "is the address of a server; write the path below it"),
+)
+
+
+def compile_address(pattern: str, field: str) -> tuple[str, ...]:
+    """Return the parts of a pattern of requests or records. Raises `SpecError` for one that can never match."""
+    for wrong, why in _NEVER:
+        if found := wrong.search(pattern):
+            raise SpecError(f"{show(pattern)} can never match: {found.group().strip()!r} {why}", field=field)
+    return compile_glob(pattern)
 
 
 def strip_leading_marks(path: str) -> str:

@@ -3,9 +3,9 @@
 Only *gating* assertions count: an advisory one enters neither outcome nor score. *Decided* means pass or fail.
 
 boolean   a gating fail makes the case fail, else a gating error makes it error, else something decided makes it pass
-weighted  a gating error makes the case error; else the weighted mean of the decided scores gives the verdict (`pass` from
-          `pass_at`, `partial` above `partial_above`, else `fail`), and a failed required assertion fails it whatever the mean;
-          the outcome is pass exactly when the verdict is
+weighted  a gating error makes the case error and counts 0 in its score, so that it never raises one; else the weighted mean of
+          the scores gives the verdict (`pass` from `pass_at`, `partial` above `partial_above`, else `fail`), and a failed required
+          assertion fails it whatever the mean; the outcome is pass exactly when the verdict is
 
 Nothing decided is `skip`. A case without any assertion is what its scoring says (`when_empty`).
 """
@@ -32,6 +32,8 @@ class CaseScore(msgspec.Struct, frozen=True, gc=False):
     score: float | None
     verdict: CaseVerdict | None = None
     axes: dict[str, AxisScore] | None = None
+    undecided: int = 0
+    """How many assertions of a weighted case could not be decided."""
 
 
 def find_weighted_mean(pairs: Iterable[tuple[float, float]]) -> float | None:
@@ -61,7 +63,8 @@ def score_case(assertions: Sequence[Assertion], verdicts: Sequence[Verdict], sco
     if not assertions:
         return _score_empty(scoring)
     gating = [(a, v) for a, v in zip(assertions, verdicts, strict=True) if not a.advisory]
-    decided = [(a, v) for a, v in gating if v.outcome in ("pass", "fail")]
+    # Boolean scores are of what was decided; a weighted one would rise by what could not be decided.
+    decided = [(a, v) for a, v in gating if v.outcome in ("pass", "fail") or (weighted and v.outcome == "error")]
     score = find_weighted_mean((v.score, a.weight) for a, v in decided)
     outcomes = {v.outcome for _, v in gating}
     if not weighted:
@@ -72,7 +75,7 @@ def score_case(assertions: Sequence[Assertion], verdicts: Sequence[Verdict], sco
         return CaseScore("pass" if decided else "skip", score)
     axes = score_axes(decided)
     if "error" in outcomes:
-        return CaseScore("error", score, None, axes)
+        return CaseScore("error", score, None, axes, sum(v.outcome == "error" for _, v in gating))
     if score is None:
         return CaseScore("skip", None, None, axes)
     verdict = decide_case_verdict(score, scoring)

@@ -11,7 +11,8 @@
         - {on: delete, refuse: orders are never deleted}
 
 A rule holds for the requests it names (`on`; left out: all), where the row before (`was`) and the row as it would be (`when`) have the
-given members. `refuse` ends the request with 409 and these words; `set` changes members of the row.
+given members: a value, a matcher (`{$gt: 5}`), or null for one that is absent or null. `refuse` ends the request with 409 and these words;
+`set` changes members of the row.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import msgspec
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
+from proctor.model.missing import MISSING
 from proctor.model.show import kind_of, nearest, shorten, show
 from proctor.simulators import seeds
 from proctor.simulators.exchange import refuse
@@ -97,7 +99,8 @@ def _read_rule(value: Json, at: str) -> Rule:
     on = given.get("on", list(_ON))
     listed = cast("list[Json]", on) if isinstance(on, list) else [on]
     words = tuple(seeds.read_word(word, f"{at}.on", among=_ON) for word in listed)
-    parts = {key: _read_members(given.get(key), f"{at}.{key}") for key in ("was", "when", "set")}
+    parts = {key: seeds.read_condition(given.get(key), f"{at}.{key}") for key in ("was", "when")}
+    parts["set"] = seeds.read_members(given.get("set") or {}, given.get("set") or (), f"{at}.set")
     told = None if given.get("refuse") is None else seeds.read_word(given["refuse"], f"{at}.refuse")
     if told is None and not parts["set"]:
         raise SpecError("a rule that neither refuses nor sets anything does nothing; write refuse or set", field=at)
@@ -108,22 +111,19 @@ def _read_rule(value: Json, at: str) -> Rule:
     return Rule(on=cast("tuple[On, ...]", words), refuse=told, **parts)
 
 
-def _read_members(value: Json, at: str) -> dict[str, Json]:
-    return {} if value is None else seeds.read_members(value, value if isinstance(value, dict) else (), at)
-
-
 def apply_rules(collection: Collection, on: On, before: dict[str, Json] | None, row: dict[str, Json]) -> dict[str, Json]:
     """Return the row as the rules leave it. Raises `Refused` with 409 where one forbids the request."""
     for rule in collection.rules:
-        if on in rule.on and _has_members(before or {}, rule.was) and _has_members(row, rule.when):
+        if on in rule.on and _has_members(before, rule.was) and _has_members(row, rule.when):
             if rule.refuse is not None:
                 raise refuse(409, "refused_by_rule", rule.refuse)
             row = {**row, **rule.set}
     return row
 
 
-def _has_members(row: dict[str, Json], wanted: dict[str, Json]) -> bool:
-    return all(key in row and row[key] == value for key, value in wanted.items())
+def _has_members(row: dict[str, Json] | None, wanted: dict[str, Json]) -> bool:
+    # Before a row is made there is none, not one without members.
+    return not wanted if row is None else seeds.holds_condition(wanted, lambda key: row.get(key, MISSING))
 
 
 def check_row(collection: Collection, row: dict[str, Json], rows: Draft, *, replaces: str | None) -> None:

@@ -21,6 +21,10 @@ HIDDEN = "_"
 """Collections whose name begins so are the system's own bookkeeping (earlier versions, tombstones): no part of its state."""
 
 
+_BY_OTHERS = "_by_others"
+"""Places of rows that simulated people added: no part of what the agent changed."""
+
+
 class Index(Protocol):
     """What a system found out about the rows of a collection, so that it need not look at all of them each time."""
 
@@ -117,9 +121,11 @@ class Draft:
         """Return how many rows all systems of the sandbox have."""
         return count_rows(self._rows)
 
-    def put(self, collection: str, key: str, row: Json) -> None:
-        """Add a row, or replace the one with this key in its place."""
+    def put(self, collection: str, key: str, row: Json, *, by_other: bool = False) -> None:
+        """Add a row, or replace the one with this key in its place; `by_other`: a simulated person did it, not the agent."""
         self._write(Change(f"{self._system}/{collection}", key, row))
+        if by_other:
+            self._write(Change(f"{self._system}/{_BY_OTHERS}", f"{collection}/{key}", True))
 
     def remove(self, collection: str, key: str) -> None:
         """Take a row away, where there is one."""
@@ -162,14 +168,17 @@ def _are_same(was: Json, now: Json) -> bool:
 
 
 def list_differences(before: Rows, after: Rows) -> tuple[StateChange, ...]:
-    """Return what was added, changed and removed, by system; bookkeeping is left out."""
+    """Return what the agent added, changed and removed, by system; bookkeeping is left out."""
     found: list[StateChange] = []
     for name in dict.fromkeys((*before, *after)):
         system, _, collection = name.partition("/")
         old, new = before.get(name, {}), after.get(name, {})
         if old is new or collection.startswith(HIDDEN):
             continue
+        others = after.get(f"{system}/{_BY_OTHERS}", {})
         for key in dict.fromkeys((*old, *new)):
+            if f"{collection}/{key}" in others and key not in old:
+                continue
             was, now = old.get(key), new.get(key)
             if was is not now and not _are_same(was, now):
                 kind = "added" if was is None else "removed" if now is None else "changed"

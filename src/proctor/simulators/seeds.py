@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import cast
 
 from proctor.errors import SpecError
+from proctor.expressions.scope import NO_SCOPE
+from proctor.matchers.compile import compile_expected, holds_matcher
+from proctor.matchers.equal import find_difference
 from proctor.model.evidence import Json
+from proctor.model.missing import MISSING, Missing
 from proctor.model.numbers import is_number
 from proctor.model.show import kind_of, nearest, show
 
@@ -33,6 +37,28 @@ def read_members(value: Json, known: Iterable[str], at: str = "", *, required: I
         if name not in given:
             raise SpecError(f"{name} is missing", field=at or None)
     return given
+
+
+def read_condition(value: Json, at: str) -> dict[str, Json]:
+    """Return the values that something must have: literals, matchers, or null for a value that is absent or null."""
+    given = {} if value is None else read_members(value, value if isinstance(value, dict) else (), at)
+    for name, wanted in given.items():
+        if holds_matcher(wanted):
+            compile_expected(wanted, field=join_place(at, name))
+    return given
+
+
+def holds_condition(wanted: Mapping[str, Json], find: Callable[[str], Json | Missing]) -> bool:
+    """Return whether every value that `find` gives for a name is as wanted."""
+    return all(_is_as_wanted(expected, find(name)) for name, expected in wanted.items())
+
+
+def _is_as_wanted(expected: Json, actual: Json | Missing) -> bool:
+    if expected is None or actual is MISSING:
+        return expected is None and actual in (None, MISSING)
+    if holds_matcher(expected):
+        return compile_expected(expected).find_mismatch(actual, NO_SCOPE, "$") is None
+    return find_difference(expected, actual) is None
 
 
 def refuse_slips(given: Iterable[str], known: Iterable[str], at: str) -> None:

@@ -67,7 +67,9 @@ def read_state_folder(folder: Path) -> Evidence:
     if (folder / "voice").is_dir():
         turns: list[VoiceTurn] = []
         for path in _list_files(folder / "voice", tuple(_KINDS), unread):
-            turns.extend(read_transcript(_read_text(path), _KINDS[path.suffix.lower()]))
+            found = read_transcript(_read_text(path), _KINDS[path.suffix.lower()])
+            # Each file is a call of its own.
+            turns.extend(msgspec.structs.replace(turn, call=turn.call or path.stem) for turn in found)
         state["voice"] = {"turns": msgspec.to_builtins(turns)}
     if (folder / "x12").is_dir():
         state["x12"] = {"responses": [_read_text(path) for path in _list_files(folder / "x12", (".edi", ".x12", ".txt"), unread)]}

@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from proctor.codecs.fhir_types import RESOURCE_TYPES
+from proctor.codecs.transcript import read_call
 from proctor.errors import EvidenceError
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.unrecognised import list_unrecognised
@@ -236,7 +237,23 @@ def _read_files(value: Json, path: str, unknowns: Unknowns) -> tuple[model.State
     return tuple(files)
 
 
-def _read_voice_turns(value: Json, path: str, unknowns: Unknowns) -> list[model.VoiceTurn]:
+def _read_voice(value: Json, path: str, unknowns: Unknowns) -> model.VoiceState | None:
+    """Read turns, or `calls` that have their turns in them; what an object names beside them holds for all of its turns."""
+    if isinstance(value, dict) and isinstance(value.get("calls"), list) and value.get("turns") is None:
+        calls = [
+            _read_voice(call, f"{path}.calls[{index}]", unknowns) for index, call in enumerate(_read_rows(value["calls"], f"{path}.calls"))
+        ]
+        return model.VoiceState(turns=tuple(turn for call in calls if call is not None for turn in call.turns))
+    if not isinstance(value, dict):
+        return model.VoiceState(turns=tuple(_read_voice_turns(value, path, unknowns, {})))
+    content = value.get("turns") if any(read_call(value).values()) else _find_content(value, "turns", path, unknowns)
+    if content is None and not any(read_call(value).values()):
+        return None
+    around = value if "id" not in value else {"call": value["id"], **value}
+    return model.VoiceState(turns=tuple(_read_voice_turns(content or [], f"{path}.turns", unknowns, around)))
+
+
+def _read_voice_turns(value: Json, path: str, unknowns: Unknowns, around: dict[str, Json]) -> list[model.VoiceTurn]:
     turns: list[model.VoiceTurn] = []
     for index, turn in enumerate(_read_rows(value, path)):
         at = f"{path}[{index}]"
@@ -244,7 +261,7 @@ def _read_voice_turns(value: Json, path: str, unknowns: Unknowns) -> list[model.
         text = read_text(find_first(turn, "text", "content"), f"{at}.text")
         if text is None or (speaker is None and list_unrecognised(turn, ("text", "content"))):
             unknowns.mark("state", f"{at} has no {'text' if text is None else 'speaker'}")
-        turns.append(model.VoiceTurn(speaker=speaker or "", text=text or ""))
+        turns.append(model.VoiceTurn(speaker=speaker or "", text=text or "", **read_call(turn, around)))
     return turns
 
 
@@ -254,7 +271,7 @@ _READERS: dict[str, _Reader] = {
     "hl7": _read_family(model.Hl7State, "outbound", _read_texts),
     "portal": _read_tables,
     "files": _read_files,
-    "voice": _read_family(model.VoiceState, "turns", _read_voice_turns),
+    "voice": _read_voice,
     "x12": _read_family(model.X12State, "responses", _read_texts),
     "fax": _read_family(model.FaxState, "documents", _read_renamed),
     "messages": _read_family(model.MessagesState, "messages", _read_renamed),

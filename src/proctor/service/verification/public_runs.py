@@ -116,7 +116,7 @@ _VERIFIED = Shape(
         "task_run_id": read_only_id("task_run"),
         **{
             name: TASK_RUN.fields[name]
-            for name in ("benchmark_run_id", "task_id", "phase", "status", "verdict", "score", "axes", "outcome")
+            for name in ("benchmark_run_id", "task_id", "phase", "status", "verdict", "score", "undecided", "axes", "outcome")
         },
         "scored": read_only("boolean"),
         "criterion_runs": nested_field(_CHECK),

@@ -12,7 +12,7 @@ _TIMES = {
 }
 _ONE_STATE = (
     "the end state to verify on: {fhir: {resources: [...]}, hl7: {outbound: [...]}, portal: {collection: [rows]}, "
-    "files: [{path, content}], voice: {turns: [{speaker, text}]}, x12: {responses: [...]}, fax: {documents: [...]}, "
+    "files: [{path, content}], voice: {turns: [{speaker, text, call, to, from}]}, x12: {responses: [...]}, fax: {documents: [...]}, "
     "messages: {messages: [...]}, cds: {cards: [...]}, records: {collection: [rows]}}"
 )
 UPLOAD = Shape("State", "The end state of a run.", {"state": Field(OBJECT, _ONE_STATE, required=True, null=False)})
@@ -71,6 +71,7 @@ TASK_RUN = Resource(
         "phase": _PHASE,
         "verdict": read_only("string", "pass, partial or fail; null until it is known", null=True),
         "score": read_only("number", "0 to 1; null until it is known", null=True),
+        "undecided": read_only("integer", "criteria that could not be decided; each counts 0 in the score", default=0),
         "axes": read_only("object", "score and weight by axis", default={}),
         "outcome": read_only("string", "pass, fail, skip, or error when it could not be decided; null until it is known", null=True),
         "timeout": read_only("number", "seconds it may take", null=True),

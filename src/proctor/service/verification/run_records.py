@@ -184,7 +184,7 @@ async def keep_verified(
     for position, criterion in enumerate(verified.criteria):
         body = {**criterion, "started_at": started_at, "completed_at": now, "position": position}
         criterion_runs.append(await add_record(connection, _make_record(CRITERION_RUN, caller, row["id"], body), now=now))
-    fields: dict[str, Json] = {name: getattr(verified, name) for name in ("outcome", "score", "verdict", "axes")}
+    fields: dict[str, Json] = {name: getattr(verified, name) for name in ("outcome", "score", "verdict", "undecided", "axes")}
     fields["started_at"] = row["body"]["started_at"] or started_at
     return await end_task_run(connection, hub, caller, row, "completed", **fields), criterion_runs
 

@@ -47,7 +47,7 @@ EVENT = Resource(
     fields={
         "sandbox_id": read_only_id("sandbox", "where it happened"),
         "number": read_only("integer", "counts from 1"),
-        "type": read_only("string", "request or step"),
+        "type": read_only("string", "request, step, or hl7_outbound for an HL7 message that was sent"),
         "system": read_only("string", "the kind of system"),
         "method": read_only("string", "of a request", null=True),
         "path": read_only("string", "of a request, below the root of the system, with its query", null=True),
@@ -221,4 +221,6 @@ def _show_event(row: Row) -> dict[str, Json]:
     shown: dict[str, Json] = dict.fromkeys(EVENT.fields)
     own = {"id": row["id"], "sandbox_id": row["sandbox_id"], "number": row["number"], "created_at": row["created_at"]}
     told = {name: value for name, value in told.items() if name in shown}
-    return {**shown, **told, **own, "type": "step" if row["by_itself"] else "request"}
+    # The one type of event that Verial names.
+    sent = "hl7_outbound" if [told.get(name) for name in ("system", "method", "path")] == ["hl7", "POST", "/outbound"] else "request"
+    return {**shown, **told, **own, "type": "step" if row["by_itself"] else sent}

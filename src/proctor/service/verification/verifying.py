@@ -42,6 +42,8 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     """`pass`, `fail`, `error` or `skip`, as our own results have it."""
     score: float | None
     verdict: str | None
+    undecided: int
+    """Criteria that could not be decided; each counts 0."""
     axes: dict[str, Json]
     criteria: list[dict[str, Json]]
     """One per criterion of the snapshot, in its order: `criterion_id`, `passed`, `score`, `details`, `evidence`, `outcome`, `code`."""
@@ -55,11 +57,12 @@ async def verify(hub: Hub, snapshot: Mapping[str, Json], evidence: Evidence, *, 
     # Verial's wire has no word for an error, and leaving such a criterion out would raise the score of those that are left.
     wire = [_count_error_as_fail(verdict) for verdict in verdicts]
     found = score_case(assertions, wire, make_scoring(snapshot.get("threshold")))
-    broken = any(verdict.outcome == "error" and not a.advisory for a, verdict in zip(assertions, verdicts, strict=True))
+    broken = sum(verdict.outcome == "error" and not a.advisory for a, verdict in zip(assertions, verdicts, strict=True))
     return Verified(
         outcome="error" if broken else found.outcome,
         score=found.score,
         verdict=_never_pass(found.verdict, snapshot.get("threshold")) if broken else found.verdict,
+        undecided=broken,
         axes=msgspec.to_builtins(found.axes or {}),
         criteria=[hidden.hide_told(_show_criterion(entry, verdict)) for entry, verdict in zip(criteria, verdicts, strict=True)],
     )

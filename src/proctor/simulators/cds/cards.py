@@ -16,7 +16,7 @@ from proctor.model.evidence import Json
 from proctor.model.show import kind_of, show
 from proctor.model.typed import make_json_decoder
 from proctor.paths.dotted import find_dotted
-from proctor.simulators.seeds import join_place, read_items, read_members, read_word
+from proctor.simulators.seeds import holds_condition, join_place, read_condition, read_items, read_members, read_word
 
 INDICATORS = ("info", "warning", "critical")
 MOST_SUMMARY = 140
@@ -72,14 +72,12 @@ def _read_canned(value: Json, at: str) -> Canned:
     if not isinstance(value, dict):
         raise SpecError(f"expected a card, found {kind_of(value)}", field=at)
     given = cast("dict[str, Json]", value)
-    when = given.get("when") or {}
-    if not isinstance(when, dict):
-        raise SpecError(f"expected an object of paths and values, found {kind_of(when)}", field=join_place(at, "when"))
+    when = read_condition(given.get("when") or None, join_place(at, "when"))
     card = {"indicator": "info", "source": {"label": "simulated"}, **{name: one for name, one in given.items() if name != "when"}}
     problem = find_problem(card)
     if problem:
         raise SpecError(problem, field=at)
-    return Canned(cast("dict[str, Json]", when), card)
+    return Canned(when, card)
 
 
 def find_problem(card: Json) -> str:
@@ -98,7 +96,7 @@ def find_problem(card: Json) -> str:
 
 def choose_cards(service: Service, asked: dict[str, Json]) -> list[dict[str, Json]]:
     """Return the cards of a service that the suite plays: those whose values the request has."""
-    return [canned.card for canned in service.cards if all(find_dotted(asked, path) == value for path, value in canned.when.items())]
+    return [canned.card for canned in service.cards if holds_condition(canned.when, lambda path: find_dotted(asked, path))]
 
 
 def read_services(body: bytes, services_url: str) -> list[Service] | str:

@@ -18,6 +18,12 @@ def refuse_fhir(status: int, code: str, message: str, *, expression: str | None 
     return Refused(answer_json(status, {"resourceType": "OperationOutcome", "issue": [issue]}, kind=FHIR_JSON))
 
 
+def refuse_invalid(issues: list[tuple[str, str, str]]) -> Refused:
+    """Return the refusal of a resource that is not valid: code, place and reason of each issue."""
+    told = [{"severity": "error", "code": code, "diagnostics": f"{at}: {why}", "expression": [at]} for code, at, why in issues]
+    return Refused(answer_json(422, {"resourceType": "OperationOutcome", "issue": told}, kind=FHIR_JSON))
+
+
 def describe_refusal(refused: Refused) -> str:
     """Return what a refusal says, in words."""
     return msgspec.json.decode(refused.response.body)["issue"][0]["diagnostics"]

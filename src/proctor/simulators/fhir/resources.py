@@ -4,7 +4,7 @@ The current version of a resource is a row of the collection of its type. Earlie
 deleted resources `_deleted/TYPE` keeps the version that the deletion was, so that nothing ever has the same version twice.
 
 A resource is refused where it has no known type, an id of the wrong form, null or something empty inside, a date that is none, or a
-reference that is no text. Cardinalities, bindings and profiles are not looked at.
+reference that is no text. With `validate: true` in the seed of the server, `validation.py` looks at elements, types and codes, too.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from proctor.codecs.fhir_types import RESOURCE_TYPES
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, nearest, show
 from proctor.simulators.exchange import Request
-from proctor.simulators.fhir.outcomes import refuse_fhir
+from proctor.simulators.fhir.outcomes import refuse_fhir, refuse_invalid
+from proctor.simulators.fhir.validation import list_issues
 from proctor.simulators.ports import Desk
 from proctor.simulators.rows import Draft
 
 Resource = dict[str, Json]
-HISTORY, DELETED = "_history", "_deleted"
+HISTORY, DELETED, CONFIG = "_history", "_deleted", "_config"
 _ID = re.compile(r"[A-Za-z0-9\-.]{1,64}")
 _MOST_DEPTH = 100
 """Elements inside each other."""
@@ -161,7 +162,12 @@ def make_version(resource: Resource, key: str, version: int, now: str) -> Resour
 
 
 def put_resource(resource: Resource, key: str, desk: Desk) -> Resource:
-    """Keep a resource as the newest version of its id, and return it as it is kept."""
+    """Keep a resource as the newest version of its id, and return it as it is kept.
+
+    Raises `Refused` with 422 and one issue for each fault, where the server validates and the resource is not valid.
+    """
+    if desk.rows.get(CONFIG, "validate") and (issues := list_issues(resource)):
+        raise refuse_invalid(issues)
     resource_type: str = resource["resourceType"]
     old: Json = desk.rows.get(resource_type, key)
     if old is not None:

@@ -1,7 +1,8 @@
 """Search on a FHIR server: the very search that `fhir_resource` makes, answered as a bundle in pages.
 
-A parameter that begins with an underscore and is unknown is passed over, and so is one without a value; the answer says so, and where the
-client says `Prefer: handling=strict` they are refused. Any other unknown parameter is always refused, as it would find too much.
+A parameter without a value is passed over, and so is one that begins with an underscore and is no parameter of FHIR; the answer says so,
+and where the client says `Prefer: handling=strict` they are refused. Any other unknown parameter is always refused, as it would find too
+much: so are `_has`, `_filter` and the others of FHIR that are not simulated, which are an error of `fhir_resource` as well.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ MOST_PAIRS, MOST_VALUES, MOST_SORT_KEYS = 100, 1_000, 20
 """Parts of one search; values are those between commas, of all parameters together."""
 _STEPS = 4
 """Steps of work that each parameter costs for each resource."""
+_NOT_SIMULATED = ("_has", "_filter", "_text", "_content", "_list", "_query", "_type", "_contained", "_containedType")
 _SEARCHED = ("_count", "_sort", "_include", "_revinclude")
 
 
@@ -131,7 +133,7 @@ def _find_passed_over(pair: tuple[str, str], resource_type: str) -> str | None:
     head = name.partition(":")[0].partition(".")[0]
     if name in OPTIONS or name in _SEARCHED or head in known:
         return None if value else f"{show(name, 80)} has no value, and is passed over"
-    if name.startswith("_"):
+    if name.startswith("_") and head not in _NOT_SIMULATED:
         return f"unknown search parameter {show(name, 80)} is passed over"
     near = nearest(head, known)
     more = f"; nearest: {', '.join(near)}" if near else ""

@@ -27,11 +27,13 @@ from proctor.simulators.fhir.bundles import answer_bundle
 from proctor.simulators.fhir.capability import build_capability, build_smart_configuration
 from proctor.simulators.fhir.outcomes import FHIR_JSON, describe_refusal, refuse_fhir
 from proctor.simulators.fhir.reading import answer_history, answer_read, answer_version
-from proctor.simulators.fhir.resources import Resource, check_id, check_resource, check_type, list_resources, make_version
+from proctor.simulators.fhir.resources import CONFIG, Resource, check_id, check_resource, check_type, list_resources, make_version
 from proctor.simulators.fhir.searching import answer_search
 from proctor.simulators.fhir.seeded_links import link_conditions, link_entries
+from proctor.simulators.fhir.validation import load_definitions
 from proctor.simulators.fhir.writing import create, delete, find_one, patch, update, update_by_condition
 from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.seeds import read_flag, read_members
 from proctor.simulators.tools import make_query
 
 _METADATA, _SMART, _TOKEN = "/metadata", "/.well-known/smart-configuration", "/token"
@@ -49,10 +51,13 @@ class FhirSimulator:
     summary = "A FHIR R4 server: resources with versions, search, batch and transaction."
     steps = ("add_resource",)
     open_paths = (_METADATA, _SMART, _TOKEN)
+    config_names = ("validate",)
     access = {"fhir_base_url": "{url}", "token_url": "{url}/token", "client_id": "{sandbox}", "client_secret": "{token}"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
-        """Put resources into the store: a list of resources and bundles, or one of them."""
+        """Put resources into the store: a list of resources and bundles, or one of them; or `resources` with `validate: true`."""
+        if isinstance(seed, dict) and seed.keys() & {"validate", "resources"}:
+            seed = self._read_config(cast("dict[str, Json]", seed), desk)
         listed = cast("list[Json]", seed) if isinstance(seed, list) else [seed]
         for index, resource in enumerate(listed):
             if not isinstance(resource, dict):
@@ -61,6 +66,14 @@ class FhirSimulator:
         for row in put:
             if (linked := link_conditions(row, desk.rows)) is not None:
                 desk.rows.put(row["resourceType"], row["id"], linked)
+
+    def _read_config(self, seed: dict[str, Json], desk: Desk) -> Json:
+        """Keep whether what agents write is validated, and return the resources."""
+        if "validate" in seed:
+            desk.rows.put(CONFIG, "validate", read_flag(seed["validate"], "validate"))
+            load_definitions()
+        rest = {name: value for name, value in seed.items() if name != "validate"}
+        return rest if "resourceType" in rest else read_members(rest, ("resources", "seed")).get("resources", rest.get("seed", []))
 
     def perform(self, step: str, given: Json, desk: Desk) -> None:
         """Add a resource."""

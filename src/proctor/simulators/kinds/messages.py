@@ -137,6 +137,7 @@ class MessagesSimulator:
                 subject=f"Re: {row['subject']}" if row["subject"] else "",
                 text=answer,
                 patient_id=row["patient_id"],
+                by_other=True,
             )
 
     def _handle_twilio(self, parts: list[str], request: Request, desk: Desk) -> Response:
@@ -226,22 +227,11 @@ def _find_address(given: dict[str, Json], channel: str, book: Book) -> tuple[str
     return to.strip(), patient_id or (reached.id if reached is not None else "")
 
 
-def _keep(desk: Desk, *, channel: str, direction: str, to: str, sender: str, subject: str, text: str, patient_id: str) -> dict[str, Json]:
+def _keep(desk: Desk, *, sender: str, by_other: bool = False, **told: str) -> dict[str, Json]:
     now = desk.around.now()
-    row: dict[str, Json] = {
-        "id": f"SM{desk.around.new_id()}",
-        "channel": channel,
-        "direction": direction,
-        "to": to,
-        "from": sender,
-        "subject": subject,
-        "text": text,
-        "patient_id": patient_id,
-        "status": "delivered",
-        "sent_at": now,
-        "delivered_at": now,
-    }
-    desk.rows.put(_MESSAGES, row["id"], row)
+    stamps = {"status": "delivered", "sent_at": now, "delivered_at": now}
+    row: dict[str, Json] = {"id": f"SM{desk.around.new_id()}", **told, "from": sender, **stamps}
+    desk.rows.put(_MESSAGES, row["id"], row, by_other=by_other)
     return row
 
 

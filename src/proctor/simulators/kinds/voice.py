@@ -163,8 +163,12 @@ class VoiceSimulator:
 
     def read_state(self, desk: Desk) -> State:
         """Return what was said, call by call."""
-        turns = (turn for call in desk.rows.list(CALLS).values() for turn in call["turns"])
-        return State(voice=VoiceState(turns=tuple(VoiceTurn(speaker=turn["speaker"], text=turn["text"]) for turn in turns)))
+        turns = tuple(
+            VoiceTurn(speaker=turn["speaker"], text=turn["text"], call=call["id"], to=call["to"], sender=call["from"])
+            for call in desk.rows.list(CALLS).values()
+            for turn in call["turns"]
+        )
+        return State(voice=VoiceState(turns=turns))
 
     def list_tools(self) -> tuple[Tool, ...]:
         """Return what a model can do on the phone."""

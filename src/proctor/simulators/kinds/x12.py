@@ -175,7 +175,7 @@ def _write_answer(transaction: X12Transaction, dataset: Dataset, moment: str, nu
         return "271", guide, write_271(transaction, dataset, moment)
     if transaction.kind == "276":
         return "277", guide, write_277(transaction, dataset, moment)
-    return "278", guide, write_278(transaction, dataset, moment, number)[0]
+    return "278", guide, write_278(transaction, dataset, moment, number)
 
 
 def _write_270(patient: str, member: Member | None, service: str, moment: str, dataset: Dataset) -> str:

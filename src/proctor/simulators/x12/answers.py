@@ -130,8 +130,8 @@ def _find_claim(dataset: Dataset, member: Member | None, number: str) -> Claim |
     return own[0] if len(own) == 1 else None
 
 
-def write_278(transaction: X12Transaction, dataset: Dataset, moment: str, number: str) -> tuple[list[str], Determination | None]:
-    """Return the segments of the answer to a 278, and the determination; None where nobody is insured."""
+def write_278(transaction: X12Transaction, dataset: Dataset, moment: str, number: str) -> list[str]:
+    """Return the segments of the answer to a 278: every service is decided by itself, in the order of the request."""
     member = find_subscriber(transaction, dataset)
     segments = [
         write_segment("BHT", "0007", "11", value_at(transaction, _PATHS["BHT.3"]) or "1", moment[:8], moment[8:12], "18"),
@@ -143,25 +143,47 @@ def write_278(transaction: X12Transaction, dataset: Dataset, moment: str, number
         _write_subscriber(transaction, member),
     ]
     if member is None:
-        return [*segments, f"AAA*N**{NOT_FOUND}*C"], None
-    made = dataset.decide(find_procedure(transaction), member.member_id)
-    decision = DECISIONS[made.status]
-    um = next(segment for segment in transaction.segments if segment.name == "UM")
-    segments += ["HL*4*3*EV*0", *_repeat_traces(transaction), _repeat(um, transaction)]
-    # A number is given to what is certified and to what is still looked at, never to what is denied.
-    segments.append(write_segment("HCR", decision, number if decision != "A3" else ""))
-    if made.reason:
-        segments.append(write_segment("MSG", made.reason))
-    return segments, made
+        return [*segments, f"AAA*N**{NOT_FOUND}*C"]
+    level, decided = 3, 0
+    events = _list_events(transaction)
+    for um, services in events:
+        level += 1
+        event = level
+        segments += [f"HL*{event}*3*EV*{1 if services else 0}", *_repeat_traces(transaction), _repeat(um, transaction)]
+        for service in services or [None]:
+            decided += 1
+            if service is not None:
+                level += 1
+                segments += [f"HL*{level}*{event}*SS*0", _repeat(service, transaction)]
+            made = dataset.decide(_read_procedure(service, transaction), member.member_id)
+            segments += _write_decision(made, number if len(events) == 1 and len(services) < 2 else f"{number}{decided:02}")
+    return segments
 
 
-def find_procedure(transaction: X12Transaction) -> str:
-    """Return the first procedure code: of a professional, institutional or dental service."""
+def _list_events(transaction: X12Transaction) -> list[tuple[Segment, list[Segment]]]:
+    """Return what authorization is asked for: each UM with its professional, institutional and dental services."""
+    found: list[tuple[Segment, list[Segment]]] = []
     for segment in transaction.segments:
-        if segment.name in ("SV1", "SV2", "SV3"):
-            parts = segment.find_field(2 if segment.name == "SV2" else 1).split(transaction.delimiters.component or ":")
-            return parts[1] if len(parts) > 1 else parts[0]
-    return ""
+        if segment.name == "UM":
+            found.append((segment, []))
+        elif segment.name in ("SV1", "SV2", "SV3") and found:
+            found[-1][1].append(segment)
+    # A service may have a UM of its own, which repeats that of its event.
+    return [one for one in found if one[1]] or found[:1]
+
+
+def _write_decision(made: Determination, number: str) -> list[str]:
+    """Return the decision; a number is given to what is certified and to what is still looked at, never to what is denied."""
+    decision = DECISIONS[made.status]
+    hcr = write_segment("HCR", decision, number if decision != "A3" else "")
+    return [hcr, write_segment("MSG", made.reason)] if made.reason else [hcr]
+
+
+def _read_procedure(service: Segment | None, transaction: X12Transaction) -> str:
+    if service is None:
+        return ""
+    parts = service.find_field(2 if service.name == "SV2" else 1).split(transaction.delimiters.component or ":")
+    return parts[1] if len(parts) > 1 else parts[0]
 
 
 def write_amount(value: float) -> str:

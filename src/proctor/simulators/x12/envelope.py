@@ -94,6 +94,9 @@ def find_fault(transaction: X12Transaction, allowed: tuple[str, ...]) -> Fault |
     for name in _NEEDED[kind]:
         if name not in names:
             return Fault("5", f"{name} is missing", name, len(transaction.segments), "3")
+    subscribers = [place for place, one in enumerate(transaction.segments, 1) if one.name == "NM1" and one.find_field(1) == "IL"]
+    if len(subscribers) > 1:
+        return Fault("5", f"{len(subscribers)} subscribers in one transaction; send one for each", "NM1", subscribers[1], "5")
     return None
 
 
