@@ -38,7 +38,7 @@ from proctor.sources.dataset_plan import Partition
 from proctor.sources.tables import DataFiles
 from proctor.store.run_files import CASES
 
-FORMAT = "proctor.batch/1"
+FORMAT = "proctor.batch/2"
 MANIFEST = "manifest.json"
 _SUITE = b"proctor.suite"
 _SKETCH = b"proctor.sketch"

@@ -21,6 +21,7 @@ from proctor.batches.output_store import describe_full, is_full
 from proctor.batches.put_off import WithoutJudge
 from proctor.batches.result_table import ResultTable
 from proctor.batches.sketch import LineNames, Sketch
+from proctor.batches.slice_sketch import count_most_slices
 from proctor.batches.slicer import Grouping, Slicer, list_beside, list_groupings
 from proctor.batches.span_gathering import gather_spans
 from proctor.batches.span_spill import MAX_TRACE_BYTES, GatheredError, GatheredTrace, Spills, SpillWriter
@@ -184,6 +185,7 @@ class Evaluator:
                         keys=list(asked.keys) if asked.missing else [],
                         unlike=asked.unlike,
                     )
+            deciding.slicer.settle()
             table.flush()  # before the sketch is written down: it is counted there
             table.finish(make_metadata(partition.id, self.settings.suite, sketch))
             if kept is not None:
@@ -240,7 +242,11 @@ class Evaluator:
             # Damaged behind a whole footer: everything is decided again.
             return None
         rows = rows.filter(compute.is_in(rows["case"], arrow.array(sorted(task.carried), arrow.string())))
-        return None if footer is None else _Kept(footer.sketch, frozenset(task.carried), rows)
+        if footer is None or not all(
+            table.can_carry(count_most_slices(len(self._case_ids), names)) for names, table in footer.sketch.tables.items()
+        ):
+            return None
+        return _Kept(footer.sketch, frozenset(task.carried), rows)
 
     def _carry_over(self, part: Path, partition: Partition, sketch: Sketch, kept: _Kept) -> None:
         """Write a result anew together with the rows of cases that were decided earlier, in the order of one evaluation."""
@@ -271,7 +277,7 @@ class _Deciding:
         self._counts_rows = partition.broken is None and (file.kind != "lines" or partition.start == 0)
         self._errors = errors
         self._id: str | None = None
-        self._slicer = evaluator.make_slicer(partition, sketch)
+        self.slicer = evaluator.make_slicer(partition, sketch)
         self._beside: tuple[Json, ...] | None = None
 
     def decide_cells(self, cells: Cells) -> None:
@@ -296,7 +302,6 @@ class _Deciding:
         # One error stands for all rows that were lost; those behind them keep their own numbers.
         self._row = row + max(0, cells.lost - 1)
         self._sketch.left_out += cells.left_out
-        self._slicer.settle()
 
     def decide_grouped(self) -> None:
         """Decide the runs whose lines a mapping groups; the place of each is that of its first line."""
@@ -307,7 +312,6 @@ class _Deciding:
                 self._decide(record.evidence, record.source.line, None, 0, results)
             elif record.error is not None:
                 self._note_error(record.source.line, None, record.error.code, record.error.message)
-        self._slicer.settle()
 
     def decide_trace(self, trace: GatheredTrace, file: str) -> None:
         """Decide a trace whose spans were gathered; its place is that of the first of them."""
@@ -325,7 +329,6 @@ class _Deciding:
                 self._decide(evidence, trace.row, trace.offset, trace.run, results)
         except EvidenceError as error:
             self._note_error(trace.row, trace.offset, error.code, error.message)
-        self._slicer.settle()
 
     def repeat_error(self, error: GatheredError) -> None:
         """Note what could not be read while spans were gathered."""
@@ -352,7 +355,7 @@ class _Deciding:
         self._sketch.traces += 1
         known = self._stream.unmet.records_without_case if self._only is not None else 0
         self._stream.decide_evidence(evidence, Source(self._file, row), results, self._only)
-        self._slicer.add(evidence, results, self._beside)
+        self.slicer.add(evidence, results, self._beside)
         shown = row if self._counts_rows else None
         for result in results:
             if result.case.id:

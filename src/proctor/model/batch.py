@@ -31,6 +31,8 @@ class CommonReason(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     """Of the first of them."""
     count: int
+    missed: int = 0
+    """How many more there may be, which are counted among the others: 0 where `count` is exact."""
     outcome: str
     check: str = ""
     """The assertion; empty where the reason is that of the whole case, or of a record."""
@@ -131,6 +133,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     values: tuple[str | None, ...]
     """What they have in common; None where they do not tell."""
     traces: int
+    missed: int = 0
+    """How many more there may be, which are counted among the others: 0 where `traces` is exact."""
     rate: PassRate
     """Over the results of all cases."""
     amounts: AmountFigures
@@ -181,10 +185,14 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Which rows were read, where not all were."""
     days: tuple[Slice, ...] = ()
     """The traces by day; nothing where none tells its day."""
+    other_days: Slice | None = None
+    """Everything that is in none of them, because there were too many."""
     slices: tuple[SlicedBy, ...] = ()
     """The tables that were asked for."""
     faults: tuple[CommonReason, ...] = ()
     """Why records could not be read, the commonest first."""
+    more_faults: int = 0
+    """Rows of `errors` with reasons that are not among them."""
     failures: tuple[str, ...] = ()
     """Why partitions have no result, as far as that was tried just now."""
     warnings: tuple[str, ...] = ()
