@@ -29,6 +29,10 @@ _LOCK = ".lock"
 _BLOCK = 1 << 20
 
 
+State = tuple[int, int]
+"""The size of a file, and when it was changed, in nanoseconds."""
+
+
 class OutputStore(Protocol):
     """Files by their names, which have strokes for folders."""
 
@@ -48,6 +52,10 @@ class OutputStore(Protocol):
 
     def list(self, folder: str = "") -> list[str]:
         """Return the names of files and folders in a folder, hidden ones too."""
+        ...
+
+    def list_states(self, folder: str) -> dict[str, State]:
+        """Return the size of each file in a folder and when it was changed."""
         ...
 
     def begin(self, name: str) -> Path:
@@ -105,6 +113,12 @@ class LocalStore:
         """Return the names of files and folders in a folder, hidden ones too."""
         inside = self.path / folder
         return sorted(entry.name for entry in inside.iterdir()) if inside.is_dir() else []
+
+    def list_states(self, folder: str) -> dict[str, State]:
+        """Return the size of each file in a folder and when it was changed."""
+        inside = self.path / folder
+        found = ((entry.name, entry.stat()) for entry in os.scandir(inside)) if inside.is_dir() else ()
+        return {name: (state.st_size, state.st_mtime_ns) for name, state in found}
 
     def begin(self, name: str) -> Path:
         """Return where to write a file that is not whole yet."""
@@ -177,6 +191,11 @@ class RemoteStore:
         deep = self._files.type_name == "gcs"
         selector = import_arrow("pyarrow.fs").FileSelector(inside, allow_not_found=True, recursive=deep)
         return sorted({found.path[len(inside) :].strip("/").partition("/")[0] for found in self._files.get_file_info(selector)})
+
+    def list_states(self, folder: str) -> dict[str, State]:
+        """Return the size of each file in a folder and when it was changed."""
+        selector = import_arrow("pyarrow.fs").FileSelector(self._find(folder), allow_not_found=True)
+        return {found.base_name: (found.size, found.mtime_ns or 0) for found in self._files.get_file_info(selector) if found.is_file}
 
     def begin(self, name: str) -> Path:
         """Return where to write a file that is not whole yet."""

@@ -123,6 +123,9 @@ def run_batch(
         folder.write_suite(suite, identity.digest)
         folder.sweep(planned.manifest)
         folder.forget_judged()
+        if before is not None and before.suite != identity:
+            # Results are written over, and the clock of a store may be too coarse to show it.
+            folder.write_index(None)
         done = _evaluate(planned, suite, options, executor, on_progress)
         # Workers that were killed leave parts behind.
         folder.sweep(planned.manifest)
@@ -134,6 +137,7 @@ def run_batch(
             finished = msgspec.structs.replace(planned.manifest, finished=True, suites={identity.digest: identity})
             folder.write_manifest(finished)
             folder.sweep(finished)
+            folder.write_index(folder.sum_footers(finished))
         return summarize_batch(folder, planned.manifest, evaluated=done.evaluated, failures=done.failures)
 
 

@@ -20,15 +20,8 @@ MOST_REASONS = 20
 
 def merge_sketches(folder: OutputFolder, manifest: Manifest) -> tuple[Sketch, int]:
     """Return what is committed by the suite of the manifest, in the order of the plan, and how many partitions that are."""
-    whole = Sketch()
-    committed = 0
-    digest = manifest.suite.digest
-    for partition in manifest.partitions:
-        footer = folder.read_footer(partition.id)
-        if footer is not None and footer.suite == digest:
-            committed += 1
-            whole.merge(footer.sketch, len(manifest.suite.cases))
-    return whole, committed
+    index = folder.sum_footers(manifest)
+    return index.sketch, len(index.results)
 
 
 def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int = 0, failures: Iterable[str] = ()) -> BatchSummary:

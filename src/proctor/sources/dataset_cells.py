@@ -68,7 +68,7 @@ def read_cells(partition: Partition, column: str | None = None, choice: RowChoic
     """
     file = partition.file
     if partition.broken is not None:
-        yield Cells([EvidenceError(partition.broken, code="unreadable_file")])
+        yield Cells([EvidenceError(partition.broken, code="unreadable_file")], lost=partition.rows)
         return
     # Before and behind: a file that changes while it is read gives rows of two states.
     _require_unchanged(file)
