@@ -31,6 +31,8 @@ class Heaviest(msgspec.Struct, Generic[Item], kw_only=True, omit_defaults=True):
     items: dict[str, Item] = {}
     floor: int = 0
     """The most that a key may have which is not held; 0 where all are held and every count is exact."""
+    others: int = 0
+    """The sum of what was cut off."""
 
     def add(self, key: str, item: Item) -> Item:
         """Add an entry, which becomes part of the table; returns the entry of its key."""
@@ -51,6 +53,7 @@ class Heaviest(msgspec.Struct, Generic[Item], kw_only=True, omit_defaults=True):
         for key, item in other.items.items():
             self.add(key, item)
         self.floor += other.floor
+        self.others += other.others
 
     def cut(self, most: int) -> list[Item]:
         """Remove and return the lightest entries of a table that has more than twice as many as `most`."""
@@ -61,4 +64,5 @@ class Heaviest(msgspec.Struct, Generic[Item], kw_only=True, omit_defaults=True):
         self.items = dict(ranked[:most])
         lightest = [item for _, item in ranked[most:]]
         self.floor = max(self.floor, *(item.count + item.missed for item in lightest))
+        self.others += sum(item.count for item in lightest)
         return lightest

@@ -59,13 +59,22 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the data set is read, which is the same for all results of a folder."""
 
     places: tuple[str, ...]
+    """Files, folders, patterns and addresses of the data set."""
     column: str | None = None
+    """The column of Parquet files that holds the record."""
     evidence_format: str | None = None
     where: str | None = None
-    """Which rows are read."""
+    """Which rows are read, as `--where` says it."""
     by: tuple[tuple[str, ...], ...] = ()
-    """By what the summary is sliced, beside the day."""
+    """By what the summary is sliced, apart from the day: each a table, of one name or of several together."""
+    carry: tuple[str, ...] = ()
+    """Columns and keys that `results` has as well."""
+    limit: int | None = None
+    """Records that are read at most, from the beginning of the data set."""
+    sample: float | None = None
+    """The share of records that is read, chosen by a digest of their places."""
     now: str | None = None
+    """The clock of every expression."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

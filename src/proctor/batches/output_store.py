@@ -16,7 +16,7 @@ import tempfile
 import threading
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from proctor.errors import InputError
 from proctor.sources.dataset_files import import_arrow, open_store
@@ -31,48 +31,6 @@ _BLOCK = 1 << 20
 
 State = tuple[int, int]
 """The size of a file, and when it was changed, in nanoseconds."""
-
-
-class OutputStore(Protocol):
-    """Files by their names, which have strokes for folders."""
-
-    place: str
-
-    def read(self, name: str) -> bytes | None:
-        """Return a whole file; None where it is not there."""
-        ...
-
-    def open(self, name: str) -> Any:
-        """Open a file for reading at any place in it; raises `OSError`."""
-        ...
-
-    def exists(self, name: str) -> bool:
-        """Return whether a file is there."""
-        ...
-
-    def list(self, folder: str = "") -> list[str]:
-        """Return the names of files and folders in a folder, hidden ones too."""
-        ...
-
-    def list_states(self, folder: str) -> dict[str, State]:
-        """Return the size of each file in a folder and when it was changed."""
-        ...
-
-    def begin(self, name: str) -> Path:
-        """Return where to write a file that is not whole yet."""
-        ...
-
-    def put(self, part: Path, name: str) -> None:
-        """Make a file that is whole now the one of this name."""
-        ...
-
-    def delete(self, name: str) -> None:
-        """Delete a file, or a folder with everything in it, if it is there."""
-        ...
-
-    def lock(self) -> contextlib.AbstractContextManager[None]:
-        """Keep other batches away. Raises `InputError` where one is at work."""
-        ...
 
 
 def open_output(place: str | Path) -> OutputStore:
@@ -255,6 +213,10 @@ class RemoteStore:
             with contextlib.suppress(OSError):
                 self._renew_lock(token, count)
             count += 1
+
+
+OutputStore = LocalStore | RemoteStore
+"""Files by their names, in which `/` separates folders."""
 
 
 def is_full(error: OSError) -> bool:

@@ -19,7 +19,7 @@ from proctor.model.show import nearest
 from proctor.report.wording import count_noun
 from proctor.sources.dataset_cells import Cells, read_cells
 from proctor.sources.dataset_files import SUFFIXES, DataFile, import_arrow, list_files, name_places, open_file
-from proctor.sources.dataset_plan import Partition, choose_partition_bytes, plan_partitions, plan_shares
+from proctor.sources.dataset_plan import Partition, choose_partition_bytes, limit_partition, plan_partitions, plan_shares
 from proctor.sources.dataset_rows import decode_line, list_fitting_files
 from proctor.sources.folder_keys import read_folder_keys
 from proctor.sources.left_out import LeftOut
@@ -70,14 +70,8 @@ def refuse_other_batch(folder: OutputFolder, before: Manifest | None, identity: 
 
 
 def _describe_reading(options: BatchOptions) -> Reading:
-    return Reading(
-        places=name_places(options.places),
-        column=options.column,
-        evidence_format=options.evidence_format,
-        where=options.where,
-        by=options.by,
-        now=options.now,
-    )
+    read = Reading(**{name: getattr(options, name) for name in Reading.__struct_fields__})
+    return msgspec.structs.replace(read, places=name_places(options.places))
 
 
 def make_plan(
@@ -131,6 +125,8 @@ def _plan_files(
     mapped = options.declared.map if options.declared is not None else None
     partition_bytes = options.partition_bytes or known_size or choose_partition_bytes(files)
     if mapped is not None and mapped.group is not None:
+        if options.limit is not None or options.sample is not None:
+            raise InputError("--limit and --sample choose single lines, and the mapping makes one run of several")
         # The lines of one run may be anywhere in a file.
         partition_bytes = 1 << 62
     same_split = before is not None and before.partition_bytes == partition_bytes
@@ -141,8 +137,10 @@ def _plan_files(
         evidence_format="plain" if mapped is not None else options.evidence_format,
         partition_bytes=partition_bytes,
         where=where,
-        known=_list_known(before) if before is not None and same_split else None,
+        known=_list_known(before) if before is not None and same_split and options.limit is None else None,
     )
+    if options.limit is not None:
+        planned = _cut_off(planned, options.limit, options.column)
     if where is not None:
         _refuse_parts_of_traces(planned, where)
     if before is None:
@@ -159,6 +157,24 @@ def _refuse_parts_of_traces(planned: Sequence[Partition], where: Condition) -> N
                 f"--where asks for {asked[0]!r} of every row, and a row of {partition.file.name} is one span: traces would be decided "
                 "without their other spans; ask for keys of folders (day=2026-10-01) alone, or name the files"
             )
+
+
+def _cut_off(planned: Sequence[Partition], limit: int, column: str | None) -> list[Partition]:
+    """Return the partitions that hold the first records; raises `InputError` for spans, which are parts of records."""
+    chosen: list[Partition] = []
+    for partition in planned:
+        if partition.spans:
+            raise InputError(f"--limit counts records, and a row of {partition.file.name} is one span; use --sample, or name fewer files")
+        rows = 0
+        for cells in read_cells(partition, column):
+            rows += len(cells.records)
+            if rows >= limit:
+                break
+        chosen.append(limit_partition(partition, limit) if rows >= limit else partition)
+        limit -= rows
+        if limit <= 0:
+            break
+    return chosen
 
 
 def _refuse_misspelt_slices(planned: Sequence[Partition], options: BatchOptions) -> None:

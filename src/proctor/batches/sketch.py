@@ -55,8 +55,6 @@ class CaseSketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     labels: list[str] = []
     reasons: Heaviest[Reason] = msgspec.field(default_factory=Heaviest[Reason])
     """By check, outcome, code and shape."""
-    other_reasons: int = 0
-    """Verdicts whose reasons are not among them, because there were too many."""
 
     def count(self, result: CaseResult, number: int, place: TracePlace | None) -> None:
         """Add so many traces with this result; `place` is that of one which did not pass."""
@@ -79,10 +77,7 @@ class CaseSketch(msgspec.Struct, kw_only=True, omit_defaults=True):
             "\0".join((check, outcome, code or "", find_shape(reason[:_LONGEST_REASON]))),
             Reason(check=check, outcome=outcome, code=code, reason=reason[:_LONGEST_REASON], count=number, samples=[place]),
         )
-        self._cut_reasons()
-
-    def _cut_reasons(self) -> None:
-        self.other_reasons += sum(reason.count for reason in self.reasons.cut(MOST_REASONS))
+        self.reasons.cut(MOST_REASONS)
 
     def merge(self, other: CaseSketch) -> None:
         """Add what the same case came to elsewhere."""
@@ -94,9 +89,8 @@ class CaseSketch(msgspec.Struct, kw_only=True, omit_defaults=True):
         for mine, theirs in zip(self.checks, other.checks, strict=False):
             for outcome, number in theirs.items():
                 _add(mine, outcome, number)
-        self.other_reasons += other.other_reasons
         self.reasons.merge(other.reasons)
-        self._cut_reasons()
+        self.reasons.cut(MOST_REASONS)
 
 
 class LineNames(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -137,8 +131,6 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Traces that may lack spans which could not be read."""
     faults: Heaviest[Reason] = msgspec.field(default_factory=Heaviest[Reason])
     """Why records could not be read, by code and shape."""
-    other_faults: int = 0
-    """Rows of `errors` whose reasons are not among them."""
     cases: dict[str, CaseSketch] = {}
     tables: dict[str, SliceTable] = {}
     """The traces by day, and by what was asked for, under the names with commas."""
@@ -161,10 +153,7 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.unread += rows
         told = reason[:_LONGEST_REASON]
         self.faults.add(f"{code}\0{find_shape(told)}", Reason(check="", outcome="error", code=code, reason=told, count=1, samples=[place]))
-        self._cut_faults()
-
-    def _cut_faults(self) -> None:
-        self.other_faults += sum(reason.count for reason in self.faults.cut(MOST_REASONS))
+        self.faults.cut(MOST_REASONS)
 
     def merge(self, other: Sketch, cases: int = 1) -> None:
         """Add what other partitions of a suite of so many cases came to; `other` is used up."""
@@ -183,9 +172,8 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
                 self.names.merge(other.names)
         for names, table in other.tables.items():
             self.tables.setdefault(names, SliceTable(most=count_most_slices(cases, names))).merge(table)
-        self.other_faults += other.other_faults
         self.faults.merge(other.faults)
-        self._cut_faults()
+        self.faults.cut(MOST_REASONS)
         for id, case in other.cases.items():
             self.cases.setdefault(id, CaseSketch()).merge(case)
 

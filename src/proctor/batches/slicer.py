@@ -144,7 +144,7 @@ class Slicer:
         """Count into `tables`; `keys` are those of the folders of the file, `beside` the columns that stand beside each record."""
         # A name that several tables have is looked for once.
         asked = list(dict.fromkeys(name for names in groupings for name in names))
-        self._finders = [_make_finder(name, keys, beside) for name in asked]
+        self._finders = [make_finder(name, keys, beside) for name in asked]
         self._tables = [
             _Table(
                 tables.setdefault(joined := ",".join(names), SliceTable(most=count_most_slices(cases, joined))),
@@ -200,7 +200,7 @@ def _read_cost(cost: Cost) -> tuple[str, float, int | None] | None:
     return None if total is None else (cost.currency, total, find_bucket(total))
 
 
-def _make_finder(name: str, keys: Mapping[str, str | None], beside: Sequence[str]) -> FindValue:
+def make_finder(name: str, keys: Mapping[str, str | None], beside: Sequence[str]) -> FindValue:
     """Return what finds the value of a name in a trace of a file."""
     for key in _DAY_KEYS if name == "day" else (name,):
         if key in keys:

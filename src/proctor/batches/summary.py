@@ -53,7 +53,7 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
         other_days=other_days,
         slices=list_slices(whole, manifest.reading.by),
         faults=faults[:MOST_REASONS],
-        more_faults=sum(fault.count for fault in faults[MOST_REASONS:]) + whole.other_faults,
+        more_faults=sum(fault.count for fault in faults[MOST_REASONS:]) + whole.faults.others,
         failures=tuple(failures),
         warnings=(
             *manifest.warnings,
@@ -68,7 +68,7 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
 
 def _summarize_case(id: str, found: CaseSketch, tally: JudgedTally | None) -> CaseBatch:
     ranked = _rank_reasons(found.reasons.items.values())
-    rest = sum(reason.count for reason in ranked[MOST_REASONS:]) + found.other_reasons
+    rest = sum(reason.count for reason in ranked[MOST_REASONS:]) + found.reasons.others
     labels = tell_apart(found.labels)
     checks = tuple(CheckSummary(check=label, rate=make_rate(counts)) for label, counts in zip(labels, found.checks, strict=True))
     return CaseBatch(

@@ -16,15 +16,15 @@ import msgspec
 from proctor.actions.check_stream import CheckStream
 from proctor.actions.own_checks import find_registry
 from proctor.batches.error_table import ErrorTable
-from proctor.batches.output_folder import OutputFolder, make_metadata, name_spill
+from proctor.batches.output_folder import OutputFolder, Reading, make_metadata, name_spill
 from proctor.batches.output_store import describe_full, is_full
 from proctor.batches.put_off import WithoutJudge
 from proctor.batches.result_table import ResultTable
 from proctor.batches.sketch import LineNames, Sketch
 from proctor.batches.slice_sketch import count_most_slices
-from proctor.batches.slicer import Grouping, Slicer, list_beside, list_groupings
+from proctor.batches.slicer import Slicer, list_beside, list_groupings, make_finder
 from proctor.batches.span_gathering import gather_spans
-from proctor.batches.span_spill import MAX_TRACE_BYTES, GatheredError, GatheredTrace, Spills, SpillWriter
+from proctor.batches.span_spill import MAX_TRACE_BYTES, GatheredError, GatheredTrace, Spills, SpillWriter, digest_trace
 from proctor.batches.suite_identity import require_own_checks
 from proctor.errors import EvidenceError, InputError
 from proctor.model.batch import TracePlace
@@ -54,18 +54,13 @@ class Written(msgspec.Struct, frozen=True, array_like=True):
     origin: Origin
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class Settings(Reading, frozen=True, kw_only=True):
     """What every worker of a batch is told."""
 
     output: str
     suite: str
     """The digest of the suite, which is kept in the output."""
     started_at: str
-    now: str | None = None
-    column: str | None = None
-    evidence_format: str | None = None
-    where: str | None = None
-    by: tuple[Grouping, ...] = ()
     prices: PriceList | None = None
     declared: DeclaredEvidence | None = None
     """How evidence is read, by the suite, the command line or the workspace."""
@@ -75,7 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The id and the file of every partition whose spans are gathered."""
     shares: int = 0
     """How many shares their traces are decided in."""
-    own_checks: dict[str, str] = {}
+    own_checks: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     """The files that checks of the user are made of, with their digests: they lie where work is done."""
 
 
@@ -149,7 +144,7 @@ class Evaluator:
         )
         self._case_ids = [case.id for case in suite.cases]
         where = None if settings.where is None else read_filter(settings.where)
-        self.choice = RowChoice(where=where, beside=list_beside(settings.by))
+        self.choice = RowChoice(where=where, beside=list_beside((*settings.by, settings.carry)))
 
     def make_slicer(self, partition: Partition, sketch: Sketch) -> Slicer:
         """Return what counts the traces of a partition by what they have in common."""
@@ -166,7 +161,7 @@ class Evaluator:
         part = self._folder.name_part(partition.id)
         sketch = Sketch()
         is_share = partition.file.kind == "spans"
-        table = ResultTable(part, None if is_share else partition.file.name, sketch)
+        table = ResultTable(part, None if is_share else partition.file.name, sketch, self.settings.carry)
         errors = ErrorTable(self._folder.name_error_part(partition.id))
         only = {number for number, id in enumerate(self._case_ids) if id not in carried} if carried else None
         deciding = _Deciding(self, partition, table, errors, sketch, only)
@@ -278,6 +273,9 @@ class _Deciding:
         self._errors = errors
         self._id: str | None = None
         self.slicer = evaluator.make_slicer(partition, sketch)
+        keys, beside = read_folder_keys(file.path), evaluator.choice.beside
+        self._carried = [make_finder(name, keys, beside) for name in evaluator.settings.carry]
+        self._path, self._sample = file.path, evaluator.settings.sample
         self._beside: tuple[Json, ...] | None = None
 
     def decide_cells(self, cells: Cells) -> None:
@@ -289,6 +287,8 @@ class _Deciding:
             offset = None if offsets is None else offsets[number]
             self._id = None if ids is None else ids[number]
             self._beside = None if beside is None else beside[number]
+            if self._sample is not None and record and self._is_left_out(self._id or f"{self._path} {row if offset is None else offset}"):
+                continue
             if type(record) is not bytes:
                 assert isinstance(record, EvidenceError)
                 self._note_error(row, offset, record.code, record.message, cells.lost or 1)
@@ -319,6 +319,8 @@ class _Deciding:
 
         self._file = self._table.file = file
         self._id, self._beside = trace.trace, trace.beside
+        if self._is_left_out(trace.trace):
+            return
         self._sketch.records += 1
         results: list[CaseResult] = []
         try:
@@ -329,6 +331,12 @@ class _Deciding:
                 self._decide(evidence, trace.row, trace.offset, trace.run, results)
         except EvidenceError as error:
             self._note_error(trace.row, trace.offset, error.code, error.message)
+
+    def _is_left_out(self, place: str) -> bool:
+        """Return whether a record is not in the sample, and count it."""
+        left_out = self._sample is not None and digest_trace(place) >= self._sample * 2**64
+        self._sketch.left_out += left_out
+        return left_out
 
     def repeat_error(self, error: GatheredError) -> None:
         """Note what could not be read while spans were gathered."""
@@ -353,13 +361,14 @@ class _Deciding:
 
     def _decide(self, evidence: Evidence, row: int | None, offset: int | None, run: int, results: list[CaseResult]) -> None:
         self._sketch.traces += 1
+        carried = [find(evidence, self._beside) for find in self._carried]
         known = self._stream.unmet.records_without_case if self._only is not None else 0
         self._stream.decide_evidence(evidence, Source(self._file, row), results, self._only)
         self.slicer.add(evidence, results, self._beside)
         shown = row if self._counts_rows else None
         for result in results:
             if result.case.id:
-                self._table.add(result, evidence, shown, offset, run, self._id)
+                self._table.add(result, evidence, shown, offset, run, self._id, carried)
             else:
                 # The same words as in `proctor check`, without the place, which has columns of its own.
                 self._note_error(row, offset, result.code or "", (result.reason or "").removeprefix(f"{self._file}:{row}: "))

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
 import msgspec
+
+from proctor.model.notebook import MOST_ROWS, write_outcome, write_table, write_text
 
 SCHEMA = "proctor.batch-summary/1"
 
@@ -212,7 +218,28 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
         looked = all(each.judged or not each.of for each in judged)
         return self.is_complete and not self.errors and self.has_decided and passed and agreed and looked
 
+    def passes_at_least(self, share: float) -> bool:
+        """Return whether everything was read, and each case passed on at least this share of what was decided."""
+        rates = [case.rate.rate if case.judged is None or case.judged.rate is None else case.judged.rate.rate for case in self.cases]
+        return self.is_complete and not self.errors and self.has_decided and all(rate is None or rate >= share for rate in rates)
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
+        """Return the rows of `results` as a data frame of pandas, which has to be installed."""
+        return importlib.import_module("pandas").read_parquet(f"{self.output}/results", columns=None if columns is None else list(columns))
+
+    def _repr_html_(self) -> str:
+        """Show the cases in a notebook, those that pass least often first."""
+        ranked = sorted(self.cases, key=lambda case: 2.0 if case.rate.rate is None else case.rate.rate)[:MOST_ROWS]
+        rows = [(write_text(case.id), f"{case.rate.passed:,} of {case.rate.decided:,}", write_text(_find_reason(case))) for case in ranked]
+        warnings = "".join(f"<p>warning: {write_text(warning)}</p>" for warning in self.warnings)
+        title = f"<p>{write_outcome('pass' if self.has_passed else 'fail')} {write_text(self.suite)}: {self.traces:,} traces</p>{warnings}"
+        return title + write_table(("case", "passed", "commonest reason"), rows, more=len(self.cases) - MOST_ROWS)
+
     @property
     def has_decided(self) -> bool:
         """Whether any case was decided on any trace."""
         return any(case.rate.decided or (case.judged is not None and case.judged.rate is not None) for case in self.cases)
+
+
+def _find_reason(case: CaseBatch) -> str:
+    return case.reasons[0].reason if case.reasons else ""

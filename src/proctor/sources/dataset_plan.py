@@ -59,7 +59,9 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     broken: str | None = None
     """Why nothing of the file can be read, if so."""
     rows: int = 0
-    """How many rows such a file has, where its footer tells."""
+    """How many rows it has, where a footer tells."""
+    limit: int | None = None
+    """How many of its records are read, where not all are."""
     spans: bool = False
     """Whether its records are parts of traces, which are gathered before anything is decided."""
 
@@ -166,17 +168,17 @@ def _read_head(file: DataFile) -> bytes:
 
 def _plan_parquet(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
     parquet = import_arrow("pyarrow.parquet")
-    rows = 0
+    all_rows = 0
     try:
         with open_file(file.root, file.path) as source, parquet.ParquetFile(source) as opened:
-            rows = opened.metadata.num_rows
+            all_rows = opened.metadata.num_rows
             columns = choose_columns(opened.schema_arrow, wanted.column)
             require_names(wanted.where, opened.schema_arrow, file.path)
             groups = list(_list_groups(opened.metadata))
     except EvidenceError as error:
         if isinstance(error, NoSpansHere):
             wanted.beside.add(file)
-        yield _make_partition(file, broken=error.message, rows=rows)
+        yield _make_partition(file, broken=error.message, rows=all_rows)
         return
     except (OSError, ValueError) as error:
         yield _make_partition(file, broken=f"no Parquet file that can be read: {error}")
@@ -186,18 +188,24 @@ def _plan_parquet(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
     for number, (group_rows, group_bytes) in enumerate(groups):
         # A row group is never divided: one that is larger than a partition is a partition by itself.
         if size and size + group_bytes > wanted.partition_bytes:
-            yield _make_partition(file, start, number, first_row, spans=spans)
+            yield _make_partition(file, start, number, first_row, spans=spans, rows=rows - first_row)
             start, first_row, size = number, rows, 0
         rows += group_rows
         size += group_bytes
     if rows > first_row:
-        yield _make_partition(file, start, len(groups), first_row, spans=spans)
+        yield _make_partition(file, start, len(groups), first_row, spans=spans, rows=rows - first_row)
 
 
 def _list_groups(metadata: Any) -> Iterator[tuple[int, int]]:
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         yield group.num_rows, group.total_byte_size
+
+
+def limit_partition(partition: Partition, limit: int) -> Partition:
+    """Return a partition of which only the first records are read."""
+    id = hashlib.sha256(f"{partition.id} {limit}".encode()).hexdigest()[:24]
+    return msgspec.structs.replace(partition, id=id, limit=limit)
 
 
 def _make_partition(
