@@ -73,7 +73,7 @@ def test_every_count_equals_a_loop_written_by_hand(tmp_path: Path) -> None:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     print(f"{TRACES:,} traces in {time.monotonic() - started:.1f} s, {used:.1f} s of CPU in workers, {summary.partitions:,} partitions")
-    assert summary.traces == TRACES and not summary.warnings
+    assert summary.traces == TRACES and not any("inexact" in warning for warning in summary.warnings)
     tables = {"day": summary.days, "model": summary.slices[0].slices, "user": summary.slices[1].slices}
     others = summary.slices[1].others
     for name, slices in tables.items():
