@@ -47,8 +47,9 @@ def estimate_batch(suite: Suite, options: BatchOptions, workers: int | None) -> 
     folder = OutputFolder(options.output)
     planned = make_plan(folder, folder.read_manifest(), identity, options, read_again=judged)
     tasks = [task.partition for task in planned.tasks]
-    sizes = {part.file: part.file.size for part in tasks}
-    told = f"{count_noun(len(sizes), 'file')}, {sum(sizes.values()) / 1e6:,.1f} MB, {count_noun(len(tasks), 'partition')} to evaluate"
+    files = {part.file for part in tasks}
+    size = sum(file.size for file in files)
+    told = f"{count_noun(len(files), 'file')}, {size / 1e6:,.1f} MB, {count_noun(len(tasks), 'partition')} to evaluate"
     if planned.shares or not tasks or judged:
         return f"{told}; there is no estimate for spans and for claims that need a judge"
     timed = _Timed()
@@ -60,7 +61,7 @@ def estimate_batch(suite: Suite, options: BatchOptions, workers: int | None) -> 
     seconds = timed.seconds / max(1, summary.records + summary.left_out) * records
     each = seconds / (workers or os.cpu_count() or 1)
     return (
-        f"{told}\nabout {records:,.0f} records; about {seconds:,.0f} s of one core, {each:,.0f} s with the workers, and "
+        f"{told}\nabout {records:,.0f} records; about {seconds:,.0f} s of one core, {each:,.0f} s with all workers, and "
         f"{written * records / 1e6:,.1f} MB of results, measured on the first {summary.records + summary.left_out:,} records"
     )
 

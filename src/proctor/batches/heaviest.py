@@ -12,13 +12,12 @@ import msgspec
 
 
 class Counted(Protocol):
-    """An entry of a table."""
+    """An entry of a table; `merge` adds everything of another entry of the same key except `missed`."""
 
     count: int
     missed: int
 
-    def merge(self, other: Any) -> None:
-        """Add everything of another entry of the same key except `missed`."""
+    def merge(self, other: Any) -> None:  # noqa: D102 - above
         ...
 
 

@@ -291,8 +291,7 @@ class OutputFolder:
         rest = manifest.partitions[len(index.results) :]
         for partition, footer in zip(rest, self.read_footers(rest), strict=True):
             if footer is not None and footer.suite == digest:
-                state = states.get(_name_result(partition.id).rpartition("/")[2], (0, 0))
-                index.results[partition.id] = (state, footer.sketch.errors > 0)
+                index.results[partition.id] = (states.get(f"part-{partition.id}.parquet", (0, 0)), footer.sketch.errors > 0)
                 index.sketch.merge(footer.sketch, cases)
         return index
 
@@ -300,17 +299,13 @@ class OutputFolder:
         """Return the stored index; None where there is none, or where a file it sums up is not what it was."""
         data = self.store.read(_INDEX)
         try:
-            index = None if data is None else decode_json(data, Index)
+            index = decode_json(data or b"", Index)
         except msgspec.MsgspecError:
             return None
-        if index is None:
-            return None
         states, with_errors = self.store.list_states("results"), self.store.list_states("errors")
-        for id, (state, has_errors) in index.results.items():
-            name = _name_result(id).rpartition("/")[2]
-            if states.get(name) != state or (has_errors and name not in with_errors):
-                return None
-        return index
+        named = ((f"part-{id}.parquet", state, has_errors) for id, (state, has_errors) in index.results.items())
+        is_void = any(states.get(name) != state or (has_errors and name not in with_errors) for name, state, has_errors in named)
+        return None if is_void else index
 
     def write_index(self, index: Index | None) -> None:
         """Store the sum of all footers, or delete it."""

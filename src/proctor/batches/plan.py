@@ -12,23 +12,20 @@ from proctor.actions.check_stream import wall_clock
 from proctor.batches.options import BatchOptions
 from proctor.batches.output_folder import Manifest, OutputFolder, Reading, name_spill
 from proctor.batches.slicer import list_beside
-from proctor.batches.suite_identity import SuiteIdentity
+from proctor.batches.suite_identity import SuiteIdentity, hash_parts
 from proctor.batches.worker import Task
 from proctor.errors import InputError
 from proctor.model.show import nearest
 from proctor.report.wording import count_noun
 from proctor.sources.dataset_cells import Cells, read_cells
 from proctor.sources.dataset_files import SUFFIXES, DataFile, import_arrow, list_files, name_places, open_file
-from proctor.sources.dataset_plan import Partition, choose_partition_bytes, limit_partition, plan_partitions, plan_shares
+from proctor.sources.dataset_plan import Partition, choose_partition_bytes, plan_partitions, plan_shares
 from proctor.sources.dataset_rows import decode_line, list_fitting_files
 from proctor.sources.folder_keys import read_folder_keys
 from proctor.sources.left_out import LeftOut
 from proctor.sources.row_filter import Condition, list_names, read_filter
 
 _OWN_NAMES = ("day", "model", "case")
-"""What traces are sliced by that is no column and no key."""
-_LOOKED_AT = 1_000
-"""Records of a partition whose names are looked at."""
 
 
 class Planned(NamedTuple):
@@ -165,13 +162,9 @@ def _cut_off(planned: Sequence[Partition], limit: int, column: str | None) -> li
     for partition in planned:
         if partition.spans:
             raise InputError(f"--limit counts records, and a row of {partition.file.name} is one span; use --sample, or name fewer files")
-        rows = 0
-        for cells in read_cells(partition, column):
-            rows += len(cells.records)
-            if rows >= limit:
-                break
-        chosen.append(limit_partition(partition, limit) if rows >= limit else partition)
-        limit -= rows
+        id = hash_parts([partition.id.encode(), str(limit).encode()])[:24]
+        chosen.append(msgspec.structs.replace(partition, id=id, limit=limit))
+        limit -= sum(len(cells.records) for cells in read_cells(chosen[-1], column))
         if limit <= 0:
             break
     return chosen
@@ -188,8 +181,8 @@ def _refuse_misspelt_slices(planned: Sequence[Partition], options: BatchOptions)
     for partition in looked_at.values():
         names |= _list_some_names(partition, options.column)
     for name in asked if readable else ():
-        near = nearest(name, sorted(names)) if name not in names and name.partition(".")[0] not in names else ()
-        if near and f"metadata.{name}" not in {each for group in options.by for each in group}:
+        near = nearest(name, sorted(names)) if names.isdisjoint((name, name.partition(".")[0])) else ()
+        if near and not any(f"metadata.{name}" in group for group in options.by):
             raise InputError(f"--by {name!r}: no such column or key; nearest: {near[0]!r}; write metadata.{name} if some traces have it")
 
 
@@ -199,7 +192,7 @@ def _list_some_names(partition: Partition, column: str | None) -> set[str]:
     if partition.file.kind == "parquet":
         with open_file(partition.file.root, partition.file.path) as source:
             names.update(import_arrow("pyarrow.parquet").read_schema(source).names)
-    for record in next(iter(read_cells(partition, column)), Cells([])).records[:_LOOKED_AT]:
+    for record in next(iter(read_cells(partition, column)), Cells([])).records:
         decoded = decode_line(record) if isinstance(record, bytes) else None
         metadata = decoded.get("metadata") if isinstance(decoded, dict) else None
         names.update(decoded if isinstance(decoded, dict) else (), metadata if isinstance(metadata, dict) else ())

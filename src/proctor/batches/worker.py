@@ -315,8 +315,6 @@ class _Deciding:
 
     def decide_trace(self, trace: GatheredTrace, file: str) -> None:
         """Decide a trace whose spans were gathered; its place is that of the first of them."""
-        from proctor.batches.gathered_evidence import read_gathered  # a third of what a worker imports, and most have no spans to read
-
         self._file = self._table.file = file
         self._id, self._beside = trace.trace, trace.beside
         if self._is_left_out(trace.trace):
@@ -327,7 +325,7 @@ class _Deciding:
             if trace.size > MAX_TRACE_BYTES:
                 raise EvidenceError(f"the trace {trace.trace!r} is larger than {MAX_TRACE_BYTES // 2**20} MB", code="too_large")
             self._sketch.incomplete += trace.lost is not None
-            for evidence in read_gathered(trace):
+            for evidence in trace.read_evidence():
                 self._decide(evidence, trace.row, trace.offset, trace.run, results)
         except EvidenceError as error:
             self._note_error(trace.row, trace.offset, error.code, error.message)

@@ -230,7 +230,14 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
     def _repr_html_(self) -> str:
         """Show the cases in a notebook, those that pass least often first."""
         ranked = sorted(self.cases, key=lambda case: 2.0 if case.rate.rate is None else case.rate.rate)[:MOST_ROWS]
-        rows = [(write_text(case.id), f"{case.rate.passed:,} of {case.rate.decided:,}", write_text(_find_reason(case))) for case in ranked]
+        rows = [
+            (
+                write_text(case.id),
+                f"{case.rate.passed:,} of {case.rate.decided:,}",
+                write_text("".join(reason.reason for reason in case.reasons[:1])),
+            )
+            for case in ranked
+        ]
         warnings = "".join(f"<p>warning: {write_text(warning)}</p>" for warning in self.warnings)
         title = f"<p>{write_outcome('pass' if self.has_passed else 'fail')} {write_text(self.suite)}: {self.traces:,} traces</p>{warnings}"
         return title + write_table(("case", "passed", "commonest reason"), rows, more=len(self.cases) - MOST_ROWS)
@@ -239,7 +246,3 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
     def has_decided(self) -> bool:
         """Whether any case was decided on any trace."""
         return any(case.rate.decided or (case.judged is not None and case.judged.rate is not None) for case in self.cases)
-
-
-def _find_reason(case: CaseBatch) -> str:
-    return case.reasons[0].reason if case.reasons else ""

@@ -202,12 +202,6 @@ def _list_groups(metadata: Any) -> Iterator[tuple[int, int]]:
         yield group.num_rows, group.total_byte_size
 
 
-def limit_partition(partition: Partition, limit: int) -> Partition:
-    """Return a partition of which only the first records are read."""
-    id = hashlib.sha256(f"{partition.id} {limit}".encode()).hexdigest()[:24]
-    return msgspec.structs.replace(partition, id=id, limit=limit)
-
-
 def _make_partition(
     file: DataFile, start: int = 0, end: int = 0, first_row: int = 0, *, broken: str | None = None, spans: bool = False, rows: int = 0
 ) -> Partition:

@@ -176,18 +176,7 @@ def _make_parser() -> argparse.ArgumentParser:
         default=[],
         help="slice the summary by columns or keys of metadata: model, or model,day for both together (may be repeated)",
     )
-    parser.add_argument(
-        "--carry", metavar="NAME", action="append", default=[], help="copy a column or key into `results` (may be repeated)"
-    )
-    parser.add_argument("--limit", type=parse_positive, metavar="N", help="read the first N records alone")
-    parser.add_argument("--sample", type=parse_share, metavar="SHARE", help="read a share of the records, always the same: 0.01")
-    parser.add_argument("--dry-run", action="store_true", help="show what would be read and an estimate of the cost; nothing is written")
-    parser.add_argument(
-        "--fail-under",
-        type=parse_share,
-        metavar="SHARE",
-        help="exit 0 where each case passed at least this often, and nothing was unreadable",
-    )
+    _add_part_flags(parser)
     parser.add_argument("--resume", action="store_true", help="go on with a batch that was not finished")
     parser.add_argument("-j", "--workers", type=parse_positive, metavar="N", help="processes at work (default: one for each core)")
     _add_engine_flags(parser)
@@ -202,6 +191,21 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
     parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
     return parser
+
+
+def _add_part_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--carry", metavar="NAME", action="append", default=[], help="copy a column or key into `results` (may be repeated)"
+    )
+    parser.add_argument("--limit", type=parse_positive, metavar="N", help="read the first N records alone")
+    parser.add_argument("--sample", type=parse_share, metavar="SHARE", help="read a share of the records, always the same: 0.01")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be read and an estimate of the cost; nothing is written")
+    parser.add_argument(
+        "--fail-under",
+        type=parse_share,
+        metavar="SHARE",
+        help="exit 0 where each case passed at least this often, and nothing was unreadable",
+    )
 
 
 def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
