@@ -58,6 +58,7 @@ torture: .venv/.ready
 	PROCTOR_FHIR_SEARCHES=all $(BIN)/python -m pytest -m live -q tests/live/test_fhir_second_opinion.py
 	PROCTOR_PAGE_LATENCY_MS=700 $(BIN)/python -m pytest -m live -q tests/live -k browser
 	PROCTOR_BATCH_DEATHS=10 $(BIN)/python -m pytest -m live -q tests/batches/test_batch_faults.py tests/batches/test_dask_deaths.py
+	PROCTOR_BATCH_TRACES=1000000 PROCTOR_BATCH_PARTITIONS=50000 PROCTOR_BATCH_FILES=10000 $(BIN)/python -m pytest -q -s tests/batches/test_batch_torture.py tests/batches/test_batch_footers.py
 
 # Both ends of what `pyproject.toml` allows, each in an environment of its own; `ONLY="tests/store -k sqlite"` runs some of the tests.
 LOWEST ?= .venv/lowest

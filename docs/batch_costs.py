@@ -26,6 +26,14 @@ class Measured(NamedTuple):
 
 
 MEASURED = Measured(traces=1000000, per_second=47734, two_to_one=1.94, read_bytes=127, written_bytes=4, peak_mb=153)
+KINDS = (
+    ("1 kB, six calls, nearly all pass", 972, 32),
+    ("1 kB, six calls, all fail", 929, 61),
+    ("10 kB, nested results of tools", 9_729, 74),
+    ("100 kB, long texts as results", 109_623, 474),
+    ("a table of spans, eight rows for a trace", 2_300, 1_340),
+)
+"""Traces, their bytes as JSON, and microseconds of one core for each with two or three checks; measured as CPU time on a busy machine."""
 CORES = (1, 10, 100, 1_000)
 BILLION = 1_000_000_000
 
@@ -40,6 +48,15 @@ def costs_table() -> str:
         rate = MEASURED.per_second * cores
         how = "measured, for one process" if cores == 1 else "on paper"
         rows.append(f"| {cores:,} ({how}) | {_round(rate):,} | {_write_time(BILLION / rate)} | {_write_rate(rate * MEASURED.read_bytes)} |")
+    return "\n".join(rows)
+
+
+def kinds_table() -> str:
+    """Return the rows for traces of several kinds, by bytes."""
+    rows = ["| traces | core time for each | JSON a second of one core | 100 TB of such JSON |", "|---|---|---|---|"]
+    for kind, size, microseconds in KINDS:
+        hours = 100e12 / size * microseconds / 1e6 / 3600
+        rows.append(f"| {kind} | {microseconds:,} µs | {_write_rate(size / microseconds * 1e6)} | {_round(hours):,} core-hours |")
     return "\n".join(rows)
 
 

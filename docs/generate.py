@@ -52,7 +52,7 @@ MIXED: dict[str, dict[str, Callable[[], str]]] = {
     },
     "reference/frameworks.md": {"frameworks": framework_table.table},
     "reference/python.md": python_names.group_tables(),
-    "explanation/batches.md": {"measured": batch_costs.measured_line, "costs": batch_costs.costs_table},
+    "explanation/batches.md": {"measured": batch_costs.measured_line, "costs": batch_costs.costs_table, "kinds": batch_costs.kinds_table},
     "explanation/safety.md": {"limits": limits_table.limits_table},
     "../design/the-house.md": {"floors": house_table.floors_table, "doors": house_table.doors_list, "wings": house_table.wings_table},
     "../design/debts.md": {"figures": house_table.figures_table},

@@ -76,6 +76,6 @@ def test_folders_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
 
 def test_slices_by_what_no_trace_tells_are_told(tmp_path: Path) -> None:
     data = write_lines(tmp_path / "a.jsonl", [{**make_trace(1), "tier": "gold"}] * 3)
-    summary, _ = evaluate(write_suite(tmp_path), [data], tmp_path / "out", by=(("tiers",), ("tier", "tiers"), ("tier",)))
+    summary, _ = evaluate(write_suite(tmp_path), [data], tmp_path / "out", by=(("plan",), ("tier", "plan"), ("tier",)))
     expected = "expected a column, a key of the folders or of the metadata, day, model or case"
-    assert summary.warnings == (f"--by 'tiers': none of 3 traces tells it; {expected}",)
+    assert summary.warnings == (f"--by 'plan': none of 3 traces tells it; {expected}",)

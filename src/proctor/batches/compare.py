@@ -118,7 +118,7 @@ def _find_reasons(sketch: Sketch, wanted: set[str]) -> dict[str, str]:
     """Return of each of these cases the commonest reason."""
     told: dict[str, str] = {}
     for id in wanted:
-        found = max(sketch.cases[id].reasons.values(), key=lambda reason: reason.count, default=None)
+        found = max(sketch.cases[id].reasons.items.values(), key=lambda reason: reason.count, default=None)
         if found is not None:
             told[id] = f"{found.check}: {found.reason}" if found.check else found.reason
     return told

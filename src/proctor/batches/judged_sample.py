@@ -101,8 +101,7 @@ def find_places(folder: OutputFolder, manifest: Manifest, partition: int, drawn:
 
 
 def _iterate_counts(folder: OutputFolder, manifest: Manifest, cases: Sequence[str]) -> Iterator[tuple[int, Strata]]:
-    for number, partition in enumerate(manifest.partitions):
-        footer = folder.read_footer(partition.id)
+    for number, footer in enumerate(folder.read_footers(manifest.partitions)):
         if footer is not None and footer.suite == manifest.suite.digest:
             known = footer.sketch.cases
             yield number, {(case, outcome): count for case in cases if case in known for outcome, count in known[case].counts.items()}

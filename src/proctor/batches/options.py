@@ -7,31 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
-import msgspec
-
 from proctor.actions.judges import JudgeLike
 from proctor.batches.judging import JudgeBounds
+from proctor.batches.output_folder import Reading
 from proctor.errors import InputError
 from proctor.model.mapping import DeclaredEvidence
 from proctor.sources.dataset_files import find_local_path
 
 
-class BatchOptions(msgspec.Struct, frozen=True, kw_only=True):
+class BatchOptions(Reading, frozen=True, kw_only=True):
     """What a batch is asked to do."""
 
-    places: tuple[str, ...]
-    """Files, folders, patterns and addresses of the data set."""
     output: Path | str
     """A folder of this machine, or the address of one in an object store."""
-    column: str | None = None
-    """The column of Parquet files that holds the record."""
-    evidence_format: str | None = None
-    where: str | None = None
-    """Which rows are read, as `--where` says it."""
-    by: tuple[tuple[str, ...], ...] = ()
-    """By what the summary is sliced, beside the day: each a table, of one name or of several together."""
-    now: str | None = None
-    """The clock of every expression."""
     judging: JudgeBounds | None = None
     """How much a judge is asked, where the suite has claims in plain language."""
     resume: bool = False
@@ -49,6 +37,12 @@ class ReadingOptions(TypedDict, total=False):
     evidence_format: str | None
     where: str | None
     by: str | Sequence[str]
+    carry: Sequence[str]
+    """Columns and keys of metadata that `results` has as well, as text."""
+    limit: int
+    """Records that are read at most, from the beginning of the data set."""
+    sample: float
+    """The share of records that is read, from 0 to 1: always the same ones."""
     judge: JudgeLike
     """Who judges claims in plain language; left out: as the suite, the workspace or the environment say."""
     judge_sample: int

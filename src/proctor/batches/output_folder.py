@@ -6,6 +6,7 @@
     results/part-ID.parquet   one row for every trace and case; its footer names the suite and holds the sketch
     errors/part-ID.parquet    one row for everything that could not be read; only where there was any
     judged/part-ID.parquet    the rows of the sample that a judge was asked about, with what it said
+    index.json                the sum of all footers, so that they are read once
     judged.json               what came of the sample; written when all of it is judged
     judge/                    what the judge answered, so that it is asked once
 
@@ -18,14 +19,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from proctor.actions.kept_suites import write_kept_suite
-from proctor.batches.output_store import open_output, write_bytes
+from proctor.batches.output_store import State, open_output, write_bytes
 from proctor.batches.sketch import Sketch
 from proctor.batches.suite_identity import SuiteIdentity
 from proctor.checks.registry import Registry
@@ -38,7 +40,7 @@ from proctor.sources.dataset_plan import Partition
 from proctor.sources.tables import DataFiles
 from proctor.store.run_files import CASES
 
-FORMAT = "proctor.batch/1"
+FORMAT = "proctor.batch/2"
 MANIFEST = "manifest.json"
 _SUITE = b"proctor.suite"
 _SKETCH = b"proctor.sketch"
@@ -46,19 +48,33 @@ _PARTITION = b"proctor.partition"
 _SUITE_FILE = "suite.yaml"
 _JUDGED = "judged"
 _JUDGED_TALLY = "judged.json"
+_INDEX = "index.json"
+_AT_ONCE = 32
+"""Footers that are read at the same time: in an object store each takes two requests."""
+_ROUND = 2_048
+"""Footers that are held until they are summed up."""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the data set is read, which is the same for all results of a folder."""
 
     places: tuple[str, ...]
+    """Files, folders, patterns and addresses of the data set."""
     column: str | None = None
+    """The column of Parquet files that holds the record."""
     evidence_format: str | None = None
     where: str | None = None
-    """Which rows are read."""
+    """Which rows are read, as `--where` says it."""
     by: tuple[tuple[str, ...], ...] = ()
-    """By what the summary is sliced, beside the day."""
+    """By what the summary is sliced, apart from the day: each a table, of one name or of several together."""
+    carry: tuple[str, ...] = ()
+    """Columns and keys that `results` has as well."""
+    limit: int | None = None
+    """Records that are read at most, from the beginning of the data set."""
+    sample: float | None = None
+    """The share of records that is read, chosen by a digest of their places."""
     now: str | None = None
+    """The clock of every expression."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +108,15 @@ class Footer(msgspec.Struct, frozen=True):
 
     suite: str
     sketch: Sketch
+
+
+class Index(msgspec.Struct, frozen=True, kw_only=True):
+    """The sum of the footers of the first partitions of a plan."""
+
+    suite: str
+    results: dict[str, tuple[State, bool]] = {}
+    """By the id of a partition, in the order of the plan: the state of its file, and whether it has errors."""
+    sketch: Sketch = msgspec.field(default_factory=Sketch)
 
 
 class OutputFolder:
@@ -246,15 +271,61 @@ class OutputFolder:
         if not wanted:
             self.store.delete("spans")
 
-    def read_footer(self, id: str) -> Footer | None:
-        """Return what the committed result of a partition says of itself; None where there is none, or none that can be read."""
+    def read_footers(self, partitions: Sequence[Partition]) -> Iterator[Footer | None]:
+        """Yield what `read_footer` returns for each partition, in their order, reading several at once."""
+        with_errors = frozenset(self.store.list("errors"))
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            for start in range(0, len(partitions), _ROUND):
+                some = (partition.id for partition in partitions[start : start + _ROUND])
+                yield from threads.map(lambda id: self.read_footer(id, with_errors), some)
+
+    def sum_footers(self, manifest: Manifest) -> Index:
+        """Return the sum of all results by the suite of the manifest; what the stored index has of it is not read again."""
+        digest, cases = manifest.suite.digest, len(manifest.suite.cases)
+        index = self.read_index()
+        known = {} if index is None else index.results
+        # Only as the beginning of the plan: samples and the order of reasons are those of a sum in the order of the plan.
+        if index is None or index.suite != digest or list(known) != [partition.id for partition in manifest.partitions[: len(known)]]:
+            index = Index(suite=digest)
+        states = self.store.list_states("results")
+        rest = manifest.partitions[len(index.results) :]
+        for partition, footer in zip(rest, self.read_footers(rest), strict=True):
+            if footer is not None and footer.suite == digest:
+                index.results[partition.id] = (states.get(f"part-{partition.id}.parquet", (0, 0)), footer.sketch.errors > 0)
+                index.sketch.merge(footer.sketch, cases)
+        return index
+
+    def read_index(self) -> Index | None:
+        """Return the stored index; None where there is none, or where a file it sums up is not what it was."""
+        data = self.store.read(_INDEX)
+        try:
+            index = decode_json(data or b"", Index)
+        except msgspec.MsgspecError:
+            return None
+        states, with_errors = self.store.list_states("results"), self.store.list_states("errors")
+        named = ((f"part-{id}.parquet", state, has_errors) for id, (state, has_errors) in index.results.items())
+        is_void = any(states.get(name) != state or (has_errors and name not in with_errors) for name, state, has_errors in named)
+        return None if is_void else index
+
+    def write_index(self, index: Index | None) -> None:
+        """Store the sum of all footers, or delete it."""
+        if index is None:
+            self.store.delete(_INDEX)
+        else:
+            write_bytes(self.store, _INDEX, msgspec.json.encode(index))
+
+    def read_footer(self, id: str, with_errors: frozenset[str] | None = None) -> Footer | None:
+        """Return what the committed result of a partition says of itself; None where there is none, or none that can be read.
+
+        `with_errors` are the names of the files in `errors`, where these are listed already.
+        """
         try:
             with self.store.open(_name_result(id)) as file:
                 told = import_arrow("pyarrow.parquet").read_metadata(file).metadata or {}
             footer = Footer(told[_SUITE].decode(), decode_json(told[_SKETCH], Sketch))
             # Another result may have been copied over it, and what it counts as errors may be gone.
-            is_whole = told[_PARTITION] == id.encode() and (not footer.sketch.errors or self.store.exists(_name_errors(id)))
-            return footer if is_whole else None
+            has_errors = self.store.exists(_name_errors(id)) if with_errors is None else f"part-{id}.parquet" in with_errors
+            return footer if told[_PARTITION] == id.encode() and (has_errors or not footer.sketch.errors) else None
         except (OSError, ValueError, KeyError):
             # Not there, or cut off by a disk that lied: it is evaluated again.
             return None

@@ -16,7 +16,7 @@ import tempfile
 import threading
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from proctor.errors import InputError
 from proctor.sources.dataset_files import import_arrow, open_store
@@ -29,42 +29,8 @@ _LOCK = ".lock"
 _BLOCK = 1 << 20
 
 
-class OutputStore(Protocol):
-    """Files by their names, which have strokes for folders."""
-
-    place: str
-
-    def read(self, name: str) -> bytes | None:
-        """Return a whole file; None where it is not there."""
-        ...
-
-    def open(self, name: str) -> Any:
-        """Open a file for reading at any place in it; raises `OSError`."""
-        ...
-
-    def exists(self, name: str) -> bool:
-        """Return whether a file is there."""
-        ...
-
-    def list(self, folder: str = "") -> list[str]:
-        """Return the names of files and folders in a folder, hidden ones too."""
-        ...
-
-    def begin(self, name: str) -> Path:
-        """Return where to write a file that is not whole yet."""
-        ...
-
-    def put(self, part: Path, name: str) -> None:
-        """Make a file that is whole now the one of this name."""
-        ...
-
-    def delete(self, name: str) -> None:
-        """Delete a file, or a folder with everything in it, if it is there."""
-        ...
-
-    def lock(self) -> contextlib.AbstractContextManager[None]:
-        """Keep other batches away. Raises `InputError` where one is at work."""
-        ...
+State = tuple[int, int]
+"""The size of a file, and when it was changed, in nanoseconds."""
 
 
 def open_output(place: str | Path) -> OutputStore:
@@ -105,6 +71,12 @@ class LocalStore:
         """Return the names of files and folders in a folder, hidden ones too."""
         inside = self.path / folder
         return sorted(entry.name for entry in inside.iterdir()) if inside.is_dir() else []
+
+    def list_states(self, folder: str) -> dict[str, State]:
+        """Return the size of each file in a folder and when it was changed."""
+        inside = self.path / folder
+        found = ((entry.name, entry.stat()) for entry in os.scandir(inside)) if inside.is_dir() else ()
+        return {name: (state.st_size, state.st_mtime_ns) for name, state in found}
 
     def begin(self, name: str) -> Path:
         """Return where to write a file that is not whole yet."""
@@ -178,6 +150,11 @@ class RemoteStore:
         selector = import_arrow("pyarrow.fs").FileSelector(inside, allow_not_found=True, recursive=deep)
         return sorted({found.path[len(inside) :].strip("/").partition("/")[0] for found in self._files.get_file_info(selector)})
 
+    def list_states(self, folder: str) -> dict[str, State]:
+        """Return the size of each file in a folder and when it was changed."""
+        selector = import_arrow("pyarrow.fs").FileSelector(self._find(folder), allow_not_found=True)
+        return {found.base_name: (found.size, found.mtime_ns or 0) for found in self._files.get_file_info(selector) if found.is_file}
+
     def begin(self, name: str) -> Path:
         """Return where to write a file that is not whole yet."""
         handle, path = tempfile.mkstemp(prefix="proctor-part-")
@@ -236,6 +213,10 @@ class RemoteStore:
             with contextlib.suppress(OSError):
                 self._renew_lock(token, count)
             count += 1
+
+
+OutputStore = LocalStore | RemoteStore
+"""Files by their names, in which `/` separates folders."""
 
 
 def is_full(error: OSError) -> bool:

@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from proctor import __version__
 from proctor.actions.check_stream import wall_clock
 from proctor.batches.options import BatchOptions
 from proctor.batches.output_folder import Manifest, OutputFolder, Reading, name_spill
-from proctor.batches.suite_identity import SuiteIdentity
+from proctor.batches.slicer import list_beside
+from proctor.batches.suite_identity import SuiteIdentity, hash_parts
 from proctor.batches.worker import Task
 from proctor.errors import InputError
+from proctor.model.show import nearest
 from proctor.report.wording import count_noun
-from proctor.sources.dataset_files import SUFFIXES, DataFile, list_files, name_places
+from proctor.sources.dataset_cells import Cells, read_cells
+from proctor.sources.dataset_files import SUFFIXES, DataFile, import_arrow, list_files, name_places, open_file
 from proctor.sources.dataset_plan import Partition, choose_partition_bytes, plan_partitions, plan_shares
-from proctor.sources.dataset_rows import list_fitting_files
+from proctor.sources.dataset_rows import decode_line, list_fitting_files
 from proctor.sources.folder_keys import read_folder_keys
 from proctor.sources.left_out import LeftOut
 from proctor.sources.row_filter import Condition, list_names, read_filter
+
+_OWN_NAMES = ("day", "model", "case")
 
 
 class Planned(NamedTuple):
@@ -52,8 +59,7 @@ def refuse_other_batch(folder: OutputFolder, before: Manifest | None, identity: 
             f"name the same (it may have grown, its files may have changed), or {elsewhere}"
         )
     if not before.finished and not options.resume:
-        footers = (folder.read_footer(partition.id) for partition in before.partitions)
-        done = sum(footer is not None and footer.suite == before.suite.digest for footer in footers)
+        done = len(folder.sum_footers(before).results)
         raise InputError(
             f"{place!r} holds a batch that was not finished ({done:,} of {len(before.partitions):,} partitions); "
             f"--resume goes on with it, or {elsewhere}"
@@ -61,14 +67,8 @@ def refuse_other_batch(folder: OutputFolder, before: Manifest | None, identity: 
 
 
 def _describe_reading(options: BatchOptions) -> Reading:
-    return Reading(
-        places=name_places(options.places),
-        column=options.column,
-        evidence_format=options.evidence_format,
-        where=options.where,
-        by=options.by,
-        now=options.now,
-    )
+    read = Reading(**{name: getattr(options, name) for name in Reading.__struct_fields__})
+    return msgspec.structs.replace(read, places=name_places(options.places))
 
 
 def make_plan(
@@ -122,6 +122,8 @@ def _plan_files(
     mapped = options.declared.map if options.declared is not None else None
     partition_bytes = options.partition_bytes or known_size or choose_partition_bytes(files)
     if mapped is not None and mapped.group is not None:
+        if options.limit is not None or options.sample is not None:
+            raise InputError("--limit and --sample choose single lines, and the mapping makes one run of several")
         # The lines of one run may be anywhere in a file.
         partition_bytes = 1 << 62
     same_split = before is not None and before.partition_bytes == partition_bytes
@@ -132,10 +134,14 @@ def _plan_files(
         evidence_format="plain" if mapped is not None else options.evidence_format,
         partition_bytes=partition_bytes,
         where=where,
-        known=_list_known(before) if before is not None and same_split else None,
+        known=_list_known(before) if before is not None and same_split and options.limit is None else None,
     )
+    if options.limit is not None:
+        planned = _cut_off(planned, options.limit, options.column)
     if where is not None:
         _refuse_parts_of_traces(planned, where)
+    if before is None:
+        _refuse_misspelt_slices(planned, options)
     return files, listed - len(files), partition_bytes, planned
 
 
@@ -150,17 +156,65 @@ def _refuse_parts_of_traces(planned: Sequence[Partition], where: Condition) -> N
             )
 
 
+def _cut_off(planned: Sequence[Partition], limit: int, column: str | None) -> list[Partition]:
+    """Return the partitions that hold the first records; raises `InputError` for spans, which are parts of records."""
+    chosen: list[Partition] = []
+    for partition in planned:
+        if partition.spans:
+            raise InputError(f"--limit counts records, and a row of {partition.file.name} is one span; use --sample, or name fewer files")
+        id = hash_parts([partition.id.encode(), str(limit).encode()])[:24]
+        chosen.append(msgspec.structs.replace(partition, id=id, limit=limit))
+        limit -= sum(len(cells.records) for cells in read_cells(chosen[-1], column))
+        if limit <= 0:
+            break
+    return chosen
+
+
+def _refuse_misspelt_slices(planned: Sequence[Partition], options: BatchOptions) -> None:
+    """Raise `InputError` for a name of `--by` that neither a schema, a folder nor a first record has, while one has a similar name."""
+    keys = {key for partition in planned for key in read_folder_keys(partition.file.path)}
+    asked = [name for name in list_beside(options.by) if name not in _OWN_NAMES and name not in keys]
+    readable = [partition for partition in planned if partition.broken is None and not partition.spans] if asked else []
+    # Of the beginning, the middle and the end: a data set may have changed its names.
+    looked_at = {readable[position].id: readable[position] for position in (0, len(readable) // 2, -1)} if readable else {}
+    names = {*_OWN_NAMES, *keys}
+    for partition in looked_at.values():
+        names |= _list_some_names(partition, options.column)
+    for name in asked if readable else ():
+        near = nearest(name, sorted(names)) if names.isdisjoint((name, name.partition(".")[0])) else ()
+        if near and not any(f"metadata.{name}" in group for group in options.by):
+            raise InputError(f"--by {name!r}: no such column or key; nearest: {near[0]!r}; write metadata.{name} if some traces have it")
+
+
+def _list_some_names(partition: Partition, column: str | None) -> set[str]:
+    """Return the columns of a partition, and the keys and the keys of metadata of its first records."""
+    names: set[str] = set()
+    if partition.file.kind == "parquet":
+        with open_file(partition.file.root, partition.file.path) as source:
+            names.update(import_arrow("pyarrow.parquet").read_schema(source).names)
+    for record in next(iter(read_cells(partition, column)), Cells([])).records:
+        decoded = decode_line(record) if isinstance(record, bytes) else None
+        metadata = decoded.get("metadata") if isinstance(decoded, dict) else None
+        names.update(decoded if isinstance(decoded, dict) else (), metadata if isinstance(metadata, dict) else ())
+    return names
+
+
 def _list_tasks(
     folder: OutputFolder, partitions: Sequence[Partition], identity: SuiteIdentity, known: dict[str, SuiteIdentity], before: Manifest | None
 ) -> list[Task]:
     """Return what has no result yet, or one of another suite."""
+    if before is None:
+        return [Task(partition=partition) for partition in partitions]
+    index = folder.read_index()
+    unread = [partition for partition in partitions if index is None or partition.id not in index.results]
+    suites = {partition.id: footer.suite for partition, footer in zip(unread, folder.read_footers(unread), strict=True) if footer}
     tasks: list[Task] = []
     for partition in partitions:
-        footer = folder.read_footer(partition.id) if before is not None else None
-        if footer is None or footer.suite not in known:
+        suite = index.suite if index is not None and partition.id in index.results else suites.get(partition.id)
+        if suite is None or suite not in known:
             tasks.append(Task(partition=partition))
-        elif footer.suite != identity.digest:
-            tasks.append(Task(partition=partition, carried=tuple(sorted(identity.list_carried(known[footer.suite])))))
+        elif suite != identity.digest:
+            tasks.append(Task(partition=partition, carried=tuple(sorted(identity.list_carried(known[suite])))))
     return tasks
 
 
@@ -169,5 +223,5 @@ def _list_known(before: Manifest) -> dict[DataFile, list[Partition]]:
     known: dict[DataFile, list[Partition]] = {}
     for partition in (*before.partitions, *before.sources):
         if partition.broken is None and partition.file.kind != "spans":
-            known.setdefault(partition.file, []).append(partition)
+            known.setdefault(msgspec.structs.replace(partition.file, name=""), []).append(partition)
     return known

@@ -7,6 +7,7 @@ written down once for each different one and repeated by Arrow; only what differ
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ ROWS_AT_ONCE = 16_384
 """Rows that are held and written together."""
 
 
-def make_schema() -> Any:
-    """Return the columns of `results`."""
+def make_schema(carry: Sequence[str] = ()) -> Any:
+    """Return the columns of `results`, and those that are carried from the data set."""
     arrow = import_arrow("pyarrow")
     text, whole, number = arrow.string(), arrow.int64(), arrow.float64()
     verdict = arrow.struct([("check", text), ("outcome", text), ("score", number), ("code", text), ("reason", text), ("path", text)])
@@ -33,6 +34,7 @@ def make_schema() -> Any:
             ("verdicts", arrow.list_(verdict)),
             *(("model", text), ("at", text), ("duration_ms", number), ("input_tokens", whole), ("output_tokens", whole)),
             *(("cost", number), ("currency", text)),
+            *((name, text) for name in carry),
         ]
     )
 
@@ -49,12 +51,12 @@ def find_trace_id(metadata: dict[str, Json]) -> str | None:
 class ResultTable:
     """Gathers the rows of one partition, writes them in groups, and counts them for the sketch."""
 
-    def __init__(self, path: Path, file: str | None, sketch: Sketch) -> None:
+    def __init__(self, path: Path, file: str | None, sketch: Sketch, carry: Sequence[str] = ()) -> None:
         """Without `file` the rows come from several files, and `file` is set before each."""
         self._arrow, parquet = import_arrow("pyarrow"), import_arrow("pyarrow.parquet")
         self.file, self._sketch = file or "", sketch
         self._one_file = file is not None
-        self.schema = make_schema()
+        self.schema, self._carry = make_schema(carry), carry
         self._writer = parquet.ParquetWriter(path, self.schema, compression="zstd")
         self._begin_group()
 
@@ -70,11 +72,21 @@ class ResultTable:
         self._traces: list[str | None] = []
         self._evidence: list[tuple[Json, ...]] = []
         self._costs: dict[int, CaseResult] = {}
+        self._carried: list[Sequence[str | None]] = []
 
     def add(
-        self, result: CaseResult, evidence: Evidence, row: int | None, offset: int | None, run: int = 0, trace: str | None = None
+        self,
+        result: CaseResult,
+        evidence: Evidence,
+        row: int | None,
+        offset: int | None,
+        run: int = 0,
+        trace: str | None = None,
+        carried: Sequence[str | None] = (),
     ) -> None:
-        """Add the row of one result; `trace` is the id that stands beside the record."""
+        """Add the row of one result; `trace` is the id in a column of its own, `carried` has the values that are carried."""
+        if self._carry:
+            self._carried.append(carried)
         kind = self._by_verdicts.get(id(result.verdicts))
         if trace is None and evidence.metadata:
             trace = find_trace_id(evidence.metadata)
@@ -127,6 +139,7 @@ class ResultTable:
         columns |= {"row": self._rows, "offset": self._offsets, "run": self._runs, "duration_ms": duration, "cost": cost}
         told = {"trace": self._traces, "model": model, "at": at, "currency": currency}
         columns |= {name: _mend(values) for name, values in {**told, "input_tokens": tokens_in, "output_tokens": tokens_out}.items()}
+        columns |= dict(zip(self._carry, zip(*self._carried, strict=True), strict=True)) if self._carry else {}
         columns["file"] = arrow.repeat(self.file, count) if self._one_file else arrow.array(self._files, arrow.string())
         arrays = [
             column if isinstance(column := columns[field.name], arrow.Array) else arrow.array(column, field.type) for field in self.schema

@@ -26,6 +26,7 @@ from proctor.batches.output_folder import Manifest, OutputFolder
 from proctor.batches.output_store import tell_full_disk
 from proctor.batches.plan import Planned, make_plan, refuse_other_batch
 from proctor.batches.progress_line import BatchProgress, ProgressLine
+from proctor.batches.result_table import make_schema
 from proctor.batches.slicer import read_groupings
 from proctor.batches.suite_identity import SuiteIdentity, describe_own_checks, identify_suite
 from proctor.batches.summary import summarize_batch
@@ -65,9 +66,9 @@ def batch(
     `source` is a path, a pattern or an address, or several. `workers` are processes, by default one for each core; with `engine="dask"`
     they are those of a cluster on this machine, and with a `Client` of `dask.distributed` as the engine those that it is connected to.
     `on_progress` is called with a `BatchProgress` whenever a partition is done; `"bar"` shows it as a line on standard error. How it is
-    read: `column`, `evidence_format`, `where` (`"agent = 'shop'"`), and `by` what the summary is sliced: `"model"`, `"model,day"` for
-    both together, a list for several tables. A suite with claims in plain language needs `judge_sample` or `max_tokens`, and may have a
-    `judge`. Raises `InputError` where the batch cannot be begun, or cannot go on.
+    read: `column`, `evidence_format`, `where` (`"agent = 'shop'"`), `limit`, `sample`, and `by` what the summary is sliced: `"model"`,
+    `"model,day"` for both together, a list for several tables; `carry` names columns for `results`. A suite with claims in plain language
+    needs `judge_sample` or `max_tokens`, and may have a `judge`. Raises `InputError` where the batch cannot be begun, or cannot go on.
     """
     places = [source] if isinstance(source, (str, Path)) else source
     for name in reading.keys() - ReadingOptions.__annotations__.keys():
@@ -80,6 +81,9 @@ def batch(
         evidence_format=reading.get("evidence_format"),
         where=reading.get("where"),
         by=read_groupings([by] if isinstance(by, str) else by),
+        carry=tuple(reading.get("carry", ())),
+        limit=reading.get("limit"),
+        sample=reading.get("sample"),
         resume=resume,
         judging=read_bounds(reading.get("judge_sample"), reading.get("max_tokens")),
     )
@@ -107,7 +111,10 @@ def run_batch(
         require_format(options.evidence_format)
     if options.where is not None:
         read_filter(options.where)
-    identity, judged = _identify(suite, options)
+    for name in options.carry:
+        if name in make_schema().names or options.carry.count(name) > 1:
+            raise InputError(f"--carry {name!r}: `results` has a column of this name already")
+    identity, judged = identify(suite, options)
     place = name_output(options.output)
     folder = OutputFolder(place)
     with ExitStack() as stack:
@@ -123,6 +130,9 @@ def run_batch(
         folder.write_suite(suite, identity.digest)
         folder.sweep(planned.manifest)
         folder.forget_judged()
+        if before is not None and before.suite != identity:
+            # Results are written over, and the clock of a store may be too coarse to show it.
+            folder.write_index(None)
         done = _evaluate(planned, suite, options, executor, on_progress)
         # Workers that were killed leave parts behind.
         folder.sweep(planned.manifest)
@@ -134,6 +144,7 @@ def run_batch(
             finished = msgspec.structs.replace(planned.manifest, finished=True, suites={identity.digest: identity})
             folder.write_manifest(finished)
             folder.sweep(finished)
+            folder.write_index(folder.sum_footers(finished))
         return summarize_batch(folder, planned.manifest, evaluated=done.evaluated, failures=done.failures)
 
 
@@ -162,7 +173,7 @@ def _open_judge(open_judge: OpenJudge | None, memory: Path) -> Judge:
     return judge
 
 
-def _identify(suite: Suite, options: BatchOptions) -> tuple[SuiteIdentity, bool]:
+def identify(suite: Suite, options: BatchOptions) -> tuple[SuiteIdentity, bool]:
     """Return the identity of a suite, and whether it needs a judge. Raises `InputError` where nobody said how much that is asked."""
     if not suite.cases:
         raise InputError("nothing to decide: the suite has no cases")
@@ -204,11 +215,7 @@ def _make_settings(manifest: Manifest, suite: Suite, options: BatchOptions) -> S
         output=place if isinstance(place, str) else os.path.abspath(place),
         suite=manifest.suite.digest,
         started_at=manifest.started_at,
-        now=options.now,
-        column=options.column,
-        evidence_format=options.evidence_format,
-        where=options.where,
-        by=options.by,
+        **msgspec.structs.asdict(manifest.reading),
         prices=suite.prices,
         declared=options.declared,
         written=() if is_lazy(suite.cases) else tuple(Written(case.own_id, case.origin) for case in suite.cases),

@@ -1,7 +1,7 @@
 """What a partition adds to the summary: counts, and the commonest reasons with samples. Two sketches merge into one of both.
 
-A sketch grows with the cases and with the shapes of their reasons, never with the traces, and both are bounded: whoever merges a hundred
-thousand partitions holds one of them.
+A sketch grows with the cases and with the shapes of their reasons, never with the traces, and both are bounded: a driver that merges a
+hundred thousand partitions holds one of them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from collections.abc import Container
 import msgspec
 
 from proctor.actions.failures import find_shape
-from proctor.batches.slice_sketch import MOST_SLICES, SliceTable
+from proctor.batches.heaviest import Heaviest
+from proctor.batches.slice_sketch import SliceTable, count_most_slices
 from proctor.decide.other_input import OtherInputs
 from proctor.model.batch import TracePlace
 from proctor.model.result import CaseResult
 
 MOST_REASONS = 200
-"""Shapes of reasons that are counted for one case; further ones are counted together."""
+"""Shapes of reasons that are counted for one case; the lighter ones are counted together."""
 SAMPLES = 3
-"""Traces that are named beside a reason."""
+"""Traces that are named for a reason."""
 _LONGEST_REASON = 300
 _MOST_KEYS = 200
 
@@ -33,7 +34,14 @@ class Reason(msgspec.Struct, kw_only=True, omit_defaults=True):
     reason: str
     """Of the first of them."""
     count: int = 0
+    missed: int = 0
+    """How many more there may be, which are counted among the others."""
     samples: list[TracePlace] = []
+
+    def merge(self, other: Reason) -> None:
+        """Add verdicts with the same reason."""
+        self.count += other.count
+        self.samples = (self.samples + other.samples)[:SAMPLES]
 
 
 class CaseSketch(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -45,10 +53,8 @@ class CaseSketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     checks: list[dict[str, int]] = []
     """Verdicts by outcome, for each assertion in the order of the suite."""
     labels: list[str] = []
-    reasons: dict[str, Reason] = {}
+    reasons: Heaviest[Reason] = msgspec.field(default_factory=Heaviest[Reason])
     """By check, outcome, code and shape."""
-    other_reasons: int = 0
-    """Verdicts whose reasons are not among them, because there were too many."""
 
     def count(self, result: CaseResult, number: int, place: TracePlace | None) -> None:
         """Add so many traces with this result; `place` is that of one which did not pass."""
@@ -67,21 +73,11 @@ class CaseSketch(msgspec.Struct, kw_only=True, omit_defaults=True):
                 self._count_reason(label, verdict.outcome, verdict.code, verdict.reason, number, place)
 
     def _count_reason(self, check: str, outcome: str, code: str | None, reason: str, number: int, place: TracePlace) -> None:
-        self._merge_reason(
+        self.reasons.add(
             "\0".join((check, outcome, code or "", find_shape(reason[:_LONGEST_REASON]))),
             Reason(check=check, outcome=outcome, code=code, reason=reason[:_LONGEST_REASON], count=number, samples=[place]),
         )
-
-    def _merge_reason(self, key: str, other: Reason) -> None:
-        known = self.reasons.get(key)
-        if known is None:
-            if len(self.reasons) < MOST_REASONS:
-                self.reasons[key] = msgspec.structs.replace(other, samples=other.samples[:SAMPLES])
-            else:
-                self.other_reasons += other.count
-            return
-        known.count += other.count
-        known.samples = (known.samples + other.samples)[:SAMPLES] if len(known.samples) < SAMPLES else known.samples
+        self.reasons.cut(MOST_REASONS)
 
     def merge(self, other: CaseSketch) -> None:
         """Add what the same case came to elsewhere."""
@@ -93,9 +89,8 @@ class CaseSketch(msgspec.Struct, kw_only=True, omit_defaults=True):
         for mine, theirs in zip(self.checks, other.checks, strict=False):
             for outcome, number in theirs.items():
                 _add(mine, outcome, number)
-        self.other_reasons += other.other_reasons
-        for key, reason in other.reasons.items():
-            self._merge_reason(key, reason)
+        self.reasons.merge(other.reasons)
+        self.reasons.cut(MOST_REASONS)
 
 
 class LineNames(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -134,7 +129,7 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Rows that `--where` does not ask for."""
     incomplete: int = 0
     """Traces that may lack spans which could not be read."""
-    faults: dict[str, Reason] = {}
+    faults: Heaviest[Reason] = msgspec.field(default_factory=Heaviest[Reason])
     """Why records could not be read, by code and shape."""
     cases: dict[str, CaseSketch] = {}
     tables: dict[str, SliceTable] = {}
@@ -157,20 +152,11 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.errors += 1
         self.unread += rows
         told = reason[:_LONGEST_REASON]
-        self._merge_fault(
-            f"{code}\0{find_shape(told)}", Reason(check="", outcome="error", code=code, reason=told, count=1, samples=[place])
-        )
+        self.faults.add(f"{code}\0{find_shape(told)}", Reason(check="", outcome="error", code=code, reason=told, count=1, samples=[place]))
+        self.faults.cut(MOST_REASONS)
 
-    def _merge_fault(self, key: str, other: Reason) -> None:
-        known = self.faults.get(key)
-        if known is not None:
-            known.count += other.count
-            known.samples = (known.samples + other.samples)[:SAMPLES]
-        elif len(self.faults) < MOST_REASONS:
-            self.faults[key] = msgspec.structs.replace(other, samples=list(other.samples))
-
-    def merge(self, other: Sketch, most_slices: int = MOST_SLICES) -> None:
-        """Add what other partitions came to."""
+    def merge(self, other: Sketch, cases: int = 1) -> None:
+        """Add what other partitions of a suite of so many cases came to; `other` is used up."""
         self.records += other.records
         self.traces += other.traces
         self.errors += other.errors
@@ -185,9 +171,9 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
             else:
                 self.names.merge(other.names)
         for names, table in other.tables.items():
-            self.tables.setdefault(names, SliceTable()).merge(table, most_slices)
-        for key, fault in other.faults.items():
-            self._merge_fault(key, fault)
+            self.tables.setdefault(names, SliceTable(most=count_most_slices(cases, names))).merge(table)
+        self.faults.merge(other.faults)
+        self.faults.cut(MOST_REASONS)
         for id, case in other.cases.items():
             self.cases.setdefault(id, CaseSketch()).merge(case)
 
@@ -197,7 +183,7 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
             if id in carried:
                 self.cases[id] = case
         for names, table in other.tables.items():
-            self.tables.setdefault(names, SliceTable()).take_cases(table, carried)
+            self.tables.setdefault(names, SliceTable(most=table.most)).take_cases(table, carried)
 
 
 def _add(counts: dict[str, int], outcome: str, number: int) -> None:

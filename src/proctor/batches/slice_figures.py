@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from proctor.batches.sketch import Sketch
-from proctor.batches.slice_sketch import Amounts, SliceSketch, SliceTable
-from proctor.batches.slicer import TREND, Grouping
+from proctor.batches.slice_sketch import TREND, Amounts, SliceSketch, SliceTable
+from proctor.batches.slicer import Grouping
 from proctor.model.batch import AmountFigures, CostFigures, PassRate, Percentiles, Slice, SlicedBy
 from proctor.scoring.amount_sketch import find_percentile
 from proctor.scoring.intervals import wilson
@@ -43,10 +43,10 @@ def sum_amounts(sketch: Sketch) -> AmountFigures:
     return _make_amounts(sum_whole(sketch))
 
 
-def list_days(sketch: Sketch) -> tuple[Slice, ...]:
-    """Return the trend by day; nothing where no trace tells its day."""
-    found = _list_slices(_find_table(sketch, TREND))
-    return found if any(one.values != (None,) for one in found) else ()
+def list_days(sketch: Sketch) -> tuple[tuple[Slice, ...], Slice | None]:
+    """Return the trend by day, and the days that are not in it; nothing where no trace tells its day."""
+    found, others = _choose_slices(_find_table(sketch, TREND))
+    return (found, others) if any(one.values != (None,) for one in found) else ((), None)
 
 
 def list_slices(sketch: Sketch, by: Iterable[Grouping]) -> tuple[SlicedBy, ...]:
@@ -55,17 +55,22 @@ def list_slices(sketch: Sketch, by: Iterable[Grouping]) -> tuple[SlicedBy, ...]:
 
 
 def _find_table(sketch: Sketch, names: Grouping) -> SliceTable:
-    return sketch.tables.get(",".join(names)) or SliceTable()
+    return sketch.tables.get(",".join(names)) or SliceTable(most=1)
 
 
 def _make_table(names: Grouping, table: SliceTable) -> SlicedBy:
-    others = _make_slice(table.others) if table.others.traces else None
-    return SlicedBy(by=names, slices=_list_slices(table), others=others)
+    slices, others = _choose_slices(table)
+    return SlicedBy(by=names, slices=slices, others=others)
 
 
-def _list_slices(table: SliceTable) -> tuple[Slice, ...]:
-    found = sorted(table.slices.values(), key=lambda one: [(value is None, value or "") for value in one.values])
-    return tuple(map(_make_slice, found))
+def _choose_slices(table: SliceTable) -> tuple[tuple[Slice, ...], Slice | None]:
+    """Return the heaviest slices in the order of their values, and everything else."""
+    ranked = sorted(table.held.items.values(), key=lambda one: -one.count)
+    others = SliceSketch()
+    for one in (table.others, *ranked[table.most :]):
+        others.merge(one)
+    found = sorted(ranked[: table.most], key=lambda one: [(value is None, value or "") for value in one.values])
+    return tuple(map(_make_slice, found)), _make_slice(others) if others.count else None
 
 
 def _make_slice(found: SliceSketch) -> Slice:
@@ -74,7 +79,14 @@ def _make_slice(found: SliceSketch) -> Slice:
         for outcome, number in counts.items():
             together[outcome] = together.get(outcome, 0) + number
     cases = {case: make_rate(counts) for case, counts in found.cases.items()} if len(found.cases) <= MOST_CASES else {}
-    return Slice(values=found.values, traces=found.traces, rate=make_rate(together), amounts=_make_amounts(found.amounts), cases=cases)
+    return Slice(
+        values=found.values,
+        traces=found.count,
+        missed=found.missed,
+        rate=make_rate(together),
+        amounts=_make_amounts(found.amounts),
+        cases=cases,
+    )
 
 
 def _make_amounts(found: Amounts) -> AmountFigures:

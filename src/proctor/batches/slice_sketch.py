@@ -1,7 +1,7 @@
 """What traces that have something in common came to (a day, a model, a tier): counts by case, and amounts in buckets. Two sketches merge.
 
-A table of slices is bounded: further ones are counted together. How many it holds depends on the number of cases alone, so that its size
-never grows with the traces.
+A table of slices is bounded: the heaviest are held, the others are counted together. How many it holds depends on the number of cases
+alone, so that its size never grows with the traces.
 """
 
 from __future__ import annotations
@@ -11,18 +11,27 @@ from typing import TypeVar
 
 import msgspec
 
+from proctor.batches.heaviest import Heaviest
+
+TREND = ("day",)
+"""The slices of every batch."""
 MOST_SLICES = 500
+MOST_DAYS = 4_000
 _LEAST_SLICES = 20
 _MOST_ENTRIES = 20_000
 """About how many counts of cases a table holds."""
+_MOST_DAY_ENTRIES = 400_000
+"""The same for the days: a trend that lacks months is worse than none."""
 _LONGEST_VALUE = 120
 Values = tuple[str | None, ...]
 Key = TypeVar("Key", int, str)
 _encode = msgspec.json.Encoder().encode
 
 
-def count_most_slices(cases: int) -> int:
-    """Return how many slices a table may have in a suite of so many cases."""
+def count_most_slices(cases: int, names: str = "") -> int:
+    """Return how many slices the table of these names may have in a suite of so many cases."""
+    if names == ",".join(TREND):
+        return max(_LEAST_SLICES, min(MOST_DAYS, _MOST_DAY_ENTRIES // max(1, cases)))
     return max(_LEAST_SLICES, min(MOST_SLICES, _MOST_ENTRIES // max(1, cases)))
 
 
@@ -56,14 +65,17 @@ class SliceSketch(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     values: Values = ()
     """What they have in common, in the order of the names; None where a trace does not tell."""
-    traces: int = 0
+    count: int = 0
+    """Traces."""
+    missed: int = 0
+    """How many more there may be, which are counted among the others."""
     amounts: Amounts = msgspec.field(default_factory=Amounts)
     cases: dict[str, dict[str, int]] = {}
     """Traces by outcome, for each case."""
 
     def merge(self, other: SliceSketch) -> None:
         """Add other traces of the same slice."""
-        self.traces += other.traces
+        self.count += other.count
         self.amounts.merge(other.amounts)
         for case, counts in other.cases.items():
             _add_counts(self.cases.setdefault(case, {}), counts)
@@ -77,38 +89,46 @@ class SliceSketch(msgspec.Struct, kw_only=True, omit_defaults=True):
 class SliceTable(msgspec.Struct, kw_only=True, omit_defaults=True):
     """All traces, by what they have in common."""
 
-    slices: dict[str, SliceSketch] = {}
-    """By their values as JSON, those that came first."""
+    most: int
+    """How many slices stay where there are too many."""
+    held: Heaviest[SliceSketch] = msgspec.field(default_factory=Heaviest[SliceSketch])
+    """By their values as JSON."""
     others: SliceSketch = msgspec.field(default_factory=SliceSketch)
-    """Everything that is in none of them, because there were too many."""
+    """Everything that is in none of them."""
 
-    def find(self, values: Values, most: int) -> SliceSketch:
-        """Return the slice of some values; a table that is full gives what is counted together."""
+    def find(self, values: Values) -> SliceSketch:
+        """Return the slice of some values."""
         values = tuple(None if value is None else value[:_LONGEST_VALUE] for value in values)
         key = _encode(values).decode()
-        known = self.slices.get(key)
-        if known is None:
-            if len(self.slices) >= most:
-                return self.others
-            known = self.slices[key] = SliceSketch(values=values)
-        return known
+        return self.held.items.get(key) or self.held.add(key, SliceSketch(values=values))
 
-    def merge(self, other: SliceTable, most: int) -> None:
+    def cut(self) -> bool:
+        """Count the lightest slices together where there are too many; returns whether that was so."""
+        lightest = self.held.cut(self.most)
+        for one in lightest:
+            self.others.merge(one)
+        return bool(lightest)
+
+    def merge(self, other: SliceTable) -> None:
         """Add other traces."""
-        for one in other.slices.values():
-            self.find(one.values, most).merge(one)
+        self.held.merge(other.held)
         self.others.merge(other.others)
+        self.cut()
+
+    def can_carry(self, most: int) -> bool:
+        """Return whether an evaluation that holds so many slices has the same ones as this table."""
+        return self.most == most or (len(self.held.items) <= 2 * most and not self.held.floor)
 
     def take_cases(self, other: SliceTable, carried: Container[str]) -> None:
         """Take over what these cases came to in an earlier evaluation of the same traces."""
-        for key, one in other.slices.items():
-            self.slices.setdefault(key, SliceSketch(values=one.values)).take_cases(one, carried)
+        for key, one in other.held.items.items():
+            self.held.items.setdefault(key, SliceSketch(values=one.values)).take_cases(one, carried)
         self.others.take_cases(other.others, carried)
 
     def iterate(self) -> Iterator[SliceSketch]:
         """Return the slices, and what is in none."""
-        yield from self.slices.values()
-        if self.others.traces:
+        yield from self.held.items.values()
+        if self.others.count:
             yield self.others
 
 

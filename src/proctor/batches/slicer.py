@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from proctor.batches.slice_sketch import CostSketch, SliceSketch, SliceTable, Values, count_most_slices
+from proctor.batches.slice_sketch import TREND, CostSketch, SliceSketch, SliceTable, Values, count_most_slices
 from proctor.errors import InputError
 from proctor.model.evidence import Cost, Evidence, Json, Usage
 from proctor.model.result import CaseResult
 from proctor.scoring.amount_sketch import find_bucket
 from proctor.sources.row_filter import find_member
 
-TREND = ("day",)
-"""The slices of every batch."""
 MOST_NAMES = 4
 """Names that make one table together."""
 MOST_TABLES = 10
@@ -59,6 +57,8 @@ _Entry = tuple[int | None, int | None, "tuple[str, float, int | None] | None", i
 _Outcomes = tuple[tuple[str, str], ...]
 _MOST_OUTCOMES = 10_000
 """Different outcomes of a whole trace that are remembered between some rows and the next."""
+SETTLED_AT_ONCE = 1_024
+"""Traces that are held until they are counted together."""
 
 
 class _Gathered:
@@ -75,7 +75,7 @@ class _Gathered:
         entries, self.entries = self.entries, []
         if not entries:
             return
-        self.sketch.traces += len(entries)
+        self.sketch.count += len(entries)
         amounts, cases = self.sketch.amounts, self.sketch.cases
         durations, all_tokens = amounts.durations, amounts.tokens
         counts: dict[int, int] = {}
@@ -105,30 +105,28 @@ def _add_cost(costs: dict[str, CostSketch], currency: str, total: float, bucket:
 class _Table:
     """One table while it is counted."""
 
-    def __init__(self, table: SliceTable, positions: Sequence[int], most: int) -> None:
+    def __init__(self, table: SliceTable, positions: Sequence[int]) -> None:
         """`positions` are those of its names among all that are asked for."""
-        self._table, self._most = table, most
+        self._table = table
         self._positions = tuple(positions)
         # Most tables have one name, and are asked for every trace.
         self._only = positions[0] if len(positions) == 1 else None
         self._known: dict[Values | str | None, _Gathered] = {}
-        self._others = _Gathered(table.others)
 
     def find(self, values: Sequence[str | None]) -> _Gathered:
         only = self._only
         key = values[only] if only is not None else tuple([values[position] for position in self._positions])
         known = self._known.get(key)
         if known is None:
-            sketch = self._table.find(tuple(values[position] for position in self._positions), self._most)
-            if sketch is self._table.others:
-                # Remembering every value that is one of many would hold as much as there are traces.
-                return self._others
+            sketch = self._table.find(tuple(values[position] for position in self._positions))
             known = self._known[key] = _Gathered(sketch)
         return known
 
     def settle(self, outcomes: Sequence[_Outcomes]) -> None:
-        for gathered in (*self._known.values(), self._others):
+        for gathered in self._known.values():
             gathered.settle(outcomes)
+        if self._table.cut():
+            self._known.clear()
 
 
 class Slicer:
@@ -144,13 +142,17 @@ class Slicer:
         cases: int,
     ) -> None:
         """Count into `tables`; `keys` are those of the folders of the file, `beside` the columns that stand beside each record."""
-        most = count_most_slices(cases)
         # A name that several tables have is looked for once.
         asked = list(dict.fromkeys(name for names in groupings for name in names))
-        self._finders = [_make_finder(name, keys, beside) for name in asked]
+        self._finders = [make_finder(name, keys, beside) for name in asked]
         self._tables = [
-            _Table(tables.setdefault(",".join(names), SliceTable()), [asked.index(name) for name in names], most) for names in groupings
+            _Table(
+                tables.setdefault(joined := ",".join(names), SliceTable(most=count_most_slices(cases, joined))),
+                [asked.index(name) for name in names],
+            )
+            for names in groupings
         ]
+        self._waiting = 0
         self._outcomes: list[_Outcomes] = []
         self._numbers: dict[_Outcomes, int] = {}
 
@@ -171,12 +173,16 @@ class Slicer:
         values = [find(evidence, beside) for find in self._finders]
         for table in self._tables:
             table.find(values).entries.append(entry)
+        self._waiting += 1
+        if self._waiting >= SETTLED_AT_ONCE:
+            self.settle()
 
     def settle(self) -> None:
-        """Put what was counted into the sketch; called often enough that little is held."""
+        """Put what was counted into the sketch."""
+        self._waiting = 0
         for table in self._tables:
             table.settle(self._outcomes)
-        # Only here: behind the lines above no entry is left that has one of these numbers.
+        # Only here: after the lines above no entry is left that has one of these numbers.
         if len(self._outcomes) > _MOST_OUTCOMES:
             self._outcomes, self._numbers = [], {}
 
@@ -194,7 +200,7 @@ def _read_cost(cost: Cost) -> tuple[str, float, int | None] | None:
     return None if total is None else (cost.currency, total, find_bucket(total))
 
 
-def _make_finder(name: str, keys: Mapping[str, str | None], beside: Sequence[str]) -> FindValue:
+def make_finder(name: str, keys: Mapping[str, str | None], beside: Sequence[str]) -> FindValue:
     """Return what finds the value of a name in a trace of a file."""
     for key in _DAY_KEYS if name == "day" else (name,):
         if key in keys:

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.otlp.spans import Span, SpanEvent
+from proctor.model.evidence import Evidence
 from proctor.model.typed import make_json_decoder, make_msgpack_decoder
 from proctor.sources.dataset_files import import_arrow
 from proctor.sources.records import MAX_LINE_BYTES
@@ -94,9 +95,13 @@ class GatheredTrace(msgspec.Struct):
     lost: str | None = None
     """Why it may lack spans, if so; of several reasons the first."""
 
-    def read_spans(self) -> list[Span]:
-        """Return the spans in the order in which they came."""
-        return [_read_span(span) for span in self.spans]
+    def read_evidence(self) -> list[Evidence]:
+        """Return the evidence of the trace, at most one; what it may lack is unknown. Raises `EvidenceError`."""
+        from proctor.evidence.otlp.merging import mark_lost_spans  # a third of what a worker imports, and most have no spans to read
+        from proctor.evidence.traces.read_otlp import read_batches
+
+        found = read_batches([[_read_span(span) for span in self.spans]])
+        return found if self.lost is None else [mark_lost_spans(evidence, self.lost) for evidence in found]
 
 
 _SPAN = make_json_decoder(Span)

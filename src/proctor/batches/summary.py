@@ -11,7 +11,6 @@ from proctor.batches.judged_tally import JudgedTally, estimate_case, read_tally
 from proctor.batches.output_folder import Manifest, OutputFolder
 from proctor.batches.sketch import CaseSketch, Reason, Sketch
 from proctor.batches.slice_figures import list_days, list_slices, make_rate, sum_amounts
-from proctor.batches.slice_sketch import count_most_slices
 from proctor.batches.warnings import describe_foreign, list_judge_warnings, list_unanswered, list_warnings
 from proctor.model.batch import BatchSummary, CaseBatch, CheckSummary, CommonReason, JudgedCase
 
@@ -21,22 +20,16 @@ MOST_REASONS = 20
 
 def merge_sketches(folder: OutputFolder, manifest: Manifest) -> tuple[Sketch, int]:
     """Return what is committed by the suite of the manifest, in the order of the plan, and how many partitions that are."""
-    whole = Sketch()
-    most = count_most_slices(len(manifest.suite.cases))
-    committed = 0
-    digest = manifest.suite.digest
-    for partition in manifest.partitions:
-        footer = folder.read_footer(partition.id)
-        if footer is not None and footer.suite == digest:
-            committed += 1
-            whole.merge(footer.sketch, most)
-    return whole, committed
+    index = folder.sum_footers(manifest)
+    return index.sketch, len(index.results)
 
 
 def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int = 0, failures: Iterable[str] = ()) -> BatchSummary:
     """Return the figures of what is committed by the suite of the manifest."""
     whole, committed = merge_sketches(folder, manifest)
     tally = read_tally(folder, manifest.suite.digest)
+    days, other_days = list_days(whole)
+    faults = _rank_reasons(whole.faults.items.values())
     cases = tuple(_summarize_case(id, whole.cases.get(id) or CaseSketch(), tally) for id in manifest.suite.cases)
     return BatchSummary(
         suite=manifest.suite.name,
@@ -56,9 +49,11 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
         not_judged=manifest.judged and tally is None,
         amounts=sum_amounts(whole),
         where=manifest.reading.where,
-        days=list_days(whole),
+        days=days,
+        other_days=other_days,
         slices=list_slices(whole, manifest.reading.by),
-        faults=_rank_reasons(whole.faults.values())[:MOST_REASONS],
+        faults=faults[:MOST_REASONS],
+        more_faults=sum(fault.count for fault in faults[MOST_REASONS:]) + whole.faults.others,
         failures=tuple(failures),
         warnings=(
             *manifest.warnings,
@@ -72,8 +67,8 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
 
 
 def _summarize_case(id: str, found: CaseSketch, tally: JudgedTally | None) -> CaseBatch:
-    ranked = _rank_reasons(found.reasons.values())
-    rest = sum(reason.count for reason in ranked[MOST_REASONS:]) + found.other_reasons
+    ranked = _rank_reasons(found.reasons.items.values())
+    rest = sum(reason.count for reason in ranked[MOST_REASONS:]) + found.reasons.others
     labels = tell_apart(found.labels)
     checks = tuple(CheckSummary(check=label, rate=make_rate(counts)) for label, counts in zip(labels, found.checks, strict=True))
     return CaseBatch(
@@ -103,7 +98,7 @@ def _describe_judged(id: str, found: CaseSketch, tally: JudgedTally) -> JudgedCa
         return judged
     # Why the deterministic checks failed is told of all results, not of the sample.
     claims = {tally.sketch.cases[id].labels[number] for number in tally.judged[id]}
-    ranked = _rank_reasons(reason for reason in tally.sketch.cases[id].reasons.values() if reason.check in claims)
+    ranked = _rank_reasons(reason for reason in tally.sketch.cases[id].reasons.items.values() if reason.check in claims)
     return msgspec.structs.replace(judged, reasons=ranked[:MOST_REASONS])
 
 
@@ -113,6 +108,7 @@ def _rank_reasons(reasons: Iterable[Reason]) -> tuple[CommonReason, ...]:
         CommonReason(
             reason=reason.reason,
             count=reason.count,
+            missed=reason.missed,
             outcome=reason.outcome,
             check=reason.check,
             code=reason.code,

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.batches.gathered_evidence import read_gathered
 from proctor.batches.judged_sample import PlaceInFile
 from proctor.batches.worker import Evaluator
 from proctor.model.evidence import Evidence, Source
@@ -51,7 +50,7 @@ def _read_gathered(evaluator: Evaluator, partition: Partition, wanted: Collectio
         place = places.get(trace.trace)
         if place is not None:
             # All spans are of one trace, so that there is one.
-            (found[place],) = read_gathered(trace)
+            (found[place],) = trace.read_evidence()
     return found
 
 

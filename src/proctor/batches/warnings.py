@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from proctor.batches.sketch import Sketch
+from proctor.batches.sketch import MOST_REASONS, Sketch
 from proctor.model.batch import CaseBatch
 from proctor.model.show import nearest
 from proctor.report.wording import count_noun
@@ -15,7 +15,13 @@ NO_RUN = "no_run"
 
 def list_warnings(sketch: Sketch, by: Sequence[Sequence[str]] = ()) -> tuple[str, ...]:
     """Return what is to be looked at before the figures are believed; `by` are the tables that were asked for."""
-    return (*_list_unknown_names(sketch), *_list_untold(sketch, by), *_list_incomplete(sketch), *_list_undecided(sketch))
+    return (
+        *_list_unknown_names(sketch),
+        *_list_untold(sketch, by),
+        *_list_incomplete(sketch),
+        *_list_undecided(sketch),
+        *_list_inexact(sketch),
+    )
 
 
 def describe_foreign(files: Sequence[str]) -> Iterator[str]:
@@ -69,7 +75,7 @@ def _list_untold(sketch: Sketch, by: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield that no trace tells what the summary is sliced by: most often the name is another one."""
     untold: dict[str, None] = {}
     for names in by:
-        values = [one.values for one in sketch.tables[",".join(names)].slices.values()] if ",".join(names) in sketch.tables else []
+        values = [one.values for one in sketch.tables[",".join(names)].held.items.values()] if ",".join(names) in sketch.tables else []
         untold |= {name: None for number, name in enumerate(names) if values and all(value[number] is None for value in values)}
     for name in untold:
         yield (
@@ -90,10 +96,32 @@ def _list_incomplete(sketch: Sketch) -> Iterator[str]:
 def _list_undecided(sketch: Sketch) -> Iterator[str]:
     """Yield that traces told of no agent: a check that something did not happen has not looked at them."""
     skipped = max(
-        (sum(reason.count for reason in case.reasons.values() if reason.code == NO_RUN) for case in sketch.cases.values()), default=0
+        (sum(reason.count for reason in case.reasons.items.values() if reason.code == NO_RUN) for case in sketch.cases.values()), default=0
     )
     if skipped:
         yield (
             f"{skipped:,} of {count_noun(sketch.traces, 'trace')} tell of no agent, model or tool: nothing was decided on them; "
             "where they are runs of an agent, --evidence-format names how they are written"
         )
+
+
+def _list_inexact(sketch: Sketch) -> Iterator[str]:
+    """Yield which tables have more entries than are held: counts of those that came late may be too low."""
+    for names, table in sketch.tables.items():
+        count = len(table.held.items)
+        if table.held.floor:
+            yield _describe_inexact(f"--by {names}: more than {2 * table.most:,} slices", table.held.floor, "traces of a slice")
+        elif count > table.most:
+            yield f"--by {names}: {count:,} slices, of which the {table.most:,} heaviest are shown and the others are counted together"
+    cases = [(id, case.reasons.floor) for id, case in sketch.cases.items() if case.reasons.floor]
+    if cases:
+        told = (
+            f"more than {2 * MOST_REASONS:,} different reasons in {count_noun(len(cases), 'case')} ({_list_some([id for id, _ in cases])})"
+        )
+        yield _describe_inexact(told, max(floor for _, floor in cases), "failures with one reason")
+    if sketch.faults.floor:
+        yield _describe_inexact(f"more than {2 * MOST_REASONS:,} different causes of errors", sketch.faults.floor, "errors with one cause")
+
+
+def _describe_inexact(told: str, floor: int, what: str) -> str:
+    return f"{told}: the heaviest are shown, and counts that are inexact are marked; up to {floor:,} {what} may be counted among the others"

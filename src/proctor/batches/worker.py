@@ -16,14 +16,15 @@ import msgspec
 from proctor.actions.check_stream import CheckStream
 from proctor.actions.own_checks import find_registry
 from proctor.batches.error_table import ErrorTable
-from proctor.batches.output_folder import OutputFolder, make_metadata, name_spill
+from proctor.batches.output_folder import OutputFolder, Reading, make_metadata, name_spill
 from proctor.batches.output_store import describe_full, is_full
 from proctor.batches.put_off import WithoutJudge
 from proctor.batches.result_table import ResultTable
 from proctor.batches.sketch import LineNames, Sketch
-from proctor.batches.slicer import Grouping, Slicer, list_beside, list_groupings
+from proctor.batches.slice_sketch import count_most_slices
+from proctor.batches.slicer import Slicer, list_beside, list_groupings, make_finder
 from proctor.batches.span_gathering import gather_spans
-from proctor.batches.span_spill import MAX_TRACE_BYTES, GatheredError, GatheredTrace, Spills, SpillWriter
+from proctor.batches.span_spill import MAX_TRACE_BYTES, GatheredError, GatheredTrace, Spills, SpillWriter, digest_trace
 from proctor.batches.suite_identity import require_own_checks
 from proctor.errors import EvidenceError, InputError
 from proctor.model.batch import TracePlace
@@ -53,18 +54,13 @@ class Written(msgspec.Struct, frozen=True, array_like=True):
     origin: Origin
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class Settings(Reading, frozen=True, kw_only=True):
     """What every worker of a batch is told."""
 
     output: str
     suite: str
     """The digest of the suite, which is kept in the output."""
     started_at: str
-    now: str | None = None
-    column: str | None = None
-    evidence_format: str | None = None
-    where: str | None = None
-    by: tuple[Grouping, ...] = ()
     prices: PriceList | None = None
     declared: DeclaredEvidence | None = None
     """How evidence is read, by the suite, the command line or the workspace."""
@@ -74,7 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The id and the file of every partition whose spans are gathered."""
     shares: int = 0
     """How many shares their traces are decided in."""
-    own_checks: dict[str, str] = {}
+    own_checks: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     """The files that checks of the user are made of, with their digests: they lie where work is done."""
 
 
@@ -148,7 +144,7 @@ class Evaluator:
         )
         self._case_ids = [case.id for case in suite.cases]
         where = None if settings.where is None else read_filter(settings.where)
-        self.choice = RowChoice(where=where, beside=list_beside(settings.by))
+        self.choice = RowChoice(where=where, beside=list_beside((*settings.by, settings.carry)))
 
     def make_slicer(self, partition: Partition, sketch: Sketch) -> Slicer:
         """Return what counts the traces of a partition by what they have in common."""
@@ -165,7 +161,7 @@ class Evaluator:
         part = self._folder.name_part(partition.id)
         sketch = Sketch()
         is_share = partition.file.kind == "spans"
-        table = ResultTable(part, None if is_share else partition.file.name, sketch)
+        table = ResultTable(part, None if is_share else partition.file.name, sketch, self.settings.carry)
         errors = ErrorTable(self._folder.name_error_part(partition.id))
         only = {number for number, id in enumerate(self._case_ids) if id not in carried} if carried else None
         deciding = _Deciding(self, partition, table, errors, sketch, only)
@@ -184,6 +180,7 @@ class Evaluator:
                         keys=list(asked.keys) if asked.missing else [],
                         unlike=asked.unlike,
                     )
+            deciding.slicer.settle()
             table.flush()  # before the sketch is written down: it is counted there
             table.finish(make_metadata(partition.id, self.settings.suite, sketch))
             if kept is not None:
@@ -240,7 +237,11 @@ class Evaluator:
             # Damaged behind a whole footer: everything is decided again.
             return None
         rows = rows.filter(compute.is_in(rows["case"], arrow.array(sorted(task.carried), arrow.string())))
-        return None if footer is None else _Kept(footer.sketch, frozenset(task.carried), rows)
+        if footer is None or not all(
+            table.can_carry(count_most_slices(len(self._case_ids), names)) for names, table in footer.sketch.tables.items()
+        ):
+            return None
+        return _Kept(footer.sketch, frozenset(task.carried), rows)
 
     def _carry_over(self, part: Path, partition: Partition, sketch: Sketch, kept: _Kept) -> None:
         """Write a result anew together with the rows of cases that were decided earlier, in the order of one evaluation."""
@@ -271,7 +272,10 @@ class _Deciding:
         self._counts_rows = partition.broken is None and (file.kind != "lines" or partition.start == 0)
         self._errors = errors
         self._id: str | None = None
-        self._slicer = evaluator.make_slicer(partition, sketch)
+        self.slicer = evaluator.make_slicer(partition, sketch)
+        keys, beside = read_folder_keys(file.path), evaluator.choice.beside
+        self._carried = [make_finder(name, keys, beside) for name in evaluator.settings.carry]
+        self._path, self._sample = file.path, evaluator.settings.sample
         self._beside: tuple[Json, ...] | None = None
 
     def decide_cells(self, cells: Cells) -> None:
@@ -283,6 +287,8 @@ class _Deciding:
             offset = None if offsets is None else offsets[number]
             self._id = None if ids is None else ids[number]
             self._beside = None if beside is None else beside[number]
+            if self._sample is not None and record and self._is_left_out(self._id or f"{self._path} {row if offset is None else offset}"):
+                continue
             if type(record) is not bytes:
                 assert isinstance(record, EvidenceError)
                 self._note_error(row, offset, record.code, record.message, cells.lost or 1)
@@ -296,7 +302,6 @@ class _Deciding:
         # One error stands for all rows that were lost; those behind them keep their own numbers.
         self._row = row + max(0, cells.lost - 1)
         self._sketch.left_out += cells.left_out
-        self._slicer.settle()
 
     def decide_grouped(self) -> None:
         """Decide the runs whose lines a mapping groups; the place of each is that of its first line."""
@@ -307,25 +312,29 @@ class _Deciding:
                 self._decide(record.evidence, record.source.line, None, 0, results)
             elif record.error is not None:
                 self._note_error(record.source.line, None, record.error.code, record.error.message)
-        self._slicer.settle()
 
     def decide_trace(self, trace: GatheredTrace, file: str) -> None:
         """Decide a trace whose spans were gathered; its place is that of the first of them."""
-        from proctor.batches.gathered_evidence import read_gathered  # a third of what a worker imports, and most have no spans to read
-
         self._file = self._table.file = file
         self._id, self._beside = trace.trace, trace.beside
+        if self._is_left_out(trace.trace):
+            return
         self._sketch.records += 1
         results: list[CaseResult] = []
         try:
             if trace.size > MAX_TRACE_BYTES:
                 raise EvidenceError(f"the trace {trace.trace!r} is larger than {MAX_TRACE_BYTES // 2**20} MB", code="too_large")
             self._sketch.incomplete += trace.lost is not None
-            for evidence in read_gathered(trace):
+            for evidence in trace.read_evidence():
                 self._decide(evidence, trace.row, trace.offset, trace.run, results)
         except EvidenceError as error:
             self._note_error(trace.row, trace.offset, error.code, error.message)
-        self._slicer.settle()
+
+    def _is_left_out(self, place: str) -> bool:
+        """Return whether a record is not in the sample, and count it."""
+        left_out = self._sample is not None and digest_trace(place) >= self._sample * 2**64
+        self._sketch.left_out += left_out
+        return left_out
 
     def repeat_error(self, error: GatheredError) -> None:
         """Note what could not be read while spans were gathered."""
@@ -350,13 +359,14 @@ class _Deciding:
 
     def _decide(self, evidence: Evidence, row: int | None, offset: int | None, run: int, results: list[CaseResult]) -> None:
         self._sketch.traces += 1
+        carried = [find(evidence, self._beside) for find in self._carried]
         known = self._stream.unmet.records_without_case if self._only is not None else 0
         self._stream.decide_evidence(evidence, Source(self._file, row), results, self._only)
-        self._slicer.add(evidence, results, self._beside)
+        self.slicer.add(evidence, results, self._beside)
         shown = row if self._counts_rows else None
         for result in results:
             if result.case.id:
-                self._table.add(result, evidence, shown, offset, run, self._id)
+                self._table.add(result, evidence, shown, offset, run, self._id, carried)
             else:
                 # The same words as in `proctor check`, without the place, which has columns of its own.
                 self._note_error(row, offset, result.code or "", (result.reason or "").removeprefix(f"{self._file}:{row}: "))

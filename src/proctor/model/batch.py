@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
 import msgspec
+
+from proctor.model.notebook import MOST_ROWS, write_outcome, write_table, write_text
 
 SCHEMA = "proctor.batch-summary/1"
 
@@ -31,6 +37,8 @@ class CommonReason(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     """Of the first of them."""
     count: int
+    missed: int = 0
+    """How many more there may be, which are counted among the others: 0 where `count` is exact."""
     outcome: str
     check: str = ""
     """The assertion; empty where the reason is that of the whole case, or of a record."""
@@ -131,6 +139,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     values: tuple[str | None, ...]
     """What they have in common; None where they do not tell."""
     traces: int
+    missed: int = 0
+    """How many more there may be, which are counted among the others: 0 where `traces` is exact."""
     rate: PassRate
     """Over the results of all cases."""
     amounts: AmountFigures
@@ -181,10 +191,14 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Which rows were read, where not all were."""
     days: tuple[Slice, ...] = ()
     """The traces by day; nothing where none tells its day."""
+    other_days: Slice | None = None
+    """Everything that is in none of them, because there were too many."""
     slices: tuple[SlicedBy, ...] = ()
     """The tables that were asked for."""
     faults: tuple[CommonReason, ...] = ()
     """Why records could not be read, the commonest first."""
+    more_faults: int = 0
+    """Rows of `errors` with reasons that are not among them."""
     failures: tuple[str, ...] = ()
     """Why partitions have no result, as far as that was tried just now."""
     warnings: tuple[str, ...] = ()
@@ -203,6 +217,30 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
         agreed = all(each.rate is None or each.rate.counts.keys() <= {"pass", "skip"} for each in judged)
         looked = all(each.judged or not each.of for each in judged)
         return self.is_complete and not self.errors and self.has_decided and passed and agreed and looked
+
+    def passes_at_least(self, share: float) -> bool:
+        """Return whether everything was read, and each case passed on at least this share of what was decided."""
+        rates = [case.rate.rate if case.judged is None or case.judged.rate is None else case.judged.rate.rate for case in self.cases]
+        return self.is_complete and not self.errors and self.has_decided and all(rate is None or rate >= share for rate in rates)
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
+        """Return the rows of `results` as a data frame of pandas, which has to be installed."""
+        return importlib.import_module("pandas").read_parquet(f"{self.output}/results", columns=None if columns is None else list(columns))
+
+    def _repr_html_(self) -> str:
+        """Show the cases in a notebook, those that pass least often first."""
+        ranked = sorted(self.cases, key=lambda case: 2.0 if case.rate.rate is None else case.rate.rate)[:MOST_ROWS]
+        rows = [
+            (
+                write_text(case.id),
+                f"{case.rate.passed:,} of {case.rate.decided:,}",
+                write_text("".join(reason.reason for reason in case.reasons[:1])),
+            )
+            for case in ranked
+        ]
+        warnings = "".join(f"<p>warning: {write_text(warning)}</p>" for warning in self.warnings)
+        title = f"<p>{write_outcome('pass' if self.has_passed else 'fail')} {write_text(self.suite)}: {self.traces:,} traces</p>{warnings}"
+        return title + write_table(("case", "passed", "commonest reason"), rows, more=len(self.cases) - MOST_ROWS)
 
     @property
     def has_decided(self) -> bool:

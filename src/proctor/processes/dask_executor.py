@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import hashlib
+import itertools
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -25,6 +27,8 @@ from proctor.processes.executor import Done, StopWork, Work
 WORKERS_WITHIN_S = 60
 """How long a cluster may take until its first worker is there."""
 CONNECTED_WITHIN_S = 30
+WINDOW = 16
+"""Tasks that are submitted at once for each thread of a cluster: a scheduler that holds all of them slows down."""
 _GONE = (OSError, TimeoutError, asyncio.CancelledError, concurrent.futures.CancelledError)
 """What comes of asking a scheduler that is gone."""
 
@@ -73,10 +77,14 @@ class DaskExecutor:
 
     def _connect(self) -> Any:
         distributed = self._distributed
+        # What goes wrong is reported once, by this class: the tracebacks of the library come before it otherwise.
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
         try:
             if self._scheduler is None:
                 # Tasks hold the interpreter's lock nearly all of the time: threads would wait for each other.
-                cluster = distributed.LocalCluster(n_workers=self._workers, threads_per_worker=1, processes=True, dashboard_address=None)
+                cluster = distributed.LocalCluster(
+                    n_workers=self._workers, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=logging.CRITICAL
+                )
                 self._stack.enter_context(cluster)
                 return self._stack.enter_context(distributed.Client(cluster))
             security = None
@@ -99,27 +107,36 @@ class DaskExecutor:
         try:
             self._require_workers(client)
             client.register_plugin(_make_plugin(self._distributed, name, work.payload), name=name)
-            # Not pure: Dask names pure tasks by their arguments, so that two which are alike would have one key in `numbers`.
-            futures = client.map(do_named_task, [name] * len(tasks), [work.setup] * len(tasks), tasks, pure=False, retries=0)
+            window = WINDOW * max(1, sum(client.nthreads().values()))
         except _GONE as error:
             raise self._gone_error() from error
-        numbers = {future.key: number for number, future in enumerate(futures)}
-        ended: set[str] = set()
+        waiting = iter(enumerate(tasks))
+        pending: dict[str, tuple[int, Any]] = {}
+
+        def submit(count: int) -> list[Any]:
+            # Not pure: Dask names pure tasks by their arguments, so that two which are alike would have one key in `pending`.
+            some = list(itertools.islice(waiting, count))
+            names, setups = [name] * len(some), [work.setup] * len(some)
+            futures = client.map(do_named_task, names, setups, [task for _, task in some], pure=False, retries=0) if some else []
+            pending.update({future.key: (number, future) for (number, _), future in zip(some, futures, strict=True)})
+            return futures
+
         try:
             with client.as_current():
-                # Whichever client a program has beside this one.
-                completed = self._distributed.as_completed(futures)
+                # The program may have another client, which is the current one.
+                completed = self._distributed.as_completed(submit(window))
             for future in completed:
                 if self._cancelled.is_set():
                     return
-                ended.add(future.key)
+                number, _ = pending.pop(future.key)
                 try:
-                    done = self._read_future(future, numbers[future.key])
+                    done = self._read_future(future, number)
+                    completed.update(submit(1))
                 except _GONE as error:
                     raise self._gone_error() from error
                 yield done
         finally:
-            self._clean_up(client, name, [future for future in futures if future.key not in ended])
+            self._clean_up(client, name, [future for _, future in pending.values()])
 
     def cancel(self) -> None:
         """Give up what is being done."""

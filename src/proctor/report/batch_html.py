@@ -27,6 +27,7 @@ MOST_REASONS = 5
 """Reasons that are told of one case."""
 MOST_SLICES = 200
 """Slices of one table."""
+MOST_DAYS = 500
 _STYLES = ("tokens.css", "family.css", "batch.css")
 
 
@@ -55,7 +56,7 @@ def _write_trend(summary: BatchSummary, words: Catalogue) -> Iterator[str]:
         if picture is not None:
             yield write_markup(make("div", "sheet", picture))
         yield f"<details><summary>{escape(words.say('batch.days', count=len(summary.days)))}</summary>"
-        yield from _write_table((words.say("batch.day"),), summary.days[-MOST_SLICES:], None, words, [MOST_BYTES // 2])
+        yield from _write_table((words.say("batch.day"),), summary.days, summary.other_days, words, [MOST_BYTES], MOST_DAYS)
         yield "</details>"
 
 
@@ -83,21 +84,23 @@ def _write_slices(summary: BatchSummary, words: Catalogue) -> Iterator[str]:
         yield from _write_table(table.by, table.slices, table.others, words, left)
 
 
-def _write_table(names: Sequence[str], slices: Sequence[Slice], others: Slice | None, words: Catalogue, left: list[int]) -> Iterator[str]:
+def _write_table(
+    names: Sequence[str], slices: Sequence[Slice], others: Slice | None, words: Catalogue, left: list[int], most: int = MOST_SLICES
+) -> Iterator[str]:
     """Write one table; `left` is how many bytes it may still take, and is made less."""
-    shown, more = list_shown_slices(slices, MOST_SLICES)
+    shown, more = list_shown_slices(slices, most)
     with_cost = any(one.amounts.cost for one in slices)
     amounts = ("batch.latency_head", "batch.cost_head") if with_cost else ("batch.latency_head",)
     heads = [*(to_one_line(name, 80) for name in names), *(words.say(name) for name in ("batch.traces_head", "batch.rate", *amounts))]
     drawn = (draw_slice_row([draw_value(value, words) for value in one.values], one, heads, words) for one in shown)
     rows = _fill(drawn, left)
-    more += len(shown) - len(rows)
+    more = [*shown[len(rows) :], *more]
     if others is not None:
         empty = [""] * (len(names) - 1)
         rows.append(write_markup(draw_slice_row([make("span", "muted", words.say("batch.others")), *empty], others, heads, words)))
     yield f'<div class="wide"><table class="rows">{write_markup(make_table_head(heads))}<tbody>{"".join(rows)}</tbody></table></div>'
     if more:
-        yield write_markup(make("p", "muted", words.say("batch.more_slices", count=more)))
+        yield write_markup(make("p", "muted", words.say("batch.more_slices", count=len(more), traces=sum(one.traces for one in more))))
 
 
 def _write_reasons(summary: BatchSummary, words: Catalogue) -> Iterator[str]:
@@ -121,6 +124,9 @@ def _write_faults(summary: BatchSummary, words: Catalogue) -> Iterator[str]:
         yield write_markup(make("h2", "", words.say("batch.faults", count=summary.unread)))
         rows = _fill((draw_reason("", fault, words) for fault in summary.faults), [MOST_BYTES // 4])
         yield f'<ul class="groups">{"".join(rows)}</ul>'
+        rest = sum(fault.count for fault in summary.faults[len(rows) :]) + summary.more_faults
+        if rest:
+            yield write_markup(make("p", "muted", words.say("batch.more_reasons", count=rest)))
 
 
 def _fill(drawn: Iterable[Element], left: list[int]) -> list[str]:

@@ -10,10 +10,12 @@ from proctor.report.batch_words import (
     describe_judged,
     describe_left_out,
     describe_missing,
+    describe_rest,
     describe_undecided,
     list_shown_slices,
     list_worst_cases,
     name_slice,
+    write_count,
     write_money,
     write_ms,
     write_percent,
@@ -82,7 +84,7 @@ def _write_cases(summary: BatchSummary) -> Iterator[str]:
             yield f"| &nbsp;&nbsp;all of it, with the judge | {describe_judged(judged, judged.rate)} | | |"
     yield ""
     if len(summary.cases) > len(cases):
-        yield f"… and {len(summary.cases) - len(cases):,} more cases, which pass more often"
+        yield f"… and {len(summary.cases) - len(cases):,} more cases, none of which passes less often"
         yield ""
 
 
@@ -94,7 +96,7 @@ def _write_rate(rate: PassRate) -> str:
 
 
 def _write_slices(summary: BatchSummary) -> Iterator[str]:
-    tables = [(("day",), summary.days, None), *((one.by, one.slices, one.others) for one in summary.slices)]
+    tables = [(("day",), summary.days, summary.other_days), *((one.by, one.slices, one.others) for one in summary.slices)]
     for by, slices, others in tables:
         if slices:
             yield from _write_table(by, slices, others)
@@ -113,7 +115,7 @@ def _write_table(by: Sequence[str], slices: Sequence[Slice], others: Slice | Non
         yield f"| all others {'| ' * (len(by) - 1)}| {_write_figures(others)} |"
     yield ""
     if left:
-        yield f"… and {left:,} more, which have fewer traces"
+        yield f"… {describe_rest(left)}"
         yield ""
 
 
@@ -121,7 +123,7 @@ def _write_figures(one: Slice) -> str:
     latency = one.amounts.latency
     times = "| " if latency is None else f"{write_ms(latency.p50)} | {write_ms(latency.p95)}"
     cost = ", ".join(f"{write_money(each.total)} {write_plain(each.currency, 10)}" for each in one.amounts.cost)
-    return f"{one.traces:,} | {_write_rate(one.rate)} | {times} | {cost}"
+    return f"{one.traces:,}{f' to {one.traces + one.missed:,}' if one.missed else ''} | {_write_rate(one.rate)} | {times} | {cost}"
 
 
 def _write_reasons(summary: BatchSummary) -> Iterator[str]:
@@ -143,7 +145,8 @@ def _write_case_reasons(case: CaseBatch) -> Iterator[str]:
 
 def _write_reason(reason: CommonReason) -> Iterator[str]:
     what = f"{write_code(reason.check, 60)}: " if reason.check else ""
-    yield f"- **{reason.count:,}** {'time' if reason.count == 1 else 'times'} {what}{write_plain(reason.reason, 300)}"
+    number, _, times = write_count(reason.count, reason.missed, "time").rpartition(" ")
+    yield f"- **{number}** {times} {what}{write_plain(reason.reason, 300)}"
     for place in reason.samples:
         yield f"  - {write_code(place.describe(), 200)}"
 
@@ -155,3 +158,6 @@ def _write_faults(summary: BatchSummary) -> Iterator[str]:
     yield ""
     for fault in summary.faults[:MOST_REASONS]:
         yield from _write_reason(fault)
+    rest = sum(fault.count for fault in summary.faults[MOST_REASONS:]) + summary.more_faults
+    if rest:
+        yield f"- … and {rest:,} more for other reasons"

@@ -10,10 +10,12 @@ from proctor.report.batch_words import (
     describe_judged,
     describe_left_out,
     describe_missing,
+    describe_rest,
     describe_undecided,
     list_shown_slices,
     list_worst_cases,
     name_slice,
+    write_count,
     write_percent,
 )
 from proctor.report.neutral import to_one_line
@@ -74,7 +76,7 @@ def _paint_cases(summary: BatchSummary, style: Style) -> Iterator[str]:
             yield style.paint(f"    and {rest:,} more for other reasons", "dim")
         yield ""
     if len(summary.cases) > len(cases):
-        yield style.paint(f"and {len(summary.cases) - len(cases):,} more cases, which pass more often", "dim")
+        yield style.paint(f"and {len(summary.cases) - len(cases):,} more cases, none of which passes less often", "dim")
         yield ""
 
 
@@ -97,14 +99,14 @@ def _paint_rate(name: str, rate: PassRate, width: int, style: Style) -> str:
 
 def _paint_reason(reason: CommonReason, style: Style) -> Iterator[str]:
     what = f"{to_one_line(reason.check, _WIDE)}: " if reason.check else ""
-    times = f"{style.paint(f'{reason.count:,}', 'bold')} {'time' if reason.count == 1 else 'times'}"
+    times = style.paint(write_count(reason.count, reason.missed, "time"), "bold")
     yield f"    {times} {what}{to_one_line(reason.reason, _LONGEST)}"
     for place in reason.samples:
         yield style.paint(f"      {to_one_line(place.describe(), _LONGEST)}", "dim")
 
 
 def _paint_slices(summary: BatchSummary, style: Style) -> Iterator[str]:
-    tables = [("day", summary.days, None), *((", ".join(one.by), one.slices, one.others) for one in summary.slices)]
+    tables = [("day", summary.days, summary.other_days), *((", ".join(one.by), one.slices, one.others) for one in summary.slices)]
     for name, slices, others in tables:
         if not slices:
             continue
@@ -114,7 +116,7 @@ def _paint_slices(summary: BatchSummary, style: Style) -> Iterator[str]:
         for one in shown:
             yield _paint_slice(name_slice(one.values, _WIDE), one, width, style)
         if left:
-            yield style.paint(f"  and {left:,} more, which have fewer traces", "dim")
+            yield style.paint(f"  {describe_rest(left)}", "dim")
         if others is not None:
             yield _paint_slice("all others", others, width, style)
         yield ""
@@ -122,7 +124,7 @@ def _paint_slices(summary: BatchSummary, style: Style) -> Iterator[str]:
 
 def _paint_slice(name: str, one: Slice, width: int, style: Style) -> str:
     rate = _paint_rate(name, one.rate, width, style)
-    told = [count_noun(one.traces, "trace"), *describe_amounts(one.amounts, short=True)]
+    told = [write_count(one.traces, one.missed, "trace"), *describe_amounts(one.amounts, short=True)]
     return f"  {rate}{style.paint('; ' + ', '.join(told), 'dim')}"
 
 
@@ -132,6 +134,9 @@ def _paint_faults(summary: BatchSummary, style: Style) -> Iterator[str]:
     yield style.paint(f"{count_noun(summary.unread, 'record')} that could not be read or decided", "red")
     for fault in summary.faults[:MOST_REASONS]:
         yield from _paint_reason(fault, style)
+    rest = sum(fault.count for fault in summary.faults[MOST_REASONS:]) + summary.more_faults
+    if rest:
+        yield style.paint(f"    and {rest:,} more for other reasons", "dim")
     yield ""
 
 

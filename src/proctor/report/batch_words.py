@@ -95,9 +95,19 @@ def _find_lowest_rate(case: CaseBatch) -> float:
     return min((rate for rate in (case.rate.rate, judged) if rate is not None), default=2.0)
 
 
-def list_shown_slices(slices: Sequence[Slice], most: int) -> tuple[Sequence[Slice], int]:
-    """Return the slices that are shown, in their order, and how many are not: those with fewest traces."""
+def write_count(count: int, missed: int, noun: str) -> str:
+    """Return a count with its noun; where it is inexact, the least and the most that it may be."""
+    return f"{count:,} to {count_noun(count + missed, noun)}" if missed else count_noun(count, noun)
+
+
+def list_shown_slices(slices: Sequence[Slice], most: int) -> tuple[Sequence[Slice], Sequence[Slice]]:
+    """Return the slices that are shown, in their order, and those that are not: the ones with fewest traces."""
     if len(slices) <= most:
-        return slices, 0
+        return slices, ()
     chosen = {id(one) for one in sorted(slices, key=lambda one: -one.traces)[:most]}
-    return [one for one in slices if id(one) in chosen], len(slices) - most
+    return [one for one in slices if id(one) in chosen], [one for one in slices if id(one) not in chosen]
+
+
+def describe_rest(rest: Sequence[Slice]) -> str:
+    """Return how many slices are not shown, and how many traces they have."""
+    return f"and {len(rest):,} more with {count_noun(sum(one.traces for one in rest), 'trace')}"

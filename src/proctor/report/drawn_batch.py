@@ -15,8 +15,6 @@ _WIDTH, _HEIGHT, _EDGE = 720.0, 176.0, 16.0
 """Of the picture of the trend; below it there is room for the days."""
 _LABELS = 84.0
 """Left of it, for the shares."""
-MOST_DAYS = 400
-"""Days in the picture, the latest."""
 
 
 def draw_head(summary: BatchSummary, words: Catalogue) -> Iterator[Element]:
@@ -75,7 +73,7 @@ def _write_percentiles(shown: Sequence[str], words: Catalogue) -> str:
 
 def draw_trend(days: Sequence[Slice], words: Catalogue) -> Element | None:
     """Return the pass rate by day as a line within its interval; nothing for fewer than two days that were decided."""
-    shown = [day for day in days if day.values != (None,) and day.rate.rate is not None][-MOST_DAYS:]
+    shown = [day for day in days if day.values != (None,) and day.rate.rate is not None]
     if len(shown) < 2:
         return None
     floor = max(0.0, min(day.rate.low for day in shown) - 0.02)
@@ -167,7 +165,7 @@ def draw_slice_row(values: Sequence[Child], one: Slice, heads: Sequence[str], wo
     latency = one.amounts.latency
     times = "" if latency is None else f"{words.write_figure(write_ms(latency.p50))} / {words.write_figure(write_ms(latency.p95))}"
     costs = ", ".join(f"{words.write_figure(write_money(cost.total))} {to_one_line(cost.currency, 10)}" for cost in one.amounts.cost)
-    cells: list[Child] = [words.write_number(one.traces), draw_rate(one.rate.counts, words), times, costs]
+    cells: list[Child] = [_write_traces(one, words), draw_rate(one.rate.counts, words), times, costs]
     first, *rest = values
     # Nobody wants to see a column that has nothing in it.
     cells = cells[: len(heads) - len(values)]
@@ -179,6 +177,11 @@ def draw_slice_row(values: Sequence[Child], one: Slice, heads: Sequence[str], wo
     )
 
 
+def _write_traces(one: Slice, words: Catalogue) -> str:
+    most = f"–{words.write_number(one.traces + one.missed)}" if one.missed else ""
+    return words.write_number(one.traces) + most
+
+
 def draw_value(value: str | None, words: Catalogue) -> Element:
     """Return what the traces of a slice have in common."""
     return make("span", "muted", words.say("batch.not_told")) if value is None else make("bdi", "", to_one_line(value, 120) or "–")
@@ -187,11 +190,13 @@ def draw_value(value: str | None, words: Catalogue) -> Element:
 def draw_reason(case: str, reason: CommonReason, words: Catalogue) -> Element:
     """Return why traces did not pass, with traces to look at."""
     kind = "error" if reason.outcome == "error" else "fail"
+    most = reason.count + reason.missed
+    times = words.say("batch.times", count=most) if not reason.missed else words.say("batch.times_range", least=reason.count, most=most)
     about = [make("code", "", to_one_line(each, 120), dir="auto") for each in (case, reason.check) if each]
     return make(
         "li",
         f"sheet {kind}",
-        make("h3", "title", draw_mark(kind), make("b", "", words.say("batch.times", count=reason.count)), about),
+        make("h3", "title", draw_mark(kind), make("b", "", times), about),
         make("p", "reason", make("bdi", "", to_one_line(reason.reason, 400))),
         make("ul", "samples small muted", [make("li", "", _draw_place(place, words)) for place in reason.samples]),
     )

@@ -68,12 +68,22 @@ def read_cells(partition: Partition, column: str | None = None, choice: RowChoic
     """
     file = partition.file
     if partition.broken is not None:
-        yield Cells([EvidenceError(partition.broken, code="unreadable_file")])
+        yield Cells([EvidenceError(partition.broken, code="unreadable_file")], lost=partition.rows)
         return
     # Before and behind: a file that changes while it is read gives rows of two states.
     _require_unchanged(file)
-    yield from _read_parquet(partition, column, choice) if file.kind == "parquet" else _read_lines(partition, choice)
+    found = _read_parquet(partition, column, choice) if file.kind == "parquet" else _read_lines(partition, choice)
+    yield from found if partition.limit is None else _cut_cells(found, partition.limit)
     _require_unchanged(file)
+
+
+def _cut_cells(found: Iterator[Cells], limit: int) -> Iterator[Cells]:
+    """Yield the first records alone."""
+    for cells in found:
+        yield cells if len(cells.records) <= limit else msgspec.structs.replace(cells, records=cells.records[:limit])
+        limit -= len(cells.records)
+        if limit <= 0:
+            return
 
 
 def _require_unchanged(file: DataFile) -> None:

@@ -109,7 +109,8 @@ def _is_inside(file: tuple[str, ...], folder: tuple[str, ...] | None) -> bool:
 
 def name_places(places: Sequence[str]) -> tuple[str, ...]:
     """Return the places of a data set, told so that they mean the same wherever the command is given."""
-    return tuple(place if "://" in place else os.path.abspath(place) for place in places)
+    local = (find_local_path(place) or place for place in places)
+    return tuple(place if "://" in place else os.path.abspath(place) for place in local)
 
 
 def open_file(root: str, path: str) -> Any:

@@ -40,7 +40,7 @@ _HEAD_BYTES = 64 * 1024
 """How much of a file of lines is looked at to see whether its records are spans."""
 _LONG_HEAD_BYTES = 4 * 1024 * 1024
 """How much of it where the first line is longer: what tells of a span may stand at its end."""
-AT_ONCE = 8
+AT_ONCE = 32
 """Footers that are read at the same time: of an object store each takes a round trip or two."""
 
 
@@ -58,6 +58,10 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many rows of the file stand before it (Parquet)."""
     broken: str | None = None
     """Why nothing of the file can be read, if so."""
+    rows: int = 0
+    """How many rows it has, where a footer tells."""
+    limit: int | None = None
+    """How many of its records are read, where not all are."""
     spans: bool = False
     """Whether its records are parts of traces, which are gathered before anything is decided."""
 
@@ -83,7 +87,8 @@ def plan_partitions(
     wanted = _Wanted(column, evidence_format, partition_bytes, where, set(), set())
 
     def plan(file: DataFile) -> Sequence[Partition]:
-        return (known or {}).get(file) or list(_plan_file(file, wanted))
+        found = (known or {}).get(msgspec.structs.replace(file, name=""))
+        return [msgspec.structs.replace(part, file=file) for part in found] if found else list(_plan_file(file, wanted))
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
         # `map` gives results in the order of the files, whichever footer comes first.
@@ -99,7 +104,7 @@ def _gather_unread(part: Partition, wanted: _Wanted) -> Partition:
     """Return a part of a file of which nothing was understood as one with spans: among files of spans it may hold some of any trace."""
     if part.spans or part.file in wanted.beside or (part.broken is None and part.file not in wanted.unread):
         return part
-    return _make_partition(part.file, part.start, part.end, part.first_row, broken=part.broken, spans=True)
+    return _make_partition(part.file, part.start, part.end, part.first_row, broken=part.broken, spans=True, rows=part.rows)
 
 
 def plan_shares(sources: Sequence[Partition], partition_bytes: int, count: int | None = None) -> list[Partition]:
@@ -163,15 +168,17 @@ def _read_head(file: DataFile) -> bytes:
 
 def _plan_parquet(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
     parquet = import_arrow("pyarrow.parquet")
+    all_rows = 0
     try:
         with open_file(file.root, file.path) as source, parquet.ParquetFile(source) as opened:
+            all_rows = opened.metadata.num_rows
             columns = choose_columns(opened.schema_arrow, wanted.column)
             require_names(wanted.where, opened.schema_arrow, file.path)
             groups = list(_list_groups(opened.metadata))
     except EvidenceError as error:
         if isinstance(error, NoSpansHere):
             wanted.beside.add(file)
-        yield _make_partition(file, broken=error.message)
+        yield _make_partition(file, broken=error.message, rows=all_rows)
         return
     except (OSError, ValueError) as error:
         yield _make_partition(file, broken=f"no Parquet file that can be read: {error}")
@@ -181,12 +188,12 @@ def _plan_parquet(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
     for number, (group_rows, group_bytes) in enumerate(groups):
         # A row group is never divided: one that is larger than a partition is a partition by itself.
         if size and size + group_bytes > wanted.partition_bytes:
-            yield _make_partition(file, start, number, first_row, spans=spans)
+            yield _make_partition(file, start, number, first_row, spans=spans, rows=rows - first_row)
             start, first_row, size = number, rows, 0
         rows += group_rows
         size += group_bytes
     if rows > first_row:
-        yield _make_partition(file, start, len(groups), first_row, spans=spans)
+        yield _make_partition(file, start, len(groups), first_row, spans=spans, rows=rows - first_row)
 
 
 def _list_groups(metadata: Any) -> Iterator[tuple[int, int]]:
@@ -196,8 +203,9 @@ def _list_groups(metadata: Any) -> Iterator[tuple[int, int]]:
 
 
 def _make_partition(
-    file: DataFile, start: int = 0, end: int = 0, first_row: int = 0, *, broken: str | None = None, spans: bool = False
+    file: DataFile, start: int = 0, end: int = 0, first_row: int = 0, *, broken: str | None = None, spans: bool = False, rows: int = 0
 ) -> Partition:
-    told = msgspec.json.encode((file, start, end, first_row, broken, *(["spans"] if spans else [])))
+    # Without the name: a folder that is named by another path is the same data set.
+    told = msgspec.json.encode((msgspec.structs.replace(file, name=""), start, end, first_row, broken, *(["spans"] if spans else [])))
     id = hashlib.sha256(told).hexdigest()[:24]
-    return Partition(id=id, file=file, start=start, end=end, first_row=first_row, broken=broken, spans=spans)
+    return Partition(id=id, file=file, start=start, end=end, first_row=first_row, broken=broken, spans=spans, rows=rows)

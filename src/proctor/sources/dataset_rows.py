@@ -119,7 +119,7 @@ def read_beside_lines(lines: Sequence[bytes], names: Sequence[str]) -> Sequence[
     if not names:
         return None
     none = (None,) * len(names)
-    return [none if (record := _decode_line(line)) is None else tuple(find_member(record, name) for name in names) for line in lines]
+    return [none if (record := decode_line(line)) is None else tuple(find_member(record, name) for name in names) for line in lines]
 
 
 def list_fitting_files(files: Sequence[DataFile], where: Condition) -> list[DataFile]:
@@ -188,13 +188,13 @@ def drop_lines(lines: Sequence[bytes], where: Condition, path: str, asked: Asked
 
 
 def _fits_line(line: bytes, where: Condition, keys: dict[str, str | None], asked: AskedNames | None) -> bool:
-    record = _decode_line(line)
+    record = decode_line(line)
     if asked is not None and record is not None:
         asked.look_at(record)
     return record is None or decide_row(where, lambda name: keys[name] if name in keys else find_member(record, name)) is True
 
 
-def _decode_line(line: bytes) -> Json:
+def decode_line(line: bytes) -> Json:
     """Return what a line holds; None where it is empty, or no JSON. What readers of evidence mend is mended here, too."""
     line = line.removeprefix(BOM)
     try:

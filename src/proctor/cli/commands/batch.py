@@ -9,6 +9,7 @@ from pathlib import Path
 from proctor.actions.prices import with_complete, with_prices
 from proctor.actions.suites import STANDARD_INPUT, load_suite
 from proctor.batches.engines import ENGINES, EngineOptions, open_executor
+from proctor.batches.estimate import estimate_batch
 from proctor.batches.judging import read_bounds
 from proctor.batches.options import BatchOptions, name_output
 from proctor.batches.progress_line import ProgressLine
@@ -19,7 +20,7 @@ from proctor.cli.judge_flags import open_judge
 from proctor.cli.language import VARIABLE, read_words
 from proctor.cli.moments import add_now_flag, require_moment
 from proctor.cli.output import Output
-from proctor.cli.parser import add_complete_flag, add_prices_flag, add_trust_flag, make_parser, parse_positive
+from proctor.cli.parser import add_complete_flag, add_prices_flag, add_trust_flag, make_parser, parse_positive, parse_share
 from proctor.cli.renderers import wants_colour
 from proctor.errors import InputError
 from proctor.model.batch import BatchSummary
@@ -50,19 +51,22 @@ def run(arguments: list[str]) -> int:
     if options.output is None:
         parser.error("the following arguments are required: --output")
     summary = _evaluate(options)
+    if summary is None:
+        return Exit.PASSED
     _show_summary(summary, options)
-    return _choose_exit(summary)
+    return _choose_exit(summary, options.fail_under)
 
 
-def _choose_exit(summary: BatchSummary) -> Exit:
+def _choose_exit(summary: BatchSummary, fail_under: float | None) -> Exit:
     if not summary.is_complete:
         return Exit.INTERRUPTED
-    if summary.has_passed:
+    if summary.has_passed or (fail_under is not None and summary.passes_at_least(fail_under)):
         return Exit.PASSED
     return Exit.FAILED if summary.errors or summary.has_decided else Exit.NOTHING
 
 
-def _evaluate(options: argparse.Namespace) -> BatchSummary:
+def _evaluate(options: argparse.Namespace) -> BatchSummary | None:
+    """Evaluate a data set; None for a dry run."""
     if options.suite == STANDARD_INPUT:
         raise InputError("a batch keeps its suite for a second run; name the file of the suite")
     if options.now is not None:
@@ -76,12 +80,18 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary:
         evidence_format=options.evidence_format,
         where=options.where,
         by=read_groupings(options.by),
+        carry=tuple(options.carry),
+        limit=options.limit,
+        sample=options.sample,
         now=options.now,
         resume=options.resume,
         judging=read_bounds(options.judge_sample, options.max_tokens),
     )
     progress = ProgressLine(quiet=options.quiet or not sys.stderr.isatty())
     engine = EngineOptions(workers=options.workers, scheduler=options.scheduler, tls=_read_tls(options))
+    if options.dry_run:
+        print(estimate_batch(suite, wanted, options.workers))
+        return None
     try:
         with open_executor(options.engine, engine) as executor:
             return run_batch(suite, wanted, executor, progress.show, lambda memory: _open_judge(suite, options, memory))
@@ -166,6 +176,7 @@ def _make_parser() -> argparse.ArgumentParser:
         default=[],
         help="slice the summary by columns or keys of metadata: model, or model,day for both together (may be repeated)",
     )
+    _add_part_flags(parser)
     parser.add_argument("--resume", action="store_true", help="go on with a batch that was not finished")
     parser.add_argument("-j", "--workers", type=parse_positive, metavar="N", help="processes at work (default: one for each core)")
     _add_engine_flags(parser)
@@ -180,6 +191,21 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
     parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
     return parser
+
+
+def _add_part_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--carry", metavar="NAME", action="append", default=[], help="copy a column or key into `results` (may be repeated)"
+    )
+    parser.add_argument("--limit", type=parse_positive, metavar="N", help="read the first N records alone")
+    parser.add_argument("--sample", type=parse_share, metavar="SHARE", help="read a share of the records, always the same: 0.01")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be read and an estimate of the cost; nothing is written")
+    parser.add_argument(
+        "--fail-under",
+        type=parse_share,
+        metavar="SHARE",
+        help="exit 0 where each case passed at least this often, and nothing was unreadable",
+    )
 
 
 def _add_engine_flags(parser: argparse.ArgumentParser) -> None:

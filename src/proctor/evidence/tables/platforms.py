@@ -244,8 +244,10 @@ def _read_observation(row: Row) -> Span:
 def is_mlflow_row(row: Row) -> bool:
     """Return whether this is one trace of MLflow, of `mlflow.search_traces()` or `Trace.to_json()`."""
     # Nothing but `spans` would be a body of Mibo.
+    if _MLFLOW.isdisjoint(row):
+        return False
     attributes = [_open_member(dict_or_empty(span), "attributes") for span in _list_mlflow_spans(row)[:1]]
-    return not _MLFLOW.isdisjoint(row) and any(name.startswith("mlflow.") for names in attributes for name in names)
+    return any(name.startswith("mlflow.") for names in attributes for name in names)
 
 
 def _list_mlflow_spans(row: Row) -> list[Json]:
