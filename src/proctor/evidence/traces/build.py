@@ -30,7 +30,6 @@ from proctor.evidence.traces.unknown_parts import (
     mark_differences,
     mark_ends,
     mark_losses,
-    mark_messages,
     mark_orphans,
     mark_steps,
     mark_strays,
@@ -68,7 +67,6 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
     mark_losses(tree, spans, losses, unknowns)
     mark_strays(joined, unknowns)
     mark_steps(tree, calls, unknowns)
-    mark_messages(exchanges, unknowns)
     own = find_agent_requests(tree, exchanges)
     entries = find_entries(tree)
     if not canonical:

@@ -105,7 +105,7 @@ def _is_tool(attributes: dict[str, Json], shape: Shape) -> bool:
 
 def describe_kind(span: Span) -> str | None:
     """Return the attribute that names the kind of a span, for a message about a kind that is not known."""
-    return next((f"{key}: {show(span.attributes[key])}" for key in vocabulary.KIND if span.attributes.get(key) is not None), None)
+    return next((f"{key}: {show(span.attributes[key])}" for key in vocabulary.NAMES["kind"] if span.attributes.get(key) is not None), None)
 
 
 def name_of_span(span: Span, kind: str | None) -> str:

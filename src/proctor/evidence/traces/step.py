@@ -57,6 +57,7 @@ class Step:
     outputs: list[Message] | None = None
     calls: Sequence[ToolCall] = ()
     text: str | None = None
+    model: str | None = None
     finish = _NO_REASON
     """Why the model stopped, in lower case."""
     choices = 1
@@ -78,7 +79,11 @@ class Step:
         self.cache = cache
         self.children: list[Step] = []
         if self.kind == "model":
-            self._read_request()
+            model = find_value(span.attributes, shape.names["model_name"])
+            # MLflow writes every attribute as JSON, so a name may have quotes.
+            self.model = model.strip('"') if isinstance(model, str) else None
+            if shape.has_request or span.events:
+                self._read_request()
             if self.outputs:
                 self.calls, self.text = list_calls(self.outputs), join_last_text(self.outputs)
 
@@ -237,8 +242,6 @@ class Step:
             return
         if vocabulary.CHOICES in span.attributes or names["parameters"]:
             self.choices = _count_requested_choices(span.attributes, names["parameters"])
-        if not span.events and not shape.has_content:
-            return
         # Each source only if the ones before have nothing: attributes with messages, the raw answer, the event with both sides, text and
         # calls in separate attributes, an event for each message, and last a whole conversation in one attribute.
         self.inputs = self._read_messages("input_messages", vocabulary.INDEXED_INPUT if shape.indexed_input else (), "user")

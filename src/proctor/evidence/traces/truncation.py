@@ -38,22 +38,19 @@ def find_losses(spans: Sequence[Span]) -> list[Loss]:
     found = [
         Loss(span.id, f"{span.dropped} attributes or events of the span {show(span.name)} were dropped") for span in spans if span.dropped
     ]
-    held = [(span, span.attributes) for span in spans if span.attributes]
+    held = [(span, span.attributes) for span in spans]
     held += [(span, event.attributes) for span in spans if span.events for event in span.events]
-    values = [
-        (span, key, value)
-        for span, attributes in held
-        for key, value in attributes.items()
-        if type(value) is str and len(value) >= _SHORTEST_LIMIT
-    ]
-    if not values:
+    texts = [text for _, attributes in held for text in attributes.values() if type(text) is str and len(text) >= _SHORTEST_LIMIT]
+    longest = max(map(len, texts), default=0)
+    torn = {text for text in texts if _is_broken(text)}
+    if not torn and not (texts and _is_limit(longest)):
         return found
-    broken = [entry for entry in values if _is_broken(entry[2])]
+    values = [(span, key, value) for span, attributes in held for key, value in attributes.items() if isinstance(value, str)]
+    broken = [entry for entry in values if entry[2] in torn]
     for span, key, value in broken:
         found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} breaks off after {len(value)} characters", key))
-    longest = max([len(value) for _, _, value in values])
     # Only the longest values can have reached a limit.
-    if (longest == max([len(value) for _, _, value in broken])) if broken else _is_limit(longest):
+    if not torn or longest == max(map(len, torn)):
         texts = [entry for entry in values if len(entry[2]) == longest and entry not in broken and not entry[2].startswith(_BEGINNINGS)]
         if broken or len({value for _, _, value in texts}) > 1:
             for span, key, _ in texts:

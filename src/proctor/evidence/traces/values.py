@@ -23,6 +23,7 @@ _QUESTION_KEYS = (
 _MESSAGE_KEYS = frozenset(("messages", "contents", "replies", "generations", "choices", "candidates", "lc", "role", "llm_request"))
 _MAX_DEPTH = 6
 """Levels that the question or the answer is searched in: frameworks wrap a few times, not more."""
+_TOTALS = frozenset(("input_tokens", "output_tokens", "total_tokens"))
 _WORDED_COUNT = re.compile(r"\b(\w{1,40})=(\d{1,12})\b")
 
 
@@ -146,24 +147,11 @@ def _find_answer(value: Json, depth: int) -> str | None:
 
 def read_span_usage(attributes: dict[str, Json], shape: Shape) -> Usage | None:
     """Return the tokens that a span itself reports."""
-    names = shape.names
-    if shape.only_counts is not None:
-        inputs, outputs = attributes[shape.only_counts[0]], attributes[shape.only_counts[1]]
-        if type(inputs) is int and type(outputs) is int and inputs >= 0 and outputs >= 0:
-            return Usage(input_tokens=inputs, output_tokens=outputs)
-    if shape.counts:
-        inputs, outputs = find_count(attributes, names["input_tokens"]), find_count(attributes, names["output_tokens"])
-        total = find_count(attributes, names["total_tokens"]) if names["total_tokens"] else None
-        # A name without a usable number reports nothing; the tokens may be there in another form.
-        if inputs is not None or outputs is not None or total is not None:
-            if not names["cached_tokens"] and not names["cache_write_tokens"]:
-                return Usage(input_tokens=inputs, output_tokens=outputs, total_tokens=total)
-            cached = find_count(attributes, names["cached_tokens"]) or None
-            written = find_count(attributes, names["cache_write_tokens"]) or None
-            return Usage(
-                input_tokens=inputs, output_tokens=outputs, total_tokens=total, cached_input_tokens=cached, cache_write_tokens=written
-            )
-    for key in names["usage_objects"]:
+    counts: dict[str, Any] = {field: count for field, keys in shape.counts if (count := find_count(attributes, keys)) is not None}
+    # A name without a usable number reports nothing; the tokens may be there in another form.
+    if not _TOTALS.isdisjoint(counts):
+        return Usage(**{field: count for field, count in counts.items() if count or field in _TOTALS})
+    for key in shape.names["usage_objects"]:
         if key == vocabulary.USAGE_TEXT and isinstance(attributes[key], str):
             return read_usage({word: int(count) for word, count in _WORDED_COUNT.findall(attributes[key])})
         value = dict_or_empty(decode_attribute(attributes, key))
