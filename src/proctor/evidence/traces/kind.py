@@ -108,7 +108,7 @@ def describe_kind(span: Span) -> str | None:
     return next((f"{key}: {show(span.attributes[key])}" for key in vocabulary.NAMES["kind"] if span.attributes.get(key) is not None), None)
 
 
-def name_of_span(span: Span, kind: str | None) -> str:
+def name_of_span(span: Span, kind: str | None, shape: Shape) -> str:
     """Return the name of the node of a span: an agent's own name, n8n's name of the node, else the span's."""
     attributes = span.attributes
     own = attributes.get(vocabulary.N8N_NAME)
@@ -116,7 +116,7 @@ def name_of_span(span: Span, kind: str | None) -> str:
         return own
     if kind in ("agent", "task", "chain"):
         if kind == "agent":
-            named = unquote(find_value(attributes, find_shape(attributes).names["agent_name"]))
+            named = unquote(find_value(attributes, shape.names["agent_name"]))
             if isinstance(named, str) and named:
                 return named
         match = _AGENT_SPAN.match(span.name)

@@ -35,19 +35,13 @@ _INDEXED_OUTPUT = tuple(f"{name}." for name in vocabulary.INDEXED_OUTPUT)
 _RECOGNISED = frozenset((*_INDEX, *vocabulary.CONVERSATION, vocabulary.CHOICES, vocabulary.BETA, NOT_UNDERSTOOD, "haystack.component.type"))
 _NOT_LISTED = (*_INDEXED_INPUT, *_INDEXED_OUTPUT, *vocabulary.MACHINERY)
 _SPEAKING = frozenset((*NAMES["output_text"], "all_messages_events", "gen_ai.output.messages", "gen_ai.input.messages"))
-COUNTS = frozenset(name for table in ("input_tokens", "output_tokens", "total_tokens") for name in NAMES[table])
+_COUNTED = ("input_tokens", "output_tokens", "total_tokens", "cached_tokens", "cache_write_tokens")
+"""The attributes with tokens, in the order of the fields of `Usage`."""
+COUNTS = frozenset(name for table in _COUNTED[:3] for name in NAMES[table])
 _TYPES: dict[str, type] = {
     **dict.fromkeys((*NAMES["kind"], *vocabulary.TOOL_MARKS, *NAMES["output_text"], *NAMES["n8n"][:3]), str),
     **dict.fromkeys(COUNTS, int),
 }
-_USAGE_FIELDS = {
-    "input_tokens": "input_tokens",
-    "output_tokens": "output_tokens",
-    "total_tokens": "total_tokens",
-    "cached_input_tokens": "cached_tokens",
-    "cache_write_tokens": "cache_write_tokens",
-}
-"""The fields of `Usage`, with the attributes that hold them."""
 
 
 class Shape:
@@ -67,8 +61,8 @@ class Shape:
         self.has_model_mark = not vocabulary.MODEL_MARKS.isdisjoint(keys)
         self.has_agent_mark = not _SPEAKING.isdisjoint(keys)
         self.only_messages = tuple(key for key in keys if key in vocabulary.ONLY_MESSAGES)
-        self.counts = tuple((field, names[table]) for field, table in _USAGE_FIELDS.items() if names[table])
-        """The attributes with tokens, by the field of `Usage`."""
+        self.counts = tuple(names[table] for table in _COUNTED)
+        self.has_counts = any(self.counts)
         self.failures = tuple(key for key in vocabulary.FAILURES if key in keys)
         self.answers = len(names["output_messages"]) + self.indexed_output + bool(names["output_text"] or names["output_calls"])
         """In how many places an answer may be."""
@@ -149,7 +143,7 @@ _MAX_SEGMENTS = 16
 def decode_attribute(attributes: dict[str, Json], key: str) -> Json:
     """Return the value of an attribute: a structure from its JSON text, a text without its quotes."""
     value = attributes.get(key)
-    return unquote(decode_container(value)) if isinstance(value, str) else value
+    return unquote(value) if type(value) is not str or value[:1] == '"' else decode_container(value)
 
 
 def unquote(value: Json) -> Json:

@@ -65,6 +65,7 @@ class Step:
     is_whole = False
     """Whether the answer is recorded as the provider returned it."""
     unrecognised: Sequence[str] = ()
+    _node_name: str | None = None
     _usage: Usage | bool | None = True
     _input: str | bool | None = True
     _output: tuple[str | None, bool] | None = None
@@ -89,10 +90,12 @@ class Step:
 
     # --- its place, input, output and tokens
 
-    @functools.cached_property
+    @property
     def node_name(self) -> str:
         """The name of its node."""
-        return name_of_span(self.span, self.kind)
+        if self._node_name is None:
+            self._node_name = name_of_span(self.span, self.kind, self.shape)
+        return self._node_name
 
     def find_above(self, *kinds: str) -> Step | None:
         """Return the nearest step above that has one of these kinds."""

@@ -41,20 +41,18 @@ def find_losses(spans: Sequence[Span]) -> list[Loss]:
     held = [(span, span.attributes) for span in spans]
     held += [(span, event.attributes) for span in spans if span.events for event in span.events]
     texts = [text for _, attributes in held for text in attributes.values() if type(text) is str and len(text) >= _SHORTEST_LIMIT]
-    longest = max(map(len, texts), default=0)
     torn = {text for text in texts if _is_broken(text)}
-    if not torn and not (texts and _is_limit(longest)):
-        return found
-    values = [(span, key, value) for span, attributes in held for key, value in attributes.items() if isinstance(value, str)]
-    broken = [entry for entry in values if entry[2] in torn]
-    for span, key, value in broken:
-        found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} breaks off after {len(value)} characters", key))
     # Only the longest values can have reached a limit.
-    if not torn or longest == max(map(len, torn)):
-        texts = [entry for entry in values if len(entry[2]) == longest and entry not in broken and not entry[2].startswith(_BEGINNINGS)]
-        if broken or len({value for _, _, value in texts}) > 1:
-            for span, key, _ in texts:
-                found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} is truncated after {longest} characters", key, True))
+    longest = max(map(len, texts), default=0)
+    cut = {text for text in texts if len(text) == longest and not text.startswith(_BEGINNINGS)} - torn
+    if max(map(len, torn)) < longest if torn else len(cut) < 2 or not _is_limit(longest):
+        cut.clear()
+    for span, attributes in held if torn or cut else ():
+        for key, text in attributes.items():
+            if isinstance(text, str) and (text in torn or text in cut):
+                how = "breaks off" if text in torn else "is truncated"
+                what = f"{show(key)} of the span {show(span.name)} {how} after {len(text)} characters"
+                found.append(Loss(span.id, what, key, text in cut))
     return found
 
 

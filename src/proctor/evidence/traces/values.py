@@ -23,7 +23,7 @@ _QUESTION_KEYS = (
 _MESSAGE_KEYS = frozenset(("messages", "contents", "replies", "generations", "choices", "candidates", "lc", "role", "llm_request"))
 _MAX_DEPTH = 6
 """Levels that the question or the answer is searched in: frameworks wrap a few times, not more."""
-_TOTALS = frozenset(("input_tokens", "output_tokens", "total_tokens"))
+_NO_COUNTS = [None, None, None]
 _WORDED_COUNT = re.compile(r"\b(\w{1,40})=(\d{1,12})\b")
 
 
@@ -147,10 +147,18 @@ def _find_answer(value: Json, depth: int) -> str | None:
 
 def read_span_usage(attributes: dict[str, Json], shape: Shape) -> Usage | None:
     """Return the tokens that a span itself reports."""
-    counts: dict[str, Any] = {field: count for field, keys in shape.counts if (count := find_count(attributes, keys)) is not None}
-    # A name without a usable number reports nothing; the tokens may be there in another form.
-    if not _TOTALS.isdisjoint(counts):
-        return Usage(**{field: count for field, count in counts.items() if count or field in _TOTALS})
+    if shape.has_counts:
+        counts = [find_count(attributes, keys) if keys else None for keys in shape.counts]
+        # A name without a usable number reports nothing; the tokens may be there in another form.
+        if counts[:3] != _NO_COUNTS:
+            inputs, outputs, total, cached, written = counts
+            return Usage(
+                input_tokens=inputs,
+                output_tokens=outputs,
+                total_tokens=total,
+                cached_input_tokens=cached or None,
+                cache_write_tokens=written or None,
+            )
     for key in shape.names["usage_objects"]:
         if key == vocabulary.USAGE_TEXT and isinstance(attributes[key], str):
             return read_usage({word: int(count) for word, count in _WORDED_COUNT.findall(attributes[key])})
