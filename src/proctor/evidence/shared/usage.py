@@ -125,22 +125,16 @@ def add_usage(parts: Iterable[Usage | None]) -> Usage | None:
     known = [part for part in parts if part is not None]
     if len(known) < 2:
         return known[0] if known else None
-    inputs = [part.input_tokens for part in known if part.input_tokens is not None]
-    outputs = [part.output_tokens for part in known if part.output_tokens is not None]
-    uneven = len(inputs) not in (0, len(known)) or len(outputs) not in (0, len(known))
+    fields = ("input_tokens", "output_tokens", "cached_input_tokens", "cache_write_tokens")
+    counts = {field: [count for part in known if (count := getattr(part, field)) is not None] for field in fields}
+    sums: dict[str, Any] = {field: sum(found) for field, found in counts.items() if len(found) == len(known)}
+    uneven = any(len(counts[field]) not in (0, len(known)) for field in fields[:2])
     # Once one part reports a total of its own, the sum needs the totals of all.
-    totals = [part.total() or 0 for part in known] if uneven or any(part.total_tokens is not None for part in known) else []
-    cached = [part.cached_input_tokens for part in known if part.cached_input_tokens is not None]
-    written = [part.cache_write_tokens for part in known if part.cache_write_tokens is not None]
-    return Usage(
-        input_tokens=sum(inputs) if len(inputs) == len(known) else None,
-        output_tokens=sum(outputs) if len(outputs) == len(known) else None,
-        total_tokens=sum(totals) if totals else None,
-        # Parts that report no cached tokens count as not cached, which is the more expensive way.
-        cached_input_tokens=sum(cached) if cached else None,
-        cache_write_tokens=sum(written) if written else None,
-        models=tuple(dict.fromkeys(model for part in known for model in part.models)),
-    )
+    if uneven or any(part.total_tokens is not None for part in known):
+        sums["total_tokens"] = sum(part.total() or 0 for part in known)
+    # Parts that report no cached tokens count as not cached, which is the more expensive way.
+    sums |= {field: sum(counts[field]) for field in fields[2:] if counts[field]}
+    return Usage(**sums, models=tuple(dict.fromkeys([model for part in known for model in part.models])))
 
 
 def _make_usage(input_tokens: int | None, output_tokens: int | None, total_tokens: int | None) -> Usage | None:

@@ -11,7 +11,7 @@ from proctor.evidence.shared.usage import find_count, find_usage, read_count, re
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages, join_last_text
 from proctor.evidence.traces.shape import Names, Shape, decode_attribute, find_decoded, find_value
-from proctor.evidence.values.access import dict_or_empty, find_first, list_of
+from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Json, Usage
 
@@ -44,7 +44,7 @@ def find_input_text(span: Span, keys: tuple[str, ...], cache: MessageCache) -> s
             return value
         heard = _read_messages(value, written, "user", cache)
         if heard is None:
-            return _find_question(value, 0)
+            return _find_question(value)
     return heard.find_last_question()
 
 
@@ -62,7 +62,7 @@ def read_output(span: Span, names: Names, cache: MessageCache) -> tuple[str | No
     heard = (_read_event_messages(span, is_output=True) if span.events else None) or messages
     if heard is not None:
         return join_last_text(heard.messages), is_text
-    return (value if value is None or isinstance(value, str) else _find_answer(value, 0)), is_text
+    return (value if value is None or isinstance(value, str) else _find_answer(value)), is_text
 
 
 def find_forwarded_text(attributes: dict[str, Json], names: Names, cache: MessageCache) -> str | None:
@@ -109,40 +109,33 @@ def _read_messages(value: Json, written: Json, role: Role, cache: MessageCache) 
     return heard if heard.has_content() else None
 
 
-def _find_question(value: Json, depth: int) -> str | None:
+def _find_question(value: Json, depth: int = 0) -> str | None:
     """Return the one text in the input of a function: `{"question": "..."}`, `{"args": ["..."], "kwargs": {}}`."""
-    if isinstance(value, str):
-        return value
-    if depth > _MAX_DEPTH:
-        return None
     if isinstance(value, list):
-        return _find_question(value[0], depth + 1) if len(value) == 1 or (value and "description" in dict_or_empty(value[0])) else None
+        value = value[0] if len(value) == 1 or (value and "description" in dict_or_empty(value[0])) else None
+    if depth > _MAX_DEPTH or not isinstance(value, (dict, list)):
+        return text_or_none(value)
     members = dict_or_empty(value)
-    for key in _QUESTION_KEYS:
-        inner = decode_container(members.get(key))
-        if inner not in (None, "", [], {}) and (found := _find_question(inner, depth + 1)) is not None:
-            return found
+    inner = (decode_container(members[key]) for key in _QUESTION_KEYS if members.get(key) not in (None, "", [], {}))
+    found = (text for entry in inner if (text := _find_question(entry, depth + 1)) is not None)
     # A function of one argument: its only text is the question, whatever its name.
-    return next((inner for inner in members.values() if isinstance(inner, str)), None) if len(members) == 1 else None
+    only = next((entry for entry in members.values() if isinstance(entry, str)), None) if len(members) == 1 else None
+    return next(found, only)
 
 
-def _find_answer(value: Json, depth: int) -> str | None:
+def _find_answer(value: Json, depth: int = 0) -> str | None:
     """Return the answer in the output of a function, by the names that frameworks use for it."""
-    if isinstance(value, str):
-        return value
-    if depth > _MAX_DEPTH:
-        return None
     if isinstance(value, list):
-        return _find_answer(value[-1], depth + 1) if value else None
+        value = value[-1] if value else None
+    if depth > _MAX_DEPTH or not isinstance(value, (dict, list)):
+        return text_or_none(value)
     members = dict_or_empty(value)
     if list_of(members.get("blocks")):
         heard = ParsedMessages()
         heard.read(members, "assistant")
         return join_last_text(heard.messages)
-    for key in _ANSWER_KEYS:
-        if members.get(key) is not None and (found := _find_answer(decode_container(members[key]), depth + 1)) is not None:
-            return found
-    return None
+    inner = (decode_container(members[key]) for key in _ANSWER_KEYS if members.get(key) is not None)
+    return next((text for entry in inner if (text := _find_answer(entry, depth + 1)) is not None), None)
 
 
 def read_span_usage(attributes: dict[str, Json], shape: Shape) -> Usage | None:
