@@ -64,6 +64,8 @@ _OUTER_HOLDERS = ("responseMetadata", "response_metadata", "llm_output", "llmOut
 
 def read_count(value: Json) -> int | None:
     """Return a token count, or None if this is none. An object carries it as `total` (AI SDK 6)."""
+    if type(value) is int:
+        return value if value >= 0 else None
     if isinstance(value, dict):
         value = value.get("total")
     if isinstance(value, float) and value.is_integer():
@@ -125,16 +127,21 @@ def add_usage(parts: Iterable[Usage | None]) -> Usage | None:
     known = [part for part in parts if part is not None]
     if len(known) < 2:
         return known[0] if known else None
-    fields = ("input_tokens", "output_tokens", "cached_input_tokens", "cache_write_tokens")
-    counts = {field: [count for part in known if (count := getattr(part, field)) is not None] for field in fields}
-    sums: dict[str, Any] = {field: sum(found) for field, found in counts.items() if len(found) == len(known)}
-    uneven = any(len(counts[field]) not in (0, len(known)) for field in fields[:2])
-    # Once one part reports a total of its own, the sum needs the totals of all.
-    if uneven or any(part.total_tokens is not None for part in known):
-        sums["total_tokens"] = sum(part.total() or 0 for part in known)
-    # Parts that report no cached tokens count as not cached, which is the more expensive way.
-    sums |= {field: sum(counts[field]) for field in fields[2:] if counts[field]}
-    return Usage(**sums, models=tuple(dict.fromkeys([model for part in known for model in part.models])))
+    counts = [
+        (part.input_tokens, part.output_tokens, part.total_tokens, part.cached_input_tokens, part.cache_write_tokens) for part in known
+    ]
+    inputs, outputs, totals, cached, written = zip(*counts, strict=True)
+    # Once one part reports a total of its own, or lacks a count that another has, the sum needs the totals of all.
+    needs_total = totals.count(None) < len(known) or any(0 < column.count(None) < len(known) for column in (inputs, outputs))
+    return Usage(
+        input_tokens=None if None in inputs else sum(inputs),
+        output_tokens=None if None in outputs else sum(outputs),
+        total_tokens=sum([part.total() or 0 for part in known]) if needs_total else None,
+        # Parts that report no cached tokens count as not cached, which is the more expensive way.
+        cached_input_tokens=sum(filter(None, cached)) if cached.count(None) < len(known) else None,
+        cache_write_tokens=sum(filter(None, written)) if written.count(None) < len(known) else None,
+        models=tuple(dict.fromkeys([model for part in known for model in part.models])),
+    )
 
 
 def _make_usage(input_tokens: int | None, output_tokens: int | None, total_tokens: int | None) -> Usage | None:

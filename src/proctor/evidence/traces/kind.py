@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 
 from proctor.evidence.otlp.spans import Span
@@ -25,15 +24,30 @@ _HAYSTACK_KINDS = {
 _LOGFIRE_KINDS = {"Function: ": "tool", "Agent run": "agent", "MCP tools": "step", "Turn ": "task", "Task:": "task", "Handoff": "task"}
 _TEMPLATE = "logfire.msg_template"
 _COMPONENT = "haystack.component.type"
+_MAX_CACHED_KINDS = 200
+"""Kinds that are cached for the spans of one shape."""
 
 
 def find_kind(name: str, attributes: dict[str, Json], shape: Shape | None = None) -> str | None:
     """Return `tool`, `agent`, `model` or another kind, `unknown` for a word that is not known, or None if nothing names the kind."""
+    shape = shape or find_shape(attributes)
+    if shape.kind_words is None:
+        return _find_kind(name, attributes, shape)
+    key = (name, shape.kind_words(attributes))
+    try:
+        return shape.kinds[key]
+    except KeyError:
+        if len(shape.kinds) >= _MAX_CACHED_KINDS:
+            shape.kinds.clear()
+        kind = shape.kinds[key] = _find_kind(name, attributes, shape)
+        return kind
+
+
+def _find_kind(name: str, attributes: dict[str, Json], shape: Shape) -> str | None:
     if name in _HAYSTACK_KINDS:
         return _HAYSTACK_KINDS[name]
     if not attributes:
         return "tool" if _TOOL_SPAN.match(name) else None
-    shape = shape or find_shape(attributes)
     if shape.names["kind"]:
         kind = _read_kind(attributes, shape.names["kind"])
         if kind == "agent":
@@ -84,7 +98,6 @@ def _read_kind(attributes: dict[str, Json], keys: tuple[str, ...]) -> str | None
     return unknown
 
 
-@functools.lru_cache(maxsize=1024)
 def _find_kind_of_word(key: str, word: str) -> str | None:
     found = unquote(word)
     if not isinstance(found, str) or (key in vocabulary.CLOSED_KINDS and found.lower() not in vocabulary.CLOSED_KINDS[key]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
+from operator import itemgetter
 
 from proctor.evidence.otlp.spans import NOT_UNDERSTOOD
 from proctor.evidence.traces import vocabulary
@@ -34,6 +35,8 @@ _INDEXED_INPUT = tuple(f"{name}." for name in vocabulary.INDEXED_INPUT)
 _INDEXED_OUTPUT = tuple(f"{name}." for name in vocabulary.INDEXED_OUTPUT)
 _RECOGNISED = frozenset((*_INDEX, *vocabulary.CONVERSATION, vocabulary.CHOICES, vocabulary.BETA, NOT_UNDERSTOOD, "haystack.component.type"))
 _NOT_LISTED = (*_INDEXED_INPUT, *_INDEXED_OUTPUT, *vocabulary.MACHINERY)
+_KIND_WORDS = ("logfire.msg_template", "haystack.component.type")
+_PLAIN = frozenset((str, int, float, bool, type(None)))
 _SPEAKING = frozenset((*NAMES["output_text"], "all_messages_events", "gen_ai.output.messages", "gen_ai.input.messages"))
 _COUNTED = ("input_tokens", "output_tokens", "total_tokens", "cached_tokens", "cache_write_tokens")
 """The attributes with tokens, in the order of the fields of `Usage`."""
@@ -60,6 +63,13 @@ class Shape:
         self.tool_marks = tuple(key for key in keys if key in vocabulary.TOOL_MARKS)
         self.has_model_mark = not vocabulary.MODEL_MARKS.isdisjoint(keys)
         self.has_agent_mark = not _SPEAKING.isdisjoint(keys)
+        words = [key for key in (*names["kind"], *names["tool_name"], *_KIND_WORDS) if key in keys]
+        self.kind_words = itemgetter(*words) if words and _PLAIN.issuperset(types[keys.index(key)] for key in words) else None
+        """Returns the values that decide on the kind of a span together with its name, unless one of them is a list or an object."""
+        self.kinds: dict[object, str | None] = {}
+        texts = [key for key, kind in zip(keys, types, strict=True) if kind is str]
+        self.texts = itemgetter(texts[0], *texts) if texts else None
+        """Returns the texts of a span, the first one twice: for one key the result would be no tuple."""
         self.only_messages = tuple(key for key in keys if key in vocabulary.ONLY_MESSAGES)
         self.counts = tuple(names[table] for table in _COUNTED)
         self.has_counts = any(self.counts)

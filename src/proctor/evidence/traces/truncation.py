@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from proctor.evidence.otlp.spans import Span
+from proctor.evidence.traces.shape import find_shape
 from proctor.evidence.values.json_bytes import decode_embedded
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING
@@ -40,7 +41,7 @@ def find_losses(spans: Sequence[Span]) -> list[Loss]:
     ]
     held = [(span, span.attributes) for span in spans]
     held += [(span, event.attributes) for span in spans if span.events for event in span.events]
-    texts = [text for _, attributes in held for text in attributes.values() if type(text) is str and len(text) >= _SHORTEST_LIMIT]
+    texts = [text for _, attributes in held for text in _list_texts(attributes)]
     torn = {text for text in texts if _is_broken(text)}
     # Only the longest values can have reached a limit.
     longest = max(map(len, texts), default=0)
@@ -54,6 +55,13 @@ def find_losses(spans: Sequence[Span]) -> list[Loss]:
                 what = f"{show(key)} of the span {show(span.name)} {how} after {len(text)} characters"
                 found.append(Loss(span.id, what, key, text in cut))
     return found
+
+
+def _list_texts(attributes: dict[str, Json]) -> Sequence[str]:
+    list_all = find_shape(attributes).texts
+    texts = list_all(attributes) if list_all is not None else ()
+    # Most spans have only short ones.
+    return [text for text in texts if len(text) >= _SHORTEST_LIMIT] if max(map(len, texts), default=0) >= _SHORTEST_LIMIT else ()
 
 
 def without_broken(spans: Sequence[Span], losses: Sequence[Loss]) -> Sequence[Span]:
