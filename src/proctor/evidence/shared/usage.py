@@ -7,6 +7,7 @@ separately. A count is a whole number of at least 0; any other value counts as n
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -60,6 +61,8 @@ _FIELDS: dict[str, Part | None] = {
 HOLDERS = ("usage", "usageMetadata", "usage_metadata", "tokenUsage", "token_usage", "tokenUsageEstimate")
 """Keys of a response that hold a usage object."""
 _OUTER_HOLDERS = ("responseMetadata", "response_metadata", "llm_output", "llmOutput")
+
+_get_counts = attrgetter("input_tokens", "output_tokens", "total_tokens", "cached_input_tokens", "cache_write_tokens")
 
 
 def read_count(value: Json) -> int | None:
@@ -127,10 +130,7 @@ def add_usage(parts: Iterable[Usage | None]) -> Usage | None:
     known = [part for part in parts if part is not None]
     if len(known) < 2:
         return known[0] if known else None
-    counts = [
-        (part.input_tokens, part.output_tokens, part.total_tokens, part.cached_input_tokens, part.cache_write_tokens) for part in known
-    ]
-    inputs, outputs, totals, cached, written = zip(*counts, strict=True)
+    inputs, outputs, totals, cached, written = zip(*map(_get_counts, known), strict=True)
     # Once one part reports a total of its own, or lacks a count that another has, the sum needs the totals of all.
     needs_total = totals.count(None) < len(known) or any(0 < column.count(None) < len(known) for column in (inputs, outputs))
     return Usage(

@@ -21,7 +21,7 @@ from proctor.evidence.traces.shape import Shape, find_decoded, list_conventions
 from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.traces.tool_span import find_output_tools, find_tool_name, find_tools
 from proctor.evidence.traces.trace_conversation import find_agent_requests, find_answer, find_entries, find_input, find_turns
-from proctor.evidence.traces.truncation import find_losses, without_broken
+from proctor.evidence.traces.truncation import read_tree
 from proctor.evidence.traces.unknown_parts import (
     find_http_status,
     mark_call_details,
@@ -56,9 +56,7 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
     is not among them was not called. `parts` are the parts that are read (None: all): nodes are not built if they are not among them, and
     the account lists them as recorded. The other parts cost little, and the account needs them.
     """
-    # Before anything is read: a truncated value must not be taken for a whole one.
-    losses = find_losses(spans)
-    tree = SpanTree(without_broken(spans, losses))
+    tree, losses = read_tree(spans)
     exchanges = find_exchanges(tree)
     joined = join_calls(exchanges, find_tools(tree))
     calls = _complete_calls(tree, joined.calls, canonical)

@@ -71,8 +71,7 @@ def mark_steps(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns
         if step.span.events:
             _mark_events(step, unknowns)
         for what in step.unrecognised:
-            why = f"{what} in the span {show(name)} is not recognised"
-            unknowns.mark_unrecognised(("tool_calls", "tool_results", *_ANSWER), why)
+            unknowns.mark_unrecognised(("tool_calls", "tool_results", *_ANSWER), f"{what} in the span {show(name)} is not recognised")
 
 
 def _mark_attributes(step: Step, listed: Collection[str], unknowns: Unknowns) -> None:
@@ -191,18 +190,16 @@ def mark_differences(
     tree: SpanTree, exchanges: Sequence[Exchange], own: Sequence[Exchange], joined: JoinedCalls, unknowns: Unknowns
 ) -> None:
     """Mark calls that only one of several places lists, and the last answer if two places have different texts of it."""
-    several = [one for one in exchanges if len(one.steps) > 1 or one.step.shape.answers > 1 or one.step.span.events]
-    for exchange in several:
-        for messages in exchange.list_records():
+    for exchange in exchanges:
+        for messages in exchange.list_records() if exchange.has_several_records() else ():
             _mark_unlisted(messages, exchange.calls, exchange.step, unknowns)
             if own and exchange is own[-1] and differ(join_last_text(messages), exchange.text):
                 unknowns.mark_parts(_ANSWER, f"two places of the span {show(exchange.step.span.name)} record different answers")
-    calls = [entry.call for entry in joined.calls]
-    agents = [step for step in tree.list_kind("agent") if step.shape.answers or step.span.events]
-    for agent, messages in [(step, messages) for step in agents for messages in step.list_answers()]:
-        if list_calls(messages):
-            last = max((place for place, message in enumerate(messages) if message.role == "user"), default=-1)
-            _mark_unlisted(messages[last + 1 :], calls, agent, unknowns)
+    for agent in tree.list_kind("agent"):
+        for messages in agent.list_answers() if agent.shape.answers or agent.span.events else ():
+            if list_calls(messages):
+                last = max((place for place, message in enumerate(messages) if message.role == "user"), default=-1)
+                _mark_unlisted(messages[last + 1 :], [entry.call for entry in joined.calls], agent, unknowns)
 
 
 def _mark_unlisted(messages: Sequence[Message], calls: Sequence[ToolCall], step: Step, unknowns: Unknowns) -> None:
