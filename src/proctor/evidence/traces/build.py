@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -47,6 +48,7 @@ from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
 _KIND_WORDS = {"model": "llm", "unknown": None}
 _RUN_KINDS = frozenset(("agent", "model", "tool", "workflow", "chain", "task"))
 _MAX_CACHED_SHAPES = 50
+_get_shape, _get_scope, _get_case = attrgetter("shape"), attrgetter("scope"), attrgetter("case")
 
 
 def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Collection[Part] | None = None) -> Evidence:
@@ -78,7 +80,8 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
         mark_calls(tree, exchanges, calls, unknowns)
     mark_call_details(tree, calls, unknowns)
     text, body = find_answer(tree, own, entries, unknowns, root_first=canonical)
-    is_n8n = any(step.names["n8n"] for step in tree.steps)
+    shapes = frozenset(map(_get_shape, tree.steps))
+    is_n8n = any(shape.names["n8n"] for shape in shapes)
     skips_nodes = parts is not None and "nodes" not in parts and not is_n8n and "nodes" not in unknowns.unknown
     nodes = None if skips_nodes else _build_nodes(tree, calls)
     if text is None and body is None and nodes is not None:
@@ -86,11 +89,11 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
     turns = find_turns(own, exchanges, calls, entries)
     usage = _sum_usage(tree, exchanges, unknowns)
     root = tree.root.span if tree.root is not None else None
-    account = unknowns.close_account("Mibo spans" if canonical else _describe_reader(tree, spans))
+    account = unknowns.close_account("Mibo spans" if canonical else _describe_reader(shapes, frozenset(map(_get_scope, spans))))
     if skips_nodes and tree.kinds - {"tool"}:
         account = msgspec.structs.replace(account, unbuilt=("nodes",))
     return Evidence(
-        case=next((span.case for span in spans if span.case is not None), None),
+        case=next(filter(None, map(_get_case, spans)), None),
         input=turns[0].input if turns and turns[0].input else find_input(own, entries),
         text=text,
         body=body,
@@ -131,8 +134,7 @@ def _find_error(root: Step | None) -> str | None:
     return (root.span.message or "the trace ended in an error") if root is not None and root.failed else None
 
 
-def _describe_reader(tree: SpanTree, spans: Sequence[Span]) -> str:
-    shapes, scopes = frozenset([step.shape for step in tree.steps]), frozenset([span.scope for span in spans])
+def _describe_reader(shapes: frozenset[Shape], scopes: frozenset[str]) -> str:
     return _recall_conventions(shapes, scopes) if len(shapes) <= _MAX_CACHED_SHAPES else _describe_conventions(shapes, scopes)
 
 
@@ -169,7 +171,7 @@ def _sum_usage(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknowns
 def _explain_no_run(tree: SpanTree, is_n8n: bool) -> str | None:
     if not tree.steps:
         return "only log records came for the trace, and none of its spans"
-    if not _RUN_KINDS.isdisjoint(tree.kinds) or is_n8n or any(key.startswith("n8n.") for step in tree.steps for key in step.attributes):
+    if is_n8n or not _RUN_KINDS.isdisjoint(tree.kinds) or any(key.startswith("n8n.") for step in tree.steps for key in step.attributes):
         return None
     if "create_agent" in tree.kinds:
         return "the trace only records that an agent was created"

@@ -73,6 +73,9 @@ class Shape:
         self.only_messages = tuple(key for key in keys if key in vocabulary.ONLY_MESSAGES)
         self.counts = tuple(names[table] for table in _COUNTED)
         self.has_counts = any(self.counts)
+        is_usual = list(map(len, self.counts)) == [1, 1, 0, 0, 0]
+        self.usual_counts = itemgetter(self.counts[0][0], self.counts[1][0]) if is_usual else None
+        """Returns the tokens of a span that reports those of the input and the output, each once, and no others."""
         self.failures = tuple(key for key in vocabulary.FAILURES if key in keys)
         self.answers = len(names["output_messages"]) + self.indexed_output + bool(names["output_text"] or names["output_calls"])
         """In how many places an answer may be."""

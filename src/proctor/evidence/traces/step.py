@@ -65,6 +65,8 @@ class Step:
     is_whole = False
     """Whether the answer is recorded as the provider returned it."""
     unrecognised: Sequence[str] = ()
+    tool_name: str | bool | None = True
+    """The name that a tool span records; true until it is read."""
     _node_name: str | None = None
     _usage: Usage | bool | None = True
     _input: str | bool | None = True
@@ -469,11 +471,9 @@ class SpanTree:
                 self.roots.append(step)
                 _place_below([step])
 
-    def list_kind(self, *kinds: str) -> list[Step]:
-        """Return the steps of these kinds, in order."""
-        if len(kinds) == 1:
-            return self._by_kind.get(kinds[0], [])
-        return [step for step in self.steps if step.kind in kinds]
+    def list_kind(self, kind: str) -> list[Step]:
+        """Return the steps of a kind, in order."""
+        return self._by_kind.get(kind, [])
 
     def has_kind(self, kinds: Iterable[str]) -> bool:
         """Return whether there is a step of one of these kinds."""

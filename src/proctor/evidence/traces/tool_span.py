@@ -183,6 +183,12 @@ def find_tool_name(step: Step) -> str:
 
 
 def _find_recorded_name(step: Step) -> str | None:
+    if isinstance(step.tool_name, bool):
+        step.tool_name = _read_name(step)
+    return step.tool_name
+
+
+def _read_name(step: Step) -> str | None:
     for key in step.names["tool_name"]:
         value = unquote(step.attributes[key])
         if isinstance(value, str) and value and key != "fastmcp.component.key":

@@ -58,8 +58,8 @@ def mark_steps(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns
     """Mark what spans may hold in a form that is not read."""
     listed = {entry.call.name for entry in calls}
     for step in tree.steps:
-        shape, kind, name = step.shape, step.kind, step.span.name
-        if step.span.events or not shape.is_clean:
+        shape, kind, name, events = step.shape, step.kind, step.span.name, step.span.events
+        if events or not shape.is_clean:
             _mark_attributes(step, listed, unknowns)
         if kind == "tool":
             if not is_named_tool(step):
@@ -68,7 +68,7 @@ def mark_steps(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns
                 unknowns.mark("tool_arguments", f"the arguments in the span {show(name)} cannot be read")
         elif (kind is None or kind == "unknown") and shape.work is not None:
             _mark_kind(step, unknowns)
-        if step.span.events:
+        if events:
             _mark_events(step, unknowns)
         for what in step.unrecognised:
             unknowns.mark_unrecognised(("tool_calls", "tool_results", *_ANSWER), f"{what} in the span {show(name)} is not recognised")

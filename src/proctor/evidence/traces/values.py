@@ -140,6 +140,10 @@ def _find_answer(value: Json, depth: int = 0) -> str | None:
 
 def read_span_usage(attributes: dict[str, Json], shape: Shape) -> Usage | None:
     """Return the tokens that a span itself reports."""
+    if shape.usual_counts is not None:
+        inputs, outputs = shape.usual_counts(attributes)
+        if type(inputs) is int and type(outputs) is int and inputs >= 0 and outputs >= 0:
+            return Usage(input_tokens=inputs, output_tokens=outputs)
     if shape.has_counts:
         counts = [find_count(attributes, keys) if keys else None for keys in shape.counts]
         # A name without a usable number reports nothing; the tokens may be there in another form.
