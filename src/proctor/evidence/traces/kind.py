@@ -24,8 +24,8 @@ _HAYSTACK_KINDS = {
 _LOGFIRE_KINDS = {"Function: ": "tool", "Agent run": "agent", "MCP tools": "step", "Turn ": "task", "Task:": "task", "Handoff": "task"}
 _TEMPLATE = "logfire.msg_template"
 _COMPONENT = "haystack.component.type"
-_MAX_CACHED_KINDS = 200
-"""Kinds that are cached for the spans of one shape."""
+_MAX_CACHED_KINDS, _MAX_CACHED_CHARACTERS = 50, 300
+"""Kinds that are cached for the spans of one shape, and the length of their names; a sender who invents names must not fill the memory."""
 
 
 def find_kind(name: str, attributes: dict[str, Json], shape: Shape | None = None) -> str | None:
@@ -37,9 +37,9 @@ def find_kind(name: str, attributes: dict[str, Json], shape: Shape | None = None
     try:
         return shape.kinds[key]
     except KeyError:
-        if len(shape.kinds) >= _MAX_CACHED_KINDS:
-            shape.kinds.clear()
-        kind = shape.kinds[key] = _find_kind(name, attributes, shape)
+        kind = _find_kind(name, attributes, shape)
+        if len(shape.kinds) < _MAX_CACHED_KINDS and len(str(key)) < _MAX_CACHED_CHARACTERS:
+            shape.kinds[key] = kind
         return kind
 
 
