@@ -7,7 +7,7 @@ is cut off, or has more spans than it names traces, its spans may belong to any 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import msgspec
@@ -28,12 +28,17 @@ AnySpan = TypeVar("AnySpan", bound=TreeSpan)
 
 def merge_spans(batches: Iterable[Iterable[Span]]) -> dict[str, list[Span]]:
     """Merge the spans of several requests by trace, in order of first arrival."""
-    traces: dict[str, dict[str, Span]] = {}
+    return merge_by_trace(batches, _merge_two)
+
+
+def merge_by_trace(batches: Iterable[Iterable[AnySpan]], merge: Callable[[AnySpan, AnySpan], AnySpan]) -> dict[str, list[AnySpan]]:
+    """Merge the spans of several requests by trace, two records of one span by `merge`."""
+    traces: dict[str, dict[str, AnySpan]] = {}
     for batch in batches:
         for span in batch:
             known = traces.setdefault(span.trace_id, {})
             before = known.get(span.id)
-            known[span.id] = span if before is None else _merge_two(before, span)
+            known[span.id] = span if before is None else merge(before, span)
     return {trace_id: list(spans.values()) for trace_id, spans in traces.items()}
 
 

@@ -21,7 +21,7 @@ from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_stop, read_status, to_snake_case
 from proctor.evidence.unknowns.fields import CONTENT_PARTS
-from proctor.evidence.unknowns.markers import is_redacted
+from proctor.evidence.unknowns.markers import is_redacted, mark_call
 from proctor.evidence.unknowns.unrecognised import check_fields, holds_text, list_unrecognised, mark_kind
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container, decode_embedded
@@ -435,11 +435,10 @@ class Draft:
             self.ids.add(id)
         if not known and not self.dialect.is_span:
             self.mark(at, "the arguments of this call are not recorded", ("tool_arguments",))
-        if is_redacted(name):
-            self.mark(at, f"the name of this tool was removed: {show(name, 40)}", CALL_PARTS)
         arguments, aliases = read_arguments(given) if known else None, (alias,) if alias and alias != name else ()
-        if _is_damaged(arguments) and not self.dialect.is_span:
-            self.mark(at, "the arguments of this call were cut or removed", ("tool_arguments",))
+        mark_call(name, None if self.dialect.is_span else arguments, None, at, self.unknowns)
+        if isinstance(arguments, str) and arguments[:1] == "{" and not self.dialect.is_span:
+            self.mark(at, "the arguments of this call are no whole JSON", ("tool_arguments",))
         self.calls.append(ToolCall(name=name, arguments=arguments, id=id, server=text_or_none(server), aliases=aliases))
         return True
 
@@ -560,14 +559,6 @@ class Draft:
         text = "".join(self.texts) if self.texts else None
         return Message(role=self.role, text=text, calls=tuple(self.calls), results=tuple(self.results), usage=self.usage, model=self.model,
                        waits=self.waits)  # fmt: skip
-
-
-def _is_damaged(arguments: Json) -> bool:
-    """Return whether arguments are JSON that was cut, or a member of them was removed."""
-    if isinstance(arguments, str):
-        return is_redacted(arguments) or arguments[:1] == "{"
-    members = arguments.values() if isinstance(arguments, dict) else list_of(arguments)
-    return any(_is_damaged(member) if isinstance(member, (dict, list)) else is_redacted(member) for member in members)
 
 
 def read_counts(value: Json, at: str, unknowns: Unknowns) -> Usage | None:

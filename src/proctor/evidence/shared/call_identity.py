@@ -21,6 +21,8 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _FRONT = re.compile(r"^.*(?:[-.:/]|__)(?=\w)", re.DOTALL)
 _SEPARATORS = ("-", ".", ":", "/", "__")
 _NO_WORD = re.compile(r"\W|_")
+ListKeys = Callable[[ToolCall], Sequence[Hashable]]
+Fits = Callable[[ToolCall, ToolCall], bool]
 
 
 def strip_framework_prefix(name: str) -> str:
@@ -112,23 +114,9 @@ def pair_calls(first: Sequence[ToolCall], second: Sequence[ToolCall]) -> list[Pa
     arguments, else by name if one has no arguments. The remaining calls of one tool are paired in order: their arguments differ.
     """
     partner: dict[int, int] = {}
-    taken: set[int] = set()
 
-    def match(keys: Callable[[ToolCall], Sequence[Hashable]], fits: Callable[[ToolCall, ToolCall], bool] = lambda one, other: True) -> None:
-        waiting: dict[Hashable, deque[int]] = {}
-        for place, call in enumerate(second):
-            for key in keys(call) if place not in taken else ():
-                waiting.setdefault(key, deque()).append(place)
-        for place, call in enumerate(first):
-            for key in keys(call) if place not in partner else ():
-                queue = waiting.get(key, deque())
-                while queue and queue[0] in taken:
-                    queue.popleft()
-                found = next((other for other in queue if other not in taken and fits(call, second[other])), None)
-                if found is not None:
-                    partner[place] = found
-                    taken.add(found)
-                    break
+    def match(keys: ListKeys, fits: Fits = lambda one, other: True) -> None:
+        match_calls(first, second, partner, keys, fits)
 
     match(_list_ids, lambda one, other: _can_be_one_tool(one, other) and _encode_arguments(one) == _encode_arguments(other))
     match(_list_ids, _can_be_one_tool)
@@ -136,7 +124,27 @@ def pair_calls(first: Sequence[ToolCall], second: Sequence[ToolCall]) -> list[Pa
     match(_list_names, lambda one, other: not (one.arguments and other.arguments))
     match(_list_names)
     pairs = [_make_pair(call, second[partner[place]] if place in partner else None) for place, call in enumerate(first)]
+    taken = set(partner.values())
     return [*pairs, *(Pair(None, call) for place, call in enumerate(second) if place not in taken)]
+
+
+def match_calls(first: Sequence[ToolCall], second: Sequence[ToolCall], partner: dict[int, int], keys: ListKeys, fits: Fits) -> None:
+    """Add to `partner` which calls of the second record are the remaining ones of the first: the first one with an equal key that fits."""
+    taken = set(partner.values())
+    waiting: dict[Hashable, deque[int]] = {}
+    for place, call in enumerate(second):
+        for key in keys(call) if place not in taken else ():
+            waiting.setdefault(key, deque()).append(place)
+    for place, call in enumerate(first) if waiting else ():
+        for key in keys(call) if place not in partner else ():
+            queue = waiting.get(key, deque())
+            while queue and queue[0] in taken:
+                queue.popleft()
+            found = next((other for other in queue if other not in taken and fits(call, second[other])), None)
+            if found is not None:
+                partner[place] = found
+                taken.add(found)
+                break
 
 
 def _can_be_one_tool(call: ToolCall, other: ToolCall) -> bool:

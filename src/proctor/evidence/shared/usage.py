@@ -7,6 +7,7 @@ separately. A count is a whole number of at least 0; any other value counts as n
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -61,9 +62,13 @@ HOLDERS = ("usage", "usageMetadata", "usage_metadata", "tokenUsage", "token_usag
 """Keys of a response that hold a usage object."""
 _OUTER_HOLDERS = ("responseMetadata", "response_metadata", "llm_output", "llmOutput")
 
+_get_counts = attrgetter("input_tokens", "output_tokens", "total_tokens", "cached_input_tokens", "cache_write_tokens")
+
 
 def read_count(value: Json) -> int | None:
     """Return a token count, or None if this is none. An object carries it as `total` (AI SDK 6)."""
+    if type(value) is int:
+        return value if value >= 0 else None
     if isinstance(value, dict):
         value = value.get("total")
     if isinstance(value, float) and value.is_integer():
@@ -125,21 +130,17 @@ def add_usage(parts: Iterable[Usage | None]) -> Usage | None:
     known = [part for part in parts if part is not None]
     if len(known) < 2:
         return known[0] if known else None
-    inputs = [part.input_tokens for part in known if part.input_tokens is not None]
-    outputs = [part.output_tokens for part in known if part.output_tokens is not None]
-    uneven = len(inputs) not in (0, len(known)) or len(outputs) not in (0, len(known))
-    # Once one part reports a total of its own, the sum needs the totals of all.
-    totals = [part.total() or 0 for part in known] if uneven or any(part.total_tokens is not None for part in known) else []
-    cached = [part.cached_input_tokens for part in known if part.cached_input_tokens is not None]
-    written = [part.cache_write_tokens for part in known if part.cache_write_tokens is not None]
+    inputs, outputs, totals, cached, written = zip(*map(_get_counts, known), strict=True)
+    # Once one part reports a total of its own, or lacks a count that another has, the sum needs the totals of all.
+    needs_total = totals.count(None) < len(known) or any(0 < column.count(None) < len(known) for column in (inputs, outputs))
     return Usage(
-        input_tokens=sum(inputs) if len(inputs) == len(known) else None,
-        output_tokens=sum(outputs) if len(outputs) == len(known) else None,
-        total_tokens=sum(totals) if totals else None,
+        input_tokens=None if None in inputs else sum(inputs),
+        output_tokens=None if None in outputs else sum(outputs),
+        total_tokens=sum([part.total() or 0 for part in known]) if needs_total else None,
         # Parts that report no cached tokens count as not cached, which is the more expensive way.
-        cached_input_tokens=sum(cached) if cached else None,
-        cache_write_tokens=sum(written) if written else None,
-        models=tuple(dict.fromkeys(model for part in known for model in part.models)),
+        cached_input_tokens=sum(filter(None, cached)) if cached.count(None) < len(known) else None,
+        cache_write_tokens=sum(filter(None, written)) if written.count(None) < len(known) else None,
+        models=tuple(dict.fromkeys([model for part in known for model in part.models])),
     )
 
 

@@ -13,14 +13,13 @@ import msgspec
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp.spans import Span, read_span
 from proctor.evidence.tables import platforms
-from proctor.evidence.traces import vocabulary
+from proctor.evidence.traces.shape import COUNTS
 from proctor.evidence.values.access import dict_or_empty, find_first, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.times import read_time_ns
 from proctor.model.evidence import Json
 from proctor.model.numbers import read_digits
 
-_TOKENS = frozenset((*vocabulary.INPUT_TOKENS, *vocabulary.OUTPUT_TOKENS, *vocabulary.TOTAL_TOKENS))
 _TIMES = (("start_time", "start_time_unix_nano", "startTimeUnixNano"), ("end_time", "end_time_unix_nano", "endTimeUnixNano"))
 # A table may have other columns, which are not read.
 _COLUMNS = split_words("""
@@ -77,7 +76,7 @@ def _read_attributes(row: dict[str, Any], value: Json) -> Json:
     if isinstance(value, list) and value and all(isinstance(one, dict) and isinstance(one.get("value", ""), str) for one in value):
         value = {str(one.get("key")): one.get("value") for one in value}
     if isinstance(value, dict) and all(isinstance(one, (str, type(None))) for one in value.values()):
-        value = {key: text if key not in _TOKENS or (count := read_digits(text, 15)) is None else count for key, text in value.items()}
+        value = {key: text if key not in COUNTS or (count := read_digits(text, 15)) is None else count for key, text in value.items()}
     apart: dict[str, Json] = {}
     platforms.flatten_columns(row, apart)
     return {**dict_or_empty(value), **apart} if apart else value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -21,7 +22,7 @@ from proctor.evidence.traces.shape import Shape, find_decoded, list_conventions
 from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.traces.tool_span import find_output_tools, find_tool_name, find_tools
 from proctor.evidence.traces.trace_conversation import find_agent_requests, find_answer, find_entries, find_input, find_turns
-from proctor.evidence.traces.truncation import find_losses, without_broken
+from proctor.evidence.traces.truncation import read_tree
 from proctor.evidence.traces.unknown_parts import (
     find_http_status,
     mark_call_details,
@@ -30,7 +31,6 @@ from proctor.evidence.traces.unknown_parts import (
     mark_differences,
     mark_ends,
     mark_losses,
-    mark_messages,
     mark_orphans,
     mark_steps,
     mark_strays,
@@ -48,6 +48,7 @@ from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
 _KIND_WORDS = {"model": "llm", "unknown": None}
 _RUN_KINDS = frozenset(("agent", "model", "tool", "workflow", "chain", "task"))
 _MAX_CACHED_SHAPES = 50
+_get_shape, _get_scope, _get_case = attrgetter("shape"), attrgetter("scope"), attrgetter("case")
 
 
 def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Collection[Part] | None = None) -> Evidence:
@@ -57,9 +58,7 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
     is not among them was not called. `parts` are the parts that are read (None: all): nodes are not built if they are not among them, and
     the account lists them as recorded. The other parts cost little, and the account needs them.
     """
-    # Before anything is read: a truncated value must not be taken for a whole one.
-    losses = find_losses(spans)
-    tree = SpanTree(without_broken(spans, losses))
+    tree, losses = read_tree(spans)
     exchanges = find_exchanges(tree)
     joined = join_calls(exchanges, find_tools(tree))
     calls = _complete_calls(tree, joined.calls, canonical)
@@ -68,7 +67,6 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
     mark_losses(tree, spans, losses, unknowns)
     mark_strays(joined, unknowns)
     mark_steps(tree, calls, unknowns)
-    mark_messages(exchanges, unknowns)
     own = find_agent_requests(tree, exchanges)
     entries = find_entries(tree)
     if not canonical:
@@ -82,7 +80,8 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
         mark_calls(tree, exchanges, calls, unknowns)
     mark_call_details(tree, calls, unknowns)
     text, body = find_answer(tree, own, entries, unknowns, root_first=canonical)
-    is_n8n = any(step.names["n8n"] for step in tree.steps)
+    shapes = frozenset(map(_get_shape, tree.steps))
+    is_n8n = any(shape.names["n8n"] for shape in shapes)
     skips_nodes = parts is not None and "nodes" not in parts and not is_n8n and "nodes" not in unknowns.unknown
     nodes = None if skips_nodes else _build_nodes(tree, calls)
     if text is None and body is None and nodes is not None:
@@ -90,11 +89,11 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
     turns = find_turns(own, exchanges, calls, entries)
     usage = _sum_usage(tree, exchanges, unknowns)
     root = tree.root.span if tree.root is not None else None
-    account = unknowns.close_account("Mibo spans" if canonical else _describe_reader(tree, spans))
+    account = unknowns.close_account("Mibo spans" if canonical else _describe_reader(shapes, frozenset(map(_get_scope, spans))))
     if skips_nodes and tree.kinds - {"tool"}:
         account = msgspec.structs.replace(account, unbuilt=("nodes",))
     return Evidence(
-        case=next((span.case for span in spans if span.case is not None), None),
+        case=next(filter(None, map(_get_case, spans)), None),
         input=turns[0].input if turns and turns[0].input else find_input(own, entries),
         text=text,
         body=body,
@@ -135,8 +134,7 @@ def _find_error(root: Step | None) -> str | None:
     return (root.span.message or "the trace ended in an error") if root is not None and root.failed else None
 
 
-def _describe_reader(tree: SpanTree, spans: Sequence[Span]) -> str:
-    shapes, scopes = frozenset([step.shape for step in tree.steps]), frozenset([span.scope for span in spans])
+def _describe_reader(shapes: frozenset[Shape], scopes: frozenset[str]) -> str:
     return _recall_conventions(shapes, scopes) if len(shapes) <= _MAX_CACHED_SHAPES else _describe_conventions(shapes, scopes)
 
 
@@ -173,7 +171,7 @@ def _sum_usage(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknowns
 def _explain_no_run(tree: SpanTree, is_n8n: bool) -> str | None:
     if not tree.steps:
         return "only log records came for the trace, and none of its spans"
-    if not _RUN_KINDS.isdisjoint(tree.kinds) or is_n8n or any(key.startswith("n8n.") for step in tree.steps for key in step.attributes):
+    if is_n8n or not _RUN_KINDS.isdisjoint(tree.kinds) or any(key.startswith("n8n.") for step in tree.steps for key in step.attributes):
         return None
     if "create_agent" in tree.kinds:
         return "the trace only records that an agent was created"

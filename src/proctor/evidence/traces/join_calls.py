@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from proctor.evidence.shared.call_identity import can_agree, can_be_one_tool, strip_framework_prefix
+from proctor.evidence.shared.call_identity import can_agree, can_be_one_tool, match_calls, strip_framework_prefix
 from proctor.evidence.shared.conversation import ToolResult
 from proctor.evidence.traces.request import Exchange
 from proctor.evidence.traces.step import Step
@@ -59,7 +59,7 @@ def join_calls(exchanges: Sequence[Exchange], executed: Sequence[ExecutedTool]) 
         message.results for exchange in exchanges for message in (*(exchange.inputs or ()), *(exchange.outputs or ()))
     ):
         return JoinedCalls(_place_executed(exchanges, executed), 0, [], False)
-    pairs = _pair([call for _, call in requested], executed)
+    pairs = _pair([call for _, call in requested], [entry.call for entry in executed])
     executed = _pair_handoffs(requested, exchanges, executed, pairs)
     results = _Results(exchanges, (call for _, call in requested))
     found: list[ObservedCall] = []
@@ -115,64 +115,32 @@ def _pair_handoffs(
     return bare
 
 
-def _pair(requested: Sequence[ToolCall], executed: Sequence[ExecutedTool]) -> dict[int, int]:
+def _pair(requested: Sequence[ToolCall], executed: Sequence[ToolCall]) -> dict[int, int]:
     """Return which tool span is which call: by id, else by name, the earliest with equal arguments first."""
-    if not requested or not executed:
-        return {}
-    pairs = _pair_by_id(requested, executed)
-    known = {entry.call.id for entry in executed if entry.call.id}
-    taken = set(pairs.values())
-    # The surest match first: equal arguments before any, the same name before one with a framework's prefix.
-    for with_arguments in (True, False):
-        waiting: dict[tuple[str, bytes], list[int]] = {}
-        for place, entry in enumerate(executed):
-            if place not in taken:
-                waiting.setdefault(_make_pairing_key(entry.call, with_arguments), []).append(place)
-        for exactly in (True, False):
-            for index, call in enumerate(requested) if waiting else ():
-                # A call whose id some span has, and that was not paired by it, may only take a span without an id.
-                fitting = waiting.get(_make_pairing_key(call, with_arguments)) if index not in pairs else None
-                place = _find_first_fitting(call, fitting, executed, exactly=exactly, without_id=call.id in known) if fitting else None
-                if fitting and place is not None:
-                    fitting.remove(place)
-                    pairs[index] = place
-                    taken.add(place)
-    return pairs
-
-
-def _pair_by_id(requested: Sequence[ToolCall], executed: Sequence[ExecutedTool]) -> dict[int, int]:
-    """Return which tool span has the id of which call; an id used again counts only for spans with the tool's name."""
     pairs: dict[int, int] = {}
-    by_id: dict[str, list[int]] = {}
-    for place, entry in enumerate(executed):
-        if entry.call.id:
-            by_id.setdefault(entry.call.id, []).append(place)
+    if not requested or not executed:
+        return pairs
     # Some servers give every call the same id; an id is proof only if it is used once on both sides.
-    uses = Counter(call.id for call in requested) if by_id else Counter[str | None]()
-    for index, call in enumerate(requested) if by_id else ():
-        fitting = by_id.get(call.id or "")
-        if not fitting:
-            continue
-        is_unique = len(fitting) == 1 and uses[call.id] == 1
-        place = fitting[0] if is_unique else _find_first_fitting(call, fitting, executed, exactly=False)
-        if place is not None:
-            fitting.remove(place)
-            pairs[index] = place
+    uses, known = Counter(call.id for call in requested), Counter[str | None](call.id for call in executed if call.id)
+
+    def is_same_id(one: ToolCall, other: ToolCall) -> bool:
+        return (uses[one.id] == 1 and known[one.id] == 1) or can_be_one_tool(other.name, one.name)
+
+    if known:
+        match_calls(requested, executed, pairs, lambda call: [call.id] if call.id else [], is_same_id)
+    # The surest match first: equal arguments before any, the same name before one with a framework's prefix.
+    for with_arguments, exactly in ((True, True), (True, False), (False, True), (False, False)):
+
+        def list_keys(call: ToolCall, with_arguments: bool = with_arguments) -> list[tuple[str, bytes]]:
+            return [(strip_framework_prefix(call.name), _make_call_key(call)[1] if with_arguments else b"")]
+
+        def can_pair(one: ToolCall, other: ToolCall, exactly: bool = exactly) -> bool:
+            is_named = other.name == one.name if exactly else can_be_one_tool(other.name, one.name)
+            # A call whose id some span has, and that was not paired by it, may only take a span without an id.
+            return is_named and not (one.id in known and other.id)
+
+        match_calls(requested, executed, pairs, list_keys, can_pair)
     return pairs
-
-
-def _find_first_fitting(
-    call: ToolCall, places: Sequence[int], executed: Sequence[ExecutedTool], *, exactly: bool, without_id: bool = False
-) -> int | None:
-    for place in places:
-        other = executed[place].call
-        if (other.name == call.name if exactly else can_be_one_tool(other.name, call.name)) and not (without_id and other.id):
-            return place
-    return None
-
-
-def _make_pairing_key(call: ToolCall, with_arguments: bool) -> tuple[str, bytes]:
-    return strip_framework_prefix(call.name), _make_call_key(call)[1] if with_arguments else b""
 
 
 def _join_call(call: ToolCall, twin: ExecutedTool | None, result: ToolResult | None, number: int, step: Step | None) -> ObservedCall:

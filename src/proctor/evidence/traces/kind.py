@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 
 from proctor.evidence.otlp.spans import Span
@@ -25,15 +24,30 @@ _HAYSTACK_KINDS = {
 _LOGFIRE_KINDS = {"Function: ": "tool", "Agent run": "agent", "MCP tools": "step", "Turn ": "task", "Task:": "task", "Handoff": "task"}
 _TEMPLATE = "logfire.msg_template"
 _COMPONENT = "haystack.component.type"
+_MAX_CACHED_KINDS, _MAX_CACHED_CHARACTERS = 50, 300
+"""Kinds that are cached for the spans of one shape, and the length of their names; a sender who invents names must not fill the memory."""
 
 
 def find_kind(name: str, attributes: dict[str, Json], shape: Shape | None = None) -> str | None:
     """Return `tool`, `agent`, `model` or another kind, `unknown` for a word that is not known, or None if nothing names the kind."""
+    shape = shape or find_shape(attributes)
+    if shape.kind_words is None:
+        return _find_kind(name, attributes, shape)
+    key = (name, shape.kind_words(attributes))
+    try:
+        return shape.kinds[key]
+    except KeyError:
+        kind = _find_kind(name, attributes, shape)
+        if len(shape.kinds) < _MAX_CACHED_KINDS and len(str(key)) < _MAX_CACHED_CHARACTERS:
+            shape.kinds[key] = kind
+        return kind
+
+
+def _find_kind(name: str, attributes: dict[str, Json], shape: Shape) -> str | None:
     if name in _HAYSTACK_KINDS:
         return _HAYSTACK_KINDS[name]
     if not attributes:
         return "tool" if _TOOL_SPAN.match(name) else None
-    shape = shape or find_shape(attributes)
     if shape.names["kind"]:
         kind = _read_kind(attributes, shape.names["kind"])
         if kind == "agent":
@@ -84,7 +98,6 @@ def _read_kind(attributes: dict[str, Json], keys: tuple[str, ...]) -> str | None
     return unknown
 
 
-@functools.lru_cache(maxsize=1024)
 def _find_kind_of_word(key: str, word: str) -> str | None:
     found = unquote(word)
     if not isinstance(found, str) or (key in vocabulary.CLOSED_KINDS and found.lower() not in vocabulary.CLOSED_KINDS[key]):
@@ -105,10 +118,10 @@ def _is_tool(attributes: dict[str, Json], shape: Shape) -> bool:
 
 def describe_kind(span: Span) -> str | None:
     """Return the attribute that names the kind of a span, for a message about a kind that is not known."""
-    return next((f"{key}: {show(span.attributes[key])}" for key in vocabulary.KIND if span.attributes.get(key) is not None), None)
+    return next((f"{key}: {show(span.attributes[key])}" for key in vocabulary.NAMES["kind"] if span.attributes.get(key) is not None), None)
 
 
-def name_of_span(span: Span, kind: str | None) -> str:
+def name_of_span(span: Span, kind: str | None, shape: Shape) -> str:
     """Return the name of the node of a span: an agent's own name, n8n's name of the node, else the span's."""
     attributes = span.attributes
     own = attributes.get(vocabulary.N8N_NAME)
@@ -116,7 +129,7 @@ def name_of_span(span: Span, kind: str | None) -> str:
         return own
     if kind in ("agent", "task", "chain"):
         if kind == "agent":
-            named = unquote(find_value(attributes, find_shape(attributes).names["agent_name"]))
+            named = unquote(find_value(attributes, shape.names["agent_name"]))
             if isinstance(named, str) and named:
                 return named
         match = _AGENT_SPAN.match(span.name)

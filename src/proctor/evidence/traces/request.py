@@ -14,7 +14,6 @@ from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.blocks import HOSTED
 from proctor.evidence.shared.conversation import Message
 from proctor.evidence.traces import vocabulary
-from proctor.evidence.traces.shape import find_value
 from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.values.access import dict_or_empty
 from proctor.model.evidence import ToolCall, Usage
@@ -26,10 +25,10 @@ MAX_PARALLEL = 32
 class Exchange:
     """One request to a model and its answer, recorded by one or more spans."""
 
-    __slots__ = ("_questions", "calls", "inputs", "outputs", "step", "steps", "text")
+    __slots__ = ("_questions", "calls", "inputs", "nested", "outputs", "step", "steps", "text")
 
     def __init__(self, step: Step) -> None:
-        self._questions: list[str] | None = None
+        self._questions: list[str] | None = None if step.inputs else []
         self.steps = [step]
         self.step = step
         """The outermost span of it."""
@@ -38,11 +37,8 @@ class Exchange:
         self.outputs = step.outputs
         self.calls = step.calls
         self.text = step.text
-
-    @property
-    def nested(self) -> bool:
+        self.nested = "tool" in step.above
         """Whether it happened inside a tool: another agent's conversation."""
-        return "tool" in self.step.above
 
     def add(self, steps: Iterable[Step]) -> None:
         """Add spans of the same request."""
@@ -108,6 +104,10 @@ class Exchange:
             return self.step.knows_calls()
         return not self.stopped_for_tools() and any(step.knows_calls() for step in self.steps)
 
+    def has_several_records(self) -> bool:
+        """Return whether several places may record the answer."""
+        return len(self.steps) > 1 or self.step.shape.answers > 1 or bool(self.step.span.events)
+
     def list_records(self) -> list[list[Message]]:
         """Return the answer as other places record it than the one that is read."""
         found: list[list[Message]] = []
@@ -137,9 +137,8 @@ class Exchange:
         return None
 
     def list_models(self) -> list[str]:
-        """Return the models of the request; MLflow writes every attribute as JSON, so a name may have quotes."""
-        names = [find_value(step.attributes, step.names["model_name"]) for step in self.steps]
-        return [name.strip('"') for name in names if isinstance(name, str) and name]
+        """Return the models of the request."""
+        return [step.model for step in self.steps if step.model]
 
     def list_messages_of_turn(self) -> list[Message]:
         """Return the messages that the model received after the last text of a user."""
@@ -168,7 +167,7 @@ def find_exchanges(tree: SpanTree) -> list[Exchange]:
         top = step
         while "model" in top.above:
             top = top.above["model"]
-        response = step.find_response_id()
+        response = step.find_response_id() if step.shape.has_response_id else None
         # Nesting is proof enough; the id of an answer alone is compared with times and contents.
         same = of_step.get(top)
         if same is None and response and response in by_response and _is_one_answer(by_response[response].steps[-1], step):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from proctor.evidence.otlp.merging import merge_tree_span
+from proctor.evidence.otlp.merging import merge_by_trace, merge_tree_span
 from proctor.evidence.otlp.spans import Span, TreeSpan
 from proctor.evidence.traces.kind import find_kind
 
@@ -43,14 +43,7 @@ def take_for_tree(span: Span) -> TreeSpan:
 
 def merge_tree_spans(batches: Iterable[Iterable[TreeSpan]]) -> list[TreeSpan]:
     """Merge the spans of several requests as `merge_spans` does, trace after trace."""
-    traces: dict[str, dict[str, TreeSpan]] = {}
-    for batch in batches:
-        for span in batch:
-            known = traces.setdefault(span.trace_id, {})
-            before = known.setdefault(span.id, span)
-            if before is not span:
-                known[span.id] = merge_tree_span(before, span)
-    return [span for spans in traces.values() for span in spans.values()]
+    return [span for spans in merge_by_trace(batches, merge_tree_span).values() for span in spans]
 
 
 def list_span_rows(spans: Sequence[TreeSpan]) -> list[SpanRow]:

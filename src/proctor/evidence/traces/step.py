@@ -57,6 +57,7 @@ class Step:
     outputs: list[Message] | None = None
     calls: Sequence[ToolCall] = ()
     text: str | None = None
+    model: str | None = None
     finish = _NO_REASON
     """Why the model stopped, in lower case."""
     choices = 1
@@ -64,6 +65,9 @@ class Step:
     is_whole = False
     """Whether the answer is recorded as the provider returned it."""
     unrecognised: Sequence[str] = ()
+    tool_name: str | bool | None = True
+    """The name that a tool span records; true until it is read."""
+    _node_name: str | None = None
     _usage: Usage | bool | None = True
     _input: str | bool | None = True
     _output: tuple[str | None, bool] | None = None
@@ -78,16 +82,22 @@ class Step:
         self.cache = cache
         self.children: list[Step] = []
         if self.kind == "model":
-            self._read_request()
+            model = find_value(span.attributes, shape.names["model_name"])
+            # MLflow writes every attribute as JSON, so a name may have quotes.
+            self.model = model.strip('"') if isinstance(model, str) else None
+            if shape.has_request or span.events:
+                self._read_request()
             if self.outputs:
                 self.calls, self.text = list_calls(self.outputs), join_last_text(self.outputs)
 
     # --- its place, input, output and tokens
 
-    @functools.cached_property
+    @property
     def node_name(self) -> str:
         """The name of its node."""
-        return name_of_span(self.span, self.kind)
+        if self._node_name is None:
+            self._node_name = name_of_span(self.span, self.kind, self.shape)
+        return self._node_name
 
     def find_above(self, *kinds: str) -> Step | None:
         """Return the nearest step above that has one of these kinds."""
@@ -237,8 +247,6 @@ class Step:
             return
         if vocabulary.CHOICES in span.attributes or names["parameters"]:
             self.choices = _count_requested_choices(span.attributes, names["parameters"])
-        if not span.events and not shape.has_content:
-            return
         # Each source only if the ones before have nothing: attributes with messages, the raw answer, the event with both sides, text and
         # calls in separate attributes, an event for each message, and last a whole conversation in one attribute.
         self.inputs = self._read_messages("input_messages", vocabulary.INDEXED_INPUT if shape.indexed_input else (), "user")
@@ -463,11 +471,9 @@ class SpanTree:
                 self.roots.append(step)
                 _place_below([step])
 
-    def list_kind(self, *kinds: str) -> list[Step]:
-        """Return the steps of these kinds, in order."""
-        if len(kinds) == 1:
-            return self._by_kind.get(kinds[0], [])
-        return [step for step in self.steps if step.kind in kinds]
+    def list_kind(self, kind: str) -> list[Step]:
+        """Return the steps of a kind, in order."""
+        return self._by_kind.get(kind, [])
 
     def has_kind(self, kinds: Iterable[str]) -> bool:
         """Return whether there is a step of one of these kinds."""

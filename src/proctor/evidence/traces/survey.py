@@ -12,9 +12,9 @@ from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.kind import describe_kind
 from proctor.evidence.traces.request import find_exchanges
 from proctor.evidence.traces.shape import is_recognised, is_work, list_conventions
-from proctor.evidence.traces.step import SpanTree, Step
+from proctor.evidence.traces.step import Step
 from proctor.evidence.traces.tool_span import find_tool_name
-from proctor.evidence.traces.truncation import find_losses, without_broken
+from proctor.evidence.traces.truncation import read_tree
 from proctor.evidence.traces.unknown_parts import is_unread_call
 from proctor.evidence.values.access import text_or_none
 from proctor.model.show import shorten, show
@@ -57,8 +57,7 @@ class TraceSurvey(msgspec.Struct, frozen=True, kw_only=True):
 
 def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
     """Return what a trace consists of."""
-    losses = find_losses(spans)
-    tree = SpanTree(without_broken(spans, losses))
+    tree, losses = read_tree(spans)
     steps, spans = tree.steps, [step.span for step in tree.steps]
     exchanges = find_exchanges(tree)
     attributes = Counter(key for span in spans for key in span.attributes if not is_recognised(key))

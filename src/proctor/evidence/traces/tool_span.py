@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.call_identity import can_agree, can_be_one_tool, is_name_at_server, strip_framework_prefix
 from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
 from proctor.evidence.traces import vocabulary
@@ -63,14 +64,12 @@ def find_tools(tree: SpanTree) -> list[ExecutedTool]:
         call = read_tool_call(step)
         # Only the latest few are compared: all of them would cost the square of the calls of one tool.
         bare = strip_framework_prefix(call.name)
-        recent = by_name.get(bare)
-        if recent is None:
-            recent = by_name[bare] = deque(maxlen=MAX_PARALLEL)
+        recent = by_name.setdefault(bare, deque(maxlen=MAX_PARALLEL))
         same = _find_outer_record(step, call, of_step) if "tool" in step.above else None
-        if same is None and recent:
-            same = next(
-                (tool for tool in reversed(recent) if _is_at_once(tool.step, step) and can_be_one_tool(tool.call.name, call.name)), None
-            )
+        for tool in reversed(recent) if same is None else ():
+            if _is_at_once(tool.step.span, step.span) and can_be_one_tool(tool.call.name, call.name):
+                same = tool
+                break
         if same is None:
             same = ExecutedTool(call, step)
             found.append(same)
@@ -81,8 +80,8 @@ def find_tools(tree: SpanTree) -> list[ExecutedTool]:
     return found
 
 
-def _is_at_once(one: Step, other: Step) -> bool:
-    return is_within(one.span, other.span) or is_within(other.span, one.span)
+def _is_at_once(one: Span, other: Span) -> bool:
+    return one.scope != other.scope and (is_within(one, other) or is_within(other, one))
 
 
 def _find_outer_record(step: Step, inner: ToolCall, of_step: dict[Step, ExecutedTool]) -> ExecutedTool | None:
@@ -184,6 +183,12 @@ def find_tool_name(step: Step) -> str:
 
 
 def _find_recorded_name(step: Step) -> str | None:
+    if isinstance(step.tool_name, bool):
+        step.tool_name = _read_name(step)
+    return step.tool_name
+
+
+def _read_name(step: Step) -> str | None:
     for key in step.names["tool_name"]:
         value = unquote(step.attributes[key])
         if isinstance(value, str) and value and key != "fastmcp.component.key":

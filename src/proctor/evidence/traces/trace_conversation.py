@@ -30,7 +30,7 @@ _IS_OBJECT = re.compile(r"[\[{<]|\w+\(")
 
 def find_entries(tree: SpanTree) -> list[Step]:
     """Return the outermost spans with the agent's input or output, one for each time it was called."""
-    groups = [tree.list_kind(*kinds) for kinds in _ENTRY_KINDS if tree.has_kind(kinds)]
+    groups = [[step for step in tree.steps if step.kind in kinds] for kinds in _ENTRY_KINDS if tree.has_kind(kinds)]
     # First those with an input; if there are none, those with an output.
     for is_input in (True, False):
         for group in groups:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from proctor.evidence.otlp.spans import Span
+from proctor.evidence.traces.step import SpanTree
 from proctor.evidence.values.json_bytes import decode_embedded
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING
@@ -33,38 +34,42 @@ class Loss(msgspec.Struct, frozen=True):
     is_text: bool = False
 
 
-def find_losses(spans: Sequence[Span]) -> list[Loss]:
-    """Return what the spans of a trace lost by limits of the SDK."""
+def read_tree(spans: Sequence[Span]) -> tuple[SpanTree, list[Loss]]:
+    """Return the tree of a trace without values that break off, and what its spans lost by limits of the SDK."""
+    tree = SpanTree(spans)
+    losses = _find_losses(spans, tree)
+    torn = {loss.span_id for loss in losses if loss.key is not None and not loss.is_text}
+    # A truncated value must not be taken for a whole one.
+    return (SpanTree([_drop_broken(span) if span.id in torn else span for span in spans]) if torn else tree), losses
+
+
+def _find_losses(spans: Sequence[Span], tree: SpanTree) -> list[Loss]:
     found = [
         Loss(span.id, f"{span.dropped} attributes or events of the span {show(span.name)} were dropped") for span in spans if span.dropped
     ]
-    held = [(span, span.attributes) for span in spans if span.attributes]
-    held += [(span, event.attributes) for span in spans if span.events for event in span.events]
-    values = [
-        (span, key, value)
-        for span, attributes in held
-        for key, value in attributes.items()
-        if type(value) is str and len(value) >= _SHORTEST_LIMIT
-    ]
-    if not values:
-        return found
-    broken = [entry for entry in values if _is_broken(entry[2])]
-    for span, key, value in broken:
-        found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} breaks off after {len(value)} characters", key))
-    longest = max([len(value) for _, _, value in values])
+    texts: list[str] = []
+    for step in tree.steps:
+        own = step.shape.texts(step.attributes) if step.shape.texts is not None else ("",)
+        # Most spans have only short ones.
+        if max(map(len, own)) >= _SHORTEST_LIMIT:
+            texts += [text for text in own if len(text) >= _SHORTEST_LIMIT]
+    events = [(span, event.attributes) for span in spans if span.events for event in span.events]
+    values = (value for _, attributes in events for value in attributes.values())
+    texts += [value for value in values if isinstance(value, str) and len(value) >= _SHORTEST_LIMIT] if events else ()
+    torn = {text for text in texts if _is_broken(text)}
     # Only the longest values can have reached a limit.
-    if (longest == max([len(value) for _, _, value in broken])) if broken else _is_limit(longest):
-        texts = [entry for entry in values if len(entry[2]) == longest and entry not in broken and not entry[2].startswith(_BEGINNINGS)]
-        if broken or len({value for _, _, value in texts}) > 1:
-            for span, key, _ in texts:
-                found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} is truncated after {longest} characters", key, True))
+    longest = max(map(len, texts), default=0)
+    cut = {text for text in texts if len(text) == longest and not text.startswith(_BEGINNINGS)} - torn
+    if max(map(len, torn)) < longest if torn else len(cut) < 2 or not _is_limit(longest):
+        cut.clear()
+    held = [*((step.span, step.attributes) for step in tree.steps), *events] if torn or cut else ()
+    for span, attributes in held:
+        for key, text in attributes.items():
+            if isinstance(text, str) and (text in torn or text in cut):
+                how = "breaks off" if text in torn else "is truncated"
+                what = f"{show(key)} of the span {show(span.name)} {how} after {len(text)} characters"
+                found.append(Loss(span.id, what, key, text in cut))
     return found
-
-
-def without_broken(spans: Sequence[Span], losses: Sequence[Loss]) -> Sequence[Span]:
-    """Return the spans without values that break off."""
-    torn = {loss.span_id for loss in losses if loss.key is not None and not loss.is_text}
-    return [_drop_broken(span) if span.id in torn else span for span in spans] if torn else spans
 
 
 def _drop_broken(span: Span) -> Span:

@@ -10,7 +10,7 @@ rule e, f   a trace that ends before the agent finished; a failed root span
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, Span, is_event_only
 from proctor.evidence.shared.call_identity import can_be_one_tool
@@ -22,7 +22,7 @@ from proctor.evidence.traces.join_calls import JoinedCalls, ObservedCall
 from proctor.evidence.traces.kind import describe_kind
 from proctor.evidence.traces.message_reader import join_last_text
 from proctor.evidence.traces.request import Exchange, is_hosted_call
-from proctor.evidence.traces.shape import may_hold_content
+from proctor.evidence.traces.shape import COUNTS, may_hold_content
 from proctor.evidence.traces.step import SpanTree, Step, list_calls
 from proctor.evidence.traces.tool_span import has_damaged_arguments, is_named_tool
 from proctor.evidence.traces.trace_conversation import differ
@@ -44,7 +44,7 @@ _ENDS_LOOP = re.compile(r"\[\[ ## next_tool_name ## \]\]\s*finish\b")
 _OF_CALLS = re.compile(r"tool|function|handoff|invo[ck]|\baction", re.IGNORECASE)
 _EVENT_KEYS = frozenset(
     (
-        *(*vocabulary.EVENT_CONTENT, *vocabulary.INPUT_MESSAGES, *vocabulary.OUTPUT_MESSAGES),
+        *(*vocabulary.EVENT_CONTENT, *vocabulary.NAMES["input_messages"], *vocabulary.NAMES["output_messages"]),
         *("role", "index", "finish_reason", "tool_calls", "id", "tool_call_id", "name", "tool.result", "gen_ai.message.index"),
         *("gen_ai.system", "gen_ai.provider.name", "event.name", NOT_UNDERSTOOD),
     )
@@ -58,21 +58,9 @@ def mark_steps(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns
     """Mark what spans may hold in a form that is not read."""
     listed = {entry.call.name for entry in calls}
     for step in tree.steps:
-        shape, kind = step.shape, step.kind
-        name = step.span.name
-        attributes = step.attributes
-        if step.span.events or [
-            key for key, kind in shape.typed if type(attributes[key]) is not kind or (kind is int and attributes[key] < 0)
-        ]:
-            unreadable = _find_unreadable(step)
-            if unreadable is not None:
-                unknowns.mark_parts(_EVERYTHING, f"{show(unreadable)} of the span {show(name)} cannot be read")
-        for key, parts in shape.near_misses:
-            unknowns.mark_unrecognised(parts, f"{show(key)} of the span {show(name)} is not read; is it misspelt?")
-        for key in shape.unrecognised:
-            check_field(key, step.attributes[key], f"the span {show(name)}", unknowns, listed=listed, has_answer=True)
-        if shape.only_messages and kind != "model":
-            _mark_step_messages(step, unknowns)
+        shape, kind, name, events = step.shape, step.kind, step.span.name, step.span.events
+        if events or not shape.is_clean:
+            _mark_attributes(step, listed, unknowns)
         if kind == "tool":
             if not is_named_tool(step):
                 unknowns.mark("tool_calls", f"the span {show(name)} is a tool without a name")
@@ -80,8 +68,23 @@ def mark_steps(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns
                 unknowns.mark("tool_arguments", f"the arguments in the span {show(name)} cannot be read")
         elif (kind is None or kind == "unknown") and shape.work is not None:
             _mark_kind(step, unknowns)
-        if step.span.events:
+        if events:
             _mark_events(step, unknowns)
+        for what in step.unrecognised:
+            unknowns.mark_unrecognised(("tool_calls", "tool_results", *_ANSWER), f"{what} in the span {show(name)} is not recognised")
+
+
+def _mark_attributes(step: Step, listed: Collection[str], unknowns: Unknowns) -> None:
+    shape, name = step.shape, show(step.span.name)
+    unreadable = _find_unreadable(step)
+    if unreadable is not None:
+        unknowns.mark_parts(_EVERYTHING, f"{show(unreadable)} of the span {name} cannot be read")
+    for key, parts in shape.near_misses:
+        unknowns.mark_unrecognised(parts, f"{show(key)} of the span {name} is not read; is it misspelt?")
+    for key in shape.unrecognised:
+        check_field(key, step.attributes[key], f"the span {name}", unknowns, listed=listed, has_answer=True)
+    if shape.only_messages and step.kind != "model":
+        _mark_step_messages(step, unknowns)
 
 
 def _find_unreadable(step: Step) -> str | None:
@@ -89,10 +92,9 @@ def _find_unreadable(step: Step) -> str | None:
     attributes = step.attributes
     if NOT_UNDERSTOOD in attributes:
         return str(attributes[NOT_UNDERSTOOD])
-    for key, kind in step.shape.typed:
-        value, is_count = attributes[key], kind is int
-        if value is not None and (read_count(value) is None if is_count else not isinstance(value, str)):
-            return key
+    unreadable = next((key for key in step.shape.suspects if key not in COUNTS or read_count(attributes[key]) is None), None)
+    if unreadable is not None:
+        return unreadable
     return next((str(event.attributes[NOT_UNDERSTOOD]) for event in step.span.events if NOT_UNDERSTOOD in event.attributes), None)
 
 
@@ -150,15 +152,6 @@ def is_unread_call(name: str, attributes: dict[str, object]) -> bool:
     return not name.startswith(vocabulary.READ_EVENTS) and any(_OF_CALLS.search(word) for word in (name, *attributes))
 
 
-def mark_messages(exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
-    """Mark what unrecognised parts of messages may hold."""
-    for exchange in exchanges:
-        for step in exchange.steps:
-            for what in step.unrecognised:
-                why = f"{what} in the span {show(step.span.name)} is not recognised"
-                unknowns.mark_unrecognised(("tool_calls", "tool_results", *_ANSWER), why)
-
-
 # --- rules c and d: lost data and contradictions
 
 
@@ -197,18 +190,16 @@ def mark_differences(
     tree: SpanTree, exchanges: Sequence[Exchange], own: Sequence[Exchange], joined: JoinedCalls, unknowns: Unknowns
 ) -> None:
     """Mark calls that only one of several places lists, and the last answer if two places have different texts of it."""
-    several = [one for one in exchanges if len(one.steps) > 1 or one.step.shape.answers > 1 or one.step.span.events]
-    for exchange in several:
-        for messages in exchange.list_records():
+    for exchange in exchanges:
+        for messages in exchange.list_records() if exchange.has_several_records() else ():
             _mark_unlisted(messages, exchange.calls, exchange.step, unknowns)
             if own and exchange is own[-1] and differ(join_last_text(messages), exchange.text):
                 unknowns.mark_parts(_ANSWER, f"two places of the span {show(exchange.step.span.name)} record different answers")
-    calls = [entry.call for entry in joined.calls]
-    agents = [step for step in tree.list_kind("agent") if step.shape.answers or step.span.events]
-    for agent, messages in [(step, messages) for step in agents for messages in step.list_answers()]:
-        if list_calls(messages):
-            last = max((place for place, message in enumerate(messages) if message.role == "user"), default=-1)
-            _mark_unlisted(messages[last + 1 :], calls, agent, unknowns)
+    for agent in tree.list_kind("agent"):
+        for messages in agent.list_answers() if agent.shape.answers or agent.span.events else ():
+            if list_calls(messages):
+                last = max((place for place, message in enumerate(messages) if message.role == "user"), default=-1)
+                _mark_unlisted(messages[last + 1 :], [entry.call for entry in joined.calls], agent, unknowns)
 
 
 def _mark_unlisted(messages: Sequence[Message], calls: Sequence[ToolCall], step: Step, unknowns: Unknowns) -> None:

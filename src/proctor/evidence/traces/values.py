@@ -11,7 +11,7 @@ from proctor.evidence.shared.usage import find_count, find_usage, read_count, re
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages, join_last_text
 from proctor.evidence.traces.shape import Names, Shape, decode_attribute, find_decoded, find_value
-from proctor.evidence.values.access import dict_or_empty, find_first, list_of
+from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Json, Usage
 
@@ -23,6 +23,7 @@ _QUESTION_KEYS = (
 _MESSAGE_KEYS = frozenset(("messages", "contents", "replies", "generations", "choices", "candidates", "lc", "role", "llm_request"))
 _MAX_DEPTH = 6
 """Levels that the question or the answer is searched in: frameworks wrap a few times, not more."""
+_NO_COUNTS = [None, None, None]
 _WORDED_COUNT = re.compile(r"\b(\w{1,40})=(\d{1,12})\b")
 
 
@@ -43,7 +44,7 @@ def find_input_text(span: Span, keys: tuple[str, ...], cache: MessageCache) -> s
             return value
         heard = _read_messages(value, written, "user", cache)
         if heard is None:
-            return _find_question(value, 0)
+            return _find_question(value)
     return heard.find_last_question()
 
 
@@ -61,7 +62,7 @@ def read_output(span: Span, names: Names, cache: MessageCache) -> tuple[str | No
     heard = (_read_event_messages(span, is_output=True) if span.events else None) or messages
     if heard is not None:
         return join_last_text(heard.messages), is_text
-    return (value if value is None or isinstance(value, str) else _find_answer(value, 0)), is_text
+    return (value if value is None or isinstance(value, str) else _find_answer(value)), is_text
 
 
 def find_forwarded_text(attributes: dict[str, Json], names: Names, cache: MessageCache) -> str | None:
@@ -108,62 +109,54 @@ def _read_messages(value: Json, written: Json, role: Role, cache: MessageCache) 
     return heard if heard.has_content() else None
 
 
-def _find_question(value: Json, depth: int) -> str | None:
+def _find_question(value: Json, depth: int = 0) -> str | None:
     """Return the one text in the input of a function: `{"question": "..."}`, `{"args": ["..."], "kwargs": {}}`."""
-    if isinstance(value, str):
-        return value
-    if depth > _MAX_DEPTH:
-        return None
     if isinstance(value, list):
-        return _find_question(value[0], depth + 1) if len(value) == 1 or (value and "description" in dict_or_empty(value[0])) else None
+        value = value[0] if len(value) == 1 or (value and "description" in dict_or_empty(value[0])) else None
+    if depth > _MAX_DEPTH or not isinstance(value, (dict, list)):
+        return text_or_none(value)
     members = dict_or_empty(value)
-    for key in _QUESTION_KEYS:
-        inner = decode_container(members.get(key))
-        if inner not in (None, "", [], {}) and (found := _find_question(inner, depth + 1)) is not None:
-            return found
+    inner = (decode_container(members[key]) for key in _QUESTION_KEYS if members.get(key) not in (None, "", [], {}))
+    found = (text for entry in inner if (text := _find_question(entry, depth + 1)) is not None)
     # A function of one argument: its only text is the question, whatever its name.
-    return next((inner for inner in members.values() if isinstance(inner, str)), None) if len(members) == 1 else None
+    only = next((entry for entry in members.values() if isinstance(entry, str)), None) if len(members) == 1 else None
+    return next(found, only)
 
 
-def _find_answer(value: Json, depth: int) -> str | None:
+def _find_answer(value: Json, depth: int = 0) -> str | None:
     """Return the answer in the output of a function, by the names that frameworks use for it."""
-    if isinstance(value, str):
-        return value
-    if depth > _MAX_DEPTH:
-        return None
     if isinstance(value, list):
-        return _find_answer(value[-1], depth + 1) if value else None
+        value = value[-1] if value else None
+    if depth > _MAX_DEPTH or not isinstance(value, (dict, list)):
+        return text_or_none(value)
     members = dict_or_empty(value)
     if list_of(members.get("blocks")):
         heard = ParsedMessages()
         heard.read(members, "assistant")
         return join_last_text(heard.messages)
-    for key in _ANSWER_KEYS:
-        if members.get(key) is not None and (found := _find_answer(decode_container(members[key]), depth + 1)) is not None:
-            return found
-    return None
+    inner = (decode_container(members[key]) for key in _ANSWER_KEYS if members.get(key) is not None)
+    return next((text for entry in inner if (text := _find_answer(entry, depth + 1)) is not None), None)
 
 
 def read_span_usage(attributes: dict[str, Json], shape: Shape) -> Usage | None:
     """Return the tokens that a span itself reports."""
-    names = shape.names
-    if shape.only_counts is not None:
-        inputs, outputs = attributes[shape.only_counts[0]], attributes[shape.only_counts[1]]
+    if shape.usual_counts is not None:
+        inputs, outputs = shape.usual_counts(attributes)
         if type(inputs) is int and type(outputs) is int and inputs >= 0 and outputs >= 0:
             return Usage(input_tokens=inputs, output_tokens=outputs)
-    if shape.counts:
-        inputs, outputs = find_count(attributes, names["input_tokens"]), find_count(attributes, names["output_tokens"])
-        total = find_count(attributes, names["total_tokens"]) if names["total_tokens"] else None
+    if shape.has_counts:
+        counts = [find_count(attributes, keys) if keys else None for keys in shape.counts]
         # A name without a usable number reports nothing; the tokens may be there in another form.
-        if inputs is not None or outputs is not None or total is not None:
-            if not names["cached_tokens"] and not names["cache_write_tokens"]:
-                return Usage(input_tokens=inputs, output_tokens=outputs, total_tokens=total)
-            cached = find_count(attributes, names["cached_tokens"]) or None
-            written = find_count(attributes, names["cache_write_tokens"]) or None
+        if counts[:3] != _NO_COUNTS:
+            inputs, outputs, total, cached, written = counts
             return Usage(
-                input_tokens=inputs, output_tokens=outputs, total_tokens=total, cached_input_tokens=cached, cache_write_tokens=written
+                input_tokens=inputs,
+                output_tokens=outputs,
+                total_tokens=total,
+                cached_input_tokens=cached or None,
+                cache_write_tokens=written or None,
             )
-    for key in names["usage_objects"]:
+    for key in shape.names["usage_objects"]:
         if key == vocabulary.USAGE_TEXT and isinstance(attributes[key], str):
             return read_usage({word: int(count) for word, count in _WORDED_COUNT.findall(attributes[key])})
         value = dict_or_empty(decode_attribute(attributes, key))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from proctor.evidence.values.access import split_words
+from proctor.model.account import CALL_PARTS, Part
 
 
 def list_names(text: str) -> tuple[str, ...]:
@@ -42,25 +43,151 @@ CONVENTIONS: Final[dict[str, tuple[str, str]]] = {
 }
 """The conventions that are read, the most specific first, with the prefixes of the attributes and of the scopes that only they use."""
 
-OFFERED: Final = list_names("""
-    gen_ai.tool.definitions ai.prompt.tools llm.invocation_parameters input.value mlflow.spanInputs langfuse.observation.input
-    """)
-"""Attributes with the tools that a model was offered: a list, or an object with `tools`."""
+N8N_NAME, N8N_TYPE, N8N_STATUS = "n8n.node.name", "n8n.node.type", "n8n.node.status"
+N8N_PARAMETERS, N8N_OUTPUT, N8N_ITEMS = "n8n.node.parameters", "n8n.node.output", "n8n.node.items.output"
+_ALL: tuple[Part, ...] = (*CALL_PARTS, "answer", "input", "usage", "nodes", "turns")
+_CONTENT: tuple[Part, ...] = (*CALL_PARTS, "answer", "nodes", "turns")
+NAMES: Final[dict[str, tuple[str, ...]]] = {
+    thing: tuple(names.split())
+    for thing, names in {
+        # A framework's own word goes before the general one.
+        "kind": """
+            langfuse.observation.type mlflow.spanType mastra.span.type langsmith.span.kind ag2.span.type openinference.span.kind
+            gen_ai.operation.name ai.operationId traceloop.span.kind gen_ai.span.kind llm.request.type mcp.method.name
+            genkit:metadata:subtype genkit:type span.type entity.type
+            """,
+        "tool_name": """
+            gen_ai.tool.name tool_call.function.name tool.name ai.toolCall.name mcp.tool.name haystack.tool.name mlflow.spanFunctionName
+            fastmcp.component.key traceloop.entity.name
+            """,
+        # `tool.parameters` is what a tool declares; some instrumentations write the actual ones there.
+        "tool_arguments": """
+            gen_ai.tool.call.arguments tool_call.function.arguments ai.toolCall.args tool_arguments tool.arguments
+            gcp.vertex.agent.tool_call_args haystack.agent.step.tool.input langfuse.observation.input mlflow.spanInputs
+            mastra.tool_call.input mastra.mcp_tool_call.input gen_ai.tool.input mcp.request.argument genkit:input input.value
+            traceloop.entity.input gen_ai.prompt input tool.parameters
+            """,
+        "tool_result": """
+            gen_ai.tool.call.result ai.toolCall.result tool_response gcp.vertex.agent.tool_response haystack.agent.step.tool.output
+            langfuse.observation.output mlflow.spanOutputs mastra.tool_call.output mastra.mcp_tool_call.output gen_ai.tool.output
+            genkit:output output.value traceloop.entity.output gen_ai.completion output
+            """,
+        "tool_call_id": "gen_ai.tool.call.id tool_call.id ai.toolCall.id gen_ai.tool_call.id tool.call.id",
+        "tool_errors": "error.message langfuse.observation.status_message genkit:error gen_ai.tool.error exception.message error.type",
+        "tool_status": "gen_ai.tool.status",
+        "tool_server": "mcp.server.name server.name fastmcp.server.name",
+        "input_tokens": """
+            gen_ai.usage.input_tokens gen_ai.usage.prompt_tokens llm.token_count.prompt llm.usage.prompt_tokens ai.usage.inputTokens
+            ai.usage.promptTokens gen_ai.aggregated_usage.input_tokens
+            """,
+        "output_tokens": """
+            gen_ai.usage.output_tokens gen_ai.usage.completion_tokens llm.token_count.completion llm.usage.completion_tokens
+            ai.usage.outputTokens ai.usage.completionTokens gen_ai.aggregated_usage.output_tokens
+            """,
+        "total_tokens": """
+            gen_ai.usage.total_tokens llm.token_count.total llm.usage.total_tokens ai.usage.totalTokens ag2.usage.total_tokens
+            """,
+        "cached_tokens": """
+            gen_ai.usage.cache_read.input_tokens gen_ai.usage.cache_read_input_tokens llm.token_count.prompt_details.cache_read
+            ai.usage.cachedInputTokens
+            """,
+        "cache_write_tokens": """
+            gen_ai.usage.cache_creation.input_tokens gen_ai.usage.cache_creation_input_tokens llm.token_count.prompt_details.cache_write
+            """,
+        # `crewai.crew.token_usage` is a text: `total_tokens=110 prompt_tokens=100`.
+        "usage_objects": """
+            langfuse.observation.usage_details mlflow.chat.tokenUsage usage langsmith.metadata.usage_metadata crewai.crew.token_usage
+            """,
+        "model_name": """
+            gen_ai.response.model ai.response.model langfuse.observation.model.name mlflow.llm.model llm.response.model llm.model_name
+            gen_ai.request.model ai.model.id
+            """,
+        "response_id": "gen_ai.response.id ai.response.id response_id llm.response.id",
+        "finish": """
+            gen_ai.response.finish_reasons ai.response.finishReason llm.finish_reason anthropic.message.stop_reason
+            gen_ai.response.finish_reason llm.response.finish_reason llm.response.stop_reason gen_ai.completion.0.finish_reason
+            """,
+        "parameters": "llm.invocation_parameters request_data",
+        # A list, or an object with `tools`.
+        "offered": """
+            gen_ai.tool.definitions ai.prompt.tools llm.invocation_parameters input.value mlflow.spanInputs langfuse.observation.input
+            model_request_parameters
+            """,
+        # `name` only on an agent's span of a convention that uses it so.
+        "agent_name": """
+            gen_ai.agent.name agent.name agent_name graph.node.name ai.telemetry.functionId graph.node.id llamaindex.agent.name
+            entity.name name
+            """,
+        # A list of messages, an object that contains one, or their JSON text.
+        "input_messages": """
+            gen_ai.input.messages ai.prompt.messages llm.input_messages gcp.vertex.agent.llm_request langfuse.observation.input
+            mlflow.spanInputs haystack.agent.step.llm.input haystack.component.input mastra.model_step.input mastra.model_generation.input
+            gen_ai.prompt ai.prompt llm.messages input request_data raw_input genkit:input
+            """,
+        "output_messages": """
+            gen_ai.output.messages llm.output_messages gcp.vertex.agent.llm_response langfuse.observation.output mlflow.spanOutputs
+            haystack.agent.step.llm.output haystack.component.output mastra.model_step.output gen_ai.completion response_data response
+            genkit:output output
+            """,
+        "output_text": "gen_ai.response.text ai.response.text ai.result.text final_result ai.response.object",
+        "output_calls": "ai.response.toolCalls",
+        # A whole conversation in one attribute: inputs, then the last output.
+        "conversations": "events all_messages_events pydantic_ai.all_messages agent.messages",
+        # The last ones are names that people use by hand.
+        "input_value": """
+            langfuse.observation.input mlflow.spanInputs haystack.agent.input mastra.agent_run.input mastra.workflow_run.input ai.prompt
+            genkit:input input.value traceloop.entity.input gen_ai.prompt gen_ai.input.messages crew_tasks crewai.task.description
+            crewai.crew.tasks input question query prompt user_input user.input agent.input agent.question agent.query request.text
+            """,
+        "output_value": """
+            langfuse.observation.output mlflow.spanOutputs haystack.agent.output mastra.agent_run.output mastra.workflow_run.output
+            ai.response.text genkit:output output.value traceloop.entity.output gen_ai.completion gen_ai.output.messages
+            crewai.crew.result output answer reply final_answer agent.output agent.answer agent.response agent.reply response.text
+            """,
+        "http_status": "http.response.status_code http.status_code",
+        "n8n": " ".join((N8N_NAME, N8N_TYPE, N8N_STATUS, N8N_PARAMETERS, N8N_OUTPUT, N8N_ITEMS)),
+    }.items()
+}
+"""The attributes that are read, by what they are."""
+CARRIED: Final[dict[str, tuple[Part, ...]]] = {
+    "kind": _ALL,
+    "tool_name": CALL_PARTS,
+    **dict.fromkeys(list_names("tool_arguments tool_result tool_call_id tool_errors tool_status"), ("tool_arguments", "tool_results")),
+    **dict.fromkeys(list_names("input_tokens output_tokens total_tokens cached_tokens cache_write_tokens usage_objects"), ("usage",)),
+    **dict.fromkeys(list_names("finish input_messages output_messages output_text output_calls conversations n8n"), _CONTENT),
+    "input_value": ("input", "turns"),
+    "output_value": ("answer", "nodes", "turns"),
+}
+"""The parts that an attribute carries, by what it is; the others carry none."""
 OFFERED_LISTS: Final = split_words("ai.prompt.tools gen_ai.tool.definitions")
 GENAI_PREFIXES: Final = list_names("""
     gen_ai. llm. openinference. traceloop. langfuse. mlflow. langsmith. haystack. mastra. ai. ag2. gcp.vertex.agent. tool. tool_call.
     pydantic_ai. mcp. agent. crewai. smolagents. dspy. genkit: llamaindex. input.value output.value
     """)
+MACHINERY: Final = list_names("""
+    service. telemetry. process. host. os. container. k8s. cloud. deployment. device. faas. otel. http. url. net. network.
+    server. client. peer. rpc. db. messaging. user_agent. tls. dns. error. exception. code. thread. log. event. enduser. user.
+    session. graphql. feature_flag. openai. aws. azure. az. logfire. sentry. operation. resource. jsonrpc. metadata
+    gen_ai.request. gen_ai.usage. gen_ai.agent. gen_ai.system gen_ai.provider. gen_ai.openai. gen_ai.tool.type gen_ai.tool.desc
+    gen_ai.tool.json_schema gen_ai.response.t gen_ai.response.s llm.request. llm.usage. llm.token_count. llm.tools. llm.provider
+    llm.system ai.settings. ai.usage. ai.model. ai.request. ai.telemetry. ai.schema. mlflow.trace mlflow.experiment
+    langfuse.trace. langfuse.observation.metadata. langsmith.metadata. langsmith.trace. langsmith.span. traceloop.association.
+    traceloop.workflow. traceloop.entity.path traceloop.entity.version input.mime_type output.mime_type mcp.session.
+    mcp.protocol. mcp.request. mcp.transport fastmcp. n8n. tag.
+    """)
+"""Prefixes of attributes that describe machinery and settings: unrecognised ones are neither listed nor examined."""
+NOT_WORK: Final = list_names("""
+    gen_ai.conversation.id gen_ai.agent. gen_ai.system gen_ai.provider.name gen_ai.request.model gen_ai.response.model gen_ai.usage.
+    gen_ai.aggregated_usage. gen_ai.event. gen_ai.task.id llm.provider llm.system llm.model_name llm.token_count. llm.usage. ai.usage.
+    agent.id traceloop.association. traceloop.workflow.name traceloop.entity.path traceloop.entity.version langfuse.trace. langfuse.session.
+    langfuse.user. langfuse.internal. langfuse.version langfuse.release langfuse.env langfuse.observation.metadata. mlflow.trace
+    mlflow.experimentId mcp.session.id mcp.protocol.version haystack.agent.step langsmith.metadata. langsmith.trace.
+    gcp.vertex.agent.event_id gcp.vertex.agent.invocation_id gcp.vertex.agent.session_id
+    """)
+"""Prefixes of attributes that name an agent, a conversation or a model and may be on any span."""
 
 # --- kinds of spans
 
-KIND: Final = list_names("""
-    langfuse.observation.type mlflow.spanType mastra.span.type langsmith.span.kind ag2.span.type openinference.span.kind
-    gen_ai.operation.name ai.operationId traceloop.span.kind gen_ai.span.kind llm.request.type mcp.method.name genkit:metadata:subtype
-    genkit:type span.type entity.type
-    """)
-"""Attributes with the kind of a span, the most specific first: a framework's own word goes before the general one."""
-KIND_NAMES: Final = frozenset(KIND)
 KINDS: Final = {
     word: kind
     for kind, words in {
@@ -113,66 +240,11 @@ NOT_REQUESTS: Final = ("._prepare_chat_with_tools",)
 NOT_TOOLS: Final = frozenset(("(merged tools)", "mcp_tools"))
 """ADK repeats parallel calls in one span, and OpenAI's agents list the tools of a server in one: neither is a call."""
 
-# --- tools
+# --- single attributes
 
-TOOL_NAME: Final = list_names("""
-    gen_ai.tool.name tool_call.function.name tool.name ai.toolCall.name mcp.tool.name haystack.tool.name mlflow.spanFunctionName
-    fastmcp.component.key
-    """)
-TOOL_ARGUMENTS: Final = list_names("""
-    gen_ai.tool.call.arguments tool_call.function.arguments ai.toolCall.args tool_arguments tool.arguments gcp.vertex.agent.tool_call_args
-    haystack.agent.step.tool.input langfuse.observation.input mlflow.spanInputs mastra.tool_call.input mastra.mcp_tool_call.input
-    gen_ai.tool.input mcp.request.argument genkit:input input.value traceloop.entity.input gen_ai.prompt input tool.parameters
-    """)
-"""`tool.parameters` is what a tool declares; some instrumentations write the actual ones there."""
-TOOL_RESULT: Final = list_names("""
-    gen_ai.tool.call.result ai.toolCall.result tool_response gcp.vertex.agent.tool_response haystack.agent.step.tool.output
-    langfuse.observation.output mlflow.spanOutputs mastra.tool_call.output mastra.mcp_tool_call.output gen_ai.tool.output genkit:output
-    output.value traceloop.entity.output gen_ai.completion output
-    """)
-TOOL_CALL_ID: Final = list_names("gen_ai.tool.call.id tool_call.id ai.toolCall.id gen_ai.tool_call.id tool.call.id")
-TOOL_ERRORS: Final = list_names("error.message langfuse.observation.status_message genkit:error gen_ai.tool.error exception.message")
-TOOL_SERVER: Final = list_names("mcp.server.name server.name fastmcp.server.name")
 TOOL_ENTITY: Final = "traceloop.entity.name"
 TOOL_STATUS: Final = "gen_ai.tool.status"
-
-# --- tokens and names
-
-INPUT_TOKENS: Final = list_names("""
-    gen_ai.usage.input_tokens gen_ai.usage.prompt_tokens llm.token_count.prompt llm.usage.prompt_tokens ai.usage.inputTokens
-    ai.usage.promptTokens gen_ai.aggregated_usage.input_tokens
-    """)
-OUTPUT_TOKENS: Final = list_names("""
-    gen_ai.usage.output_tokens gen_ai.usage.completion_tokens llm.token_count.completion llm.usage.completion_tokens ai.usage.outputTokens
-    ai.usage.completionTokens gen_ai.aggregated_usage.output_tokens
-    """)
-TOTAL_TOKENS: Final = list_names("""
-    gen_ai.usage.total_tokens llm.token_count.total llm.usage.total_tokens ai.usage.totalTokens ag2.usage.total_tokens
-    """)
-USAGE_OBJECTS: Final = list_names("langfuse.observation.usage_details mlflow.chat.tokenUsage usage langsmith.metadata.usage_metadata")
-CACHED_TOKENS: Final = list_names("""
-    gen_ai.usage.cache_read.input_tokens gen_ai.usage.cache_read_input_tokens llm.token_count.prompt_details.cache_read
-    ai.usage.cachedInputTokens
-    """)
-CACHE_WRITE_TOKENS: Final = list_names("""
-    gen_ai.usage.cache_creation.input_tokens gen_ai.usage.cache_creation_input_tokens llm.token_count.prompt_details.cache_write
-    """)
 USAGE_TEXT: Final = "crewai.crew.token_usage"
-"""Usage as text: `total_tokens=110 prompt_tokens=100`."""
-MODEL_NAME: Final = list_names("""
-    gen_ai.response.model ai.response.model langfuse.observation.model.name mlflow.llm.model llm.response.model llm.model_name
-    gen_ai.request.model ai.model.id
-    """)
-RESPONSE_ID: Final = list_names("gen_ai.response.id ai.response.id response_id llm.response.id")
-FINISH_REASONS: Final = list_names("""
-    gen_ai.response.finish_reasons ai.response.finishReason llm.finish_reason anthropic.message.stop_reason gen_ai.response.finish_reason
-    llm.response.finish_reason llm.response.stop_reason gen_ai.completion.0.finish_reason
-    """)
-PARAMETERS: Final = list_names("llm.invocation_parameters request_data")
-AGENT_NAME: Final = list_names("""
-    gen_ai.agent.name agent.name agent_name graph.node.name ai.telemetry.functionId graph.node.id llamaindex.agent.name entity.name name
-    """)
-"""`name` only on an agent's span of a convention that uses it so."""
 CHOICES: Final = "gen_ai.request.choice.count"
 BETA: Final = "anthropic.beta"
 """Where a client lists the beta features it uses; MCP servers are one of them."""
@@ -183,36 +255,11 @@ CONVERSATION: Final = list_names("""
 
 # --- messages
 
-INPUT_MESSAGES: Final = list_names("""
-    gen_ai.input.messages ai.prompt.messages llm.input_messages gcp.vertex.agent.llm_request langfuse.observation.input mlflow.spanInputs
-    haystack.agent.step.llm.input haystack.component.input mastra.model_step.input mastra.model_generation.input gen_ai.prompt ai.prompt
-    llm.messages input request_data raw_input genkit:input
-    """)
-"""The messages that a model received: a list, an object that contains one, or their JSON text."""
-OUTPUT_MESSAGES: Final = list_names("""
-    gen_ai.output.messages llm.output_messages gcp.vertex.agent.llm_response langfuse.observation.output mlflow.spanOutputs
-    haystack.agent.step.llm.output haystack.component.output mastra.model_step.output gen_ai.completion response_data response genkit:output
-    output
-    """)
-CONVERSATIONS: Final = list_names("events all_messages_events pydantic_ai.all_messages agent.messages")
-"""A whole conversation in one attribute: inputs, then the last output."""
 ONLY_MESSAGES: Final = split_words("ai.prompt.messages gen_ai.input.messages gen_ai.output.messages")
 INDEXED_INPUT: Final = list_names("llm.input_messages gen_ai.prompt llm.prompts")
 """Prefixes of messages flattened into `prefix.0.role`, `prefix.0.content` (OpenInference: `prefix.0.message.role`)."""
 INDEXED_OUTPUT: Final = list_names("llm.output_messages gen_ai.completion llm.choices")
-OUTPUT_TEXT: Final = list_names("gen_ai.response.text ai.response.text ai.result.text final_result ai.response.object")
 OUTPUT_CALLS: Final = "ai.response.toolCalls"
-INPUT_VALUE: Final = list_names("""
-    langfuse.observation.input mlflow.spanInputs haystack.agent.input mastra.agent_run.input mastra.workflow_run.input ai.prompt
-    genkit:input input.value traceloop.entity.input gen_ai.prompt gen_ai.input.messages crew_tasks crewai.task.description crewai.crew.tasks
-    input question query prompt user_input user.input agent.input agent.question agent.query request.text
-    """)
-"""The input of an agent or of a step around it; the last ones are names that people use by hand."""
-OUTPUT_VALUE: Final = list_names("""
-    langfuse.observation.output mlflow.spanOutputs haystack.agent.output mastra.agent_run.output mastra.workflow_run.output ai.response.text
-    genkit:output output.value traceloop.entity.output gen_ai.completion gen_ai.output.messages crewai.crew.result output answer reply
-    final_answer agent.output agent.answer agent.response agent.reply response.text
-    """)
 INPUT_EVENTS: Final = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
@@ -227,16 +274,12 @@ READ_EVENTS: Final = ("gen_ai.", "ai.stream.", "mlflow.", "exception")
 """Prefixes of events that are read, or contain no calls."""
 EVENT_CONTENT: Final = list_names("gen_ai.event.content body message content gen_ai.prompt gen_ai.completion")
 
-HTTP_STATUS: Final = ("http.response.status_code", "http.status_code")
 ERROR_TYPE: Final = "error.type"
 STATUS_CODE: Final = "otel.status_code"
 FAILURES: Final = (ERROR_TYPE, "exception.type", "exception.message", STATUS_CODE)
 """Attributes of a span that failed, whatever its status is."""
 TOOL_ERROR: Final = "tool_error"
 """`error.type` of an MCP call whose result has `isError`."""
-N8N_NAME, N8N_TYPE, N8N_STATUS = "n8n.node.name", "n8n.node.type", "n8n.node.status"
-N8N_PARAMETERS, N8N_OUTPUT, N8N_ITEMS = "n8n.node.parameters", "n8n.node.output", "n8n.node.items.output"
-N8N: Final = (N8N_NAME, N8N_TYPE, N8N_STATUS, N8N_PARAMETERS, N8N_OUTPUT, N8N_ITEMS)
 
 # --- instrumentations by scope: what each of them leaves out. A weakness that is found is one more name here, with a row in
 # `tests/evidence/cases/span_gaps.yaml`.
