@@ -222,9 +222,8 @@ def _read_listed_nodes(data: dict[str, Any], unknowns: Unknowns) -> tuple[Node, 
         node_type = text_or_none(definition.get("type"))
         if defined and node_type is None:
             unknowns.mark_parts(PARTS, f"the workflow has no type for {at}")
-        n8n.check_steps(node_type, items, name, unknowns)
         output = items[0] if len(items) == 1 else (items or None)
-        calls = tuple(n8n.read_step_calls(items, name, unknowns))
+        calls = tuple(n8n.read_steps(items, node_type, name, unknowns))
         parameters, usage = definition.get("parameters"), find_usage(output, unknowns)
         nodes.append(Node(name=name, type=node_type, output=output, parameters=parameters, tool_calls=calls, items=len(items), usage=usage))
     return with_parameters(nodes)

@@ -38,17 +38,8 @@ _FIELDS: dict[str, Part | None] = {
     "node": "nodes",
 }
 _FUNCTION: dict[str, Part | None] = {"name": None, "arguments": "tool_arguments", "description": None, "parameters": None}
-_SPELLINGS = {
-    **dict.fromkeys(("toolName", "tool_name", "tool"), "name"),
-    **dict.fromkeys(ARGUMENTS, "arguments"),
-    **dict.fromkeys(RESULTS, "result"),
-    **dict.fromkeys(IDS, "id"),
-    "durationMs": "duration_ms",
-}
 CARRYING = frozenset((*_NAMES, *ARGUMENTS, *RESULTS))
 """Fields of a call that hold what was called, passed and returned."""
-_OURS = frozenset(("name", "arguments", "result", "error", "duration_ms", "id"))
-_ORDINARY = _OURS | _SPELLINGS.keys()
 
 
 def read_calls(value: Json, path: str, unknowns: Unknowns) -> tuple[ToolCall, ...]:
@@ -60,10 +51,6 @@ def read_call(value: Json, path: str, unknowns: Unknowns | None = None) -> ToolC
     """Read one tool call in any of the known spellings."""
     entry = read_object(value, path)
     unknowns = Unknowns() if unknowns is None else unknowns
-    # Nearly every call has each thing once, under a usual name.
-    ordinary = entry if _OURS.issuperset(entry) else _rename_fields(entry)
-    if ordinary is not None and isinstance(ordinary.get("name"), str) and ordinary.get("arguments") is not None:
-        return _read_ordinary(ordinary, path, unknowns)
     if "Name" in entry or "Tool" in entry:  # Go and C# write names of fields so
         entry = {key[:1].lower() + key[1:]: value for key, value in entry.items()}
     function = dict_or_empty(entry.get("function") or entry.get("tool"))
@@ -87,33 +74,6 @@ def read_call(value: Json, path: str, unknowns: Unknowns | None = None) -> ToolC
         server=_read_text(entry.get("server", entry.get("serverId")), path, "server"),
         id=_read_text(next((entry[key] for key in IDS if entry.get(key) is not None), None), path, "id"),
         aliases=() if entry.get("aliases") is None else list_texts(entry["aliases"], f"{path}.aliases"),
-    )
-
-
-def _rename_fields(entry: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a call under our own names, or None if it has other fields or one thing under two names."""
-    if not _ORDINARY.issuperset(entry):
-        return None
-    ours = {_SPELLINGS.get(key, key): value for key, value in entry.items()}
-    return ours if len(ours) == len(entry) else None
-
-
-def _read_ordinary(entry: dict[str, Any], path: str, unknowns: Unknowns) -> ToolCall:
-    """Read a call that has each thing once and under our names, as nearly all do."""
-    arguments, result, error, kind = entry["arguments"], entry.get("result"), entry.get("error"), None
-    if not says_error(error):
-        error = mcp_error(result)
-        kind = CONTENT_ERROR if error is not None else None
-    arguments = arguments if isinstance(arguments, dict) else read_arguments(arguments)
-    mark_call(entry["name"], arguments, result, path, unknowns)
-    return ToolCall(
-        name=entry["name"],
-        arguments=None if is_redacted(arguments) else arguments,
-        result=result,
-        error=False if not says_error(error) and result is None and entry.get("error") is not None else error,
-        error_kind=kind,
-        duration_ms=_read_duration(entry.get("duration_ms"), path),
-        id=_read_text(entry.get("id"), path, "id"),
     )
 
 
