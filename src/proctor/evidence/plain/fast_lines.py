@@ -6,6 +6,7 @@ format or spelling, unrecognised keys, deep nesting, a mistake, a failed run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
@@ -105,7 +106,11 @@ class _Line(Evidence, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
     metadata: dict[str, _Value] = {}  # noqa: RUF012 - as above
 
 
-_REMOVED = (b"***", b"\xe2\x80\xa6", b"u2026", b"REDACTED", b"edacted", b"runcated", b"more char", b"[MASKED", b"[FILTERED", b"[REMOVED")
+_REMOVED = (b"redacted", b"truncated", b"***", b"\xe2\x80\xa6", b"u2026", b" chars", b" characters", b" bytes", b" tokens")
+"""What replaces removed data or ends a text that was cut, in lower case; the general reader decides whether it does."""
+_BRACKETED = (b"masked", b"removed", b"hidden", b"omitted", b"filtered", b"scrubbed", b"elided")
+"""Words that replace removed data in brackets only; Go writes `<` as an escape."""
+_IN_BRACKETS = re.compile(rb"(?:[\[<({*]|\\u003c)\s*(?:" + b"|".join(_BRACKETED) + rb")\b")
 _decode = make_json_decoder(_Line).decode
 _decode_any = msgspec.json.Decoder().decode
 _encode_into = msgspec.json.Encoder().encode_into
@@ -144,8 +149,8 @@ def decode_unique_line(line: bytes) -> Evidence | None:
 
     Finding repeated keys costs a fifth of the time from a line to its verdict, or half of it if keys are in another order.
     """
-    # What may replace removed data, which the general reader looks for.
-    if any(map(line.__contains__, _REMOVED)):
+    lowered = line.lower()
+    if any(map(lowered.__contains__, _REMOVED)) or (any(map(lowered.__contains__, _BRACKETED)) and _IN_BRACKETS.search(lowered)):
         return None
     try:
         evidence = _decode(line)
