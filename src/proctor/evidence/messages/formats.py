@@ -6,14 +6,13 @@ messages of role and text alone are read as OpenAI's. Messages with marks of two
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.messages import ai_sdk, anthropic, frameworks, gemini, langchain, microsoft, openai, providers
+from proctor.evidence.messages import ai_sdk, anthropic, frameworks, gemini, microsoft, openai, providers
 from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, list_with_paths, read_all, without
 from proctor.evidence.messages.markers import check_markers
 from proctor.evidence.plain.record import KEYS, read_plain
@@ -22,13 +21,13 @@ from proctor.evidence.shared.conversation import NO_BEGINNING, Message, build_ev
 from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_failure
-from proctor.evidence.unknowns.unrecognised import check_field, check_fields
+from proctor.evidence.unknowns.unrecognised import check_fields
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
 
-_MODULES = (openai, anthropic, gemini, langchain, ai_sdk, frameworks, providers, microsoft)
+_MODULES = (openai, anthropic, gemini, ai_sdk, frameworks, providers, microsoft)
 _SHOWN_LAST = ("haystack", "agent-framework", "semantic-kernel", "autogen", "ag2", "llama-index", "adk", "cohere", "mistral", "agno",
                "smolagents", "beeai", "genkit")  # fmt: skip
 _FOUND = [family for module in _MODULES for family in module.FORMATS]
@@ -43,7 +42,6 @@ BESIDE = frozenset(
 _TAKEN = frozenset((*HOLDERS, "tools", "id", "model", "spans", "input", "meta", "responseMetadata", "response_metadata"))
 _ANSWERS = ("output", "answer", "response", "reply", "text", "final_output", "final_answer", "finalOutput")
 """Fields next to the messages that hold the answer a second time."""
-_MAX_ENTRIES = 100
 
 
 def recognise_formats(document: Json) -> list[str]:
@@ -110,7 +108,7 @@ def _read(document: Json, family: MessageFormat) -> Evidence:
         entries.append((at, entry))
     messages = read_all(entries, unknowns, family.dialect) if family.read is None else family.read(entries, unknowns)
     if family.name == "langchain":
-        messages = langchain.finish(messages, opened.rest, unknowns)
+        messages = frameworks.finish_langchain(messages, opened.rest, unknowns)
     given = opened.rest.get("input")
     if isinstance(given, str) and not any(message.role == "user" for message in messages):
         messages = [Message(role="user", text=given), *messages]
@@ -123,7 +121,7 @@ def _read(document: Json, family: MessageFormat) -> Evidence:
     if family.name == "ai-sdk":
         calls = ai_sdk.mark_failed_calls(evidence.tool_calls or (), opened.rest.get("spans"))
         evidence = msgspec.structs.replace(evidence, tool_calls=calls)
-    rest = without(opened.rest, *langchain.FINISHED) if family.name == "langchain" else opened.rest
+    rest = without(opened.rest, *frameworks.LANGCHAIN_FINISHED) if family.name == "langchain" else opened.rest
     error = check_markers(document, entries, evidence.tool_calls or (), unknowns)
     evidence = _with_envelope(evidence, opened, rest, opened.error or find_failure(rest) or error, unknowns)
     # A response to a request that offered no tools cannot follow calls.
@@ -153,9 +151,6 @@ def _with_envelope(evidence: Evidence, opened: Opened, rest: dict[str, Json], er
     short = {key: value for key, value in others.items() if not isinstance(value, (list, dict)) and value not in ("", False)}
     listed = [call.name for call in evidence.tool_calls or ()]
     check_fields(others, _ANSWERS, "$", unknowns, listed=listed, has_answer=True)
-    for key, value in others.items():
-        for entry in islice(_list_entries(value), _MAX_ENTRIES):
-            check_field(key, entry, "$", unknowns, listed=listed, has_answer=True)
     for key in _ANSWERS:
         answer = others.get(key)
         if isinstance(answer, str) and answer.strip() and answer.strip() != (evidence.text or "").strip():
@@ -166,15 +161,6 @@ def _with_envelope(evidence: Evidence, opened: Opened, rest: dict[str, Json], er
     if error is not None:
         fields.setdefault("error", error)
     return msgspec.structs.replace(evidence, **fields, model=model, metadata={**short, **ids, **plain.metadata})
-
-
-def _list_entries(value: Json) -> Iterator[dict[str, Any]]:
-    """Yield the objects in the lists of a field: messages of another format hold calls deeper than fields do."""
-    if isinstance(value, dict):
-        yield value
-        value = [inner for inner in value.values() if isinstance(inner, list)]
-    for entry in list_of(value):
-        yield from _list_entries(entry)
 
 
 def _list_offered_tools(tools: Json) -> list[str]:

@@ -14,7 +14,17 @@ from proctor.evidence.unknowns.endings import STATUS_FIELDS, Status, read_flag, 
 from proctor.evidence.unknowns.endings import is_error as says_error
 from proctor.evidence.unknowns.markers import is_redacted, mark_call, mark_call_flags
 from proctor.evidence.unknowns.unrecognised import check_object, list_unrecognised
-from proctor.evidence.values.access import SHOWN, dict_or_empty, list_at, list_texts, number_at, read_object, read_text, wrong_kind_error
+from proctor.evidence.values.access import (
+    SHOWN,
+    dict_or_empty,
+    find_first,
+    list_at,
+    list_texts,
+    number_at,
+    read_object,
+    read_text,
+    wrong_kind_error,
+)
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
 from proctor.model.account import Part
@@ -68,22 +78,13 @@ def read_call(value: Json, path: str, unknowns: Unknowns | None = None) -> ToolC
         arguments=arguments,
         result=result,
         error=False if error is None and result is None and _reports_success(entry) else error,
-        error_kind=_read_text(entry.get("error_kind"), path, "error_kind") or kind,
-        duration_ms=_read_duration(entry.get("duration_ms", entry.get("durationMs")), path),
-        node=_read_text(entry.get("node"), path, "node"),
-        server=_read_text(entry.get("server", entry.get("serverId")), path, "server"),
-        id=_read_text(next((entry[key] for key in IDS if entry.get(key) is not None), None), path, "id"),
+        error_kind=read_text(entry.get("error_kind"), f"{path}.error_kind") or kind,
+        duration_ms=number_at(entry.get("duration_ms", entry.get("durationMs")), f"{path}.duration_ms"),
+        node=read_text(entry.get("node"), f"{path}.node"),
+        server=read_text(entry.get("server", entry.get("serverId")), f"{path}.server"),
+        id=read_text(find_first(entry, *IDS), f"{path}.id"),
         aliases=() if entry.get("aliases") is None else list_texts(entry["aliases"], f"{path}.aliases"),
     )
-
-
-def _read_text(value: Json, path: str, key: str) -> str | None:
-    # The path is written only for an error, as it costs time.
-    return value if value is None or isinstance(value, str) else read_text(value, f"{path}.{key}")
-
-
-def _read_duration(value: Json, path: str) -> float | None:
-    return value if value is None else number_at(value, f"{path}.duration_ms")
 
 
 def _read_name(entry: dict[str, Any], path: str, unknowns: Unknowns) -> str:
