@@ -204,7 +204,7 @@ def _read_runs(document: dict[str, Any], path: str, unknowns: Unknowns) -> list[
         for index, (at, record) in enumerate(list_objects(records, _EVERY, f"runData.{name}", unknowns)):
             run = _read_run((name, index), record, at, definition, wired, unknowns)
             # Before executionIndex existed there was only the start time.
-            run.order = (*(_read_number(record.get(key)) for key in ("executionIndex", "startTime")), len(runs))
+            run.order = (_read_number(record.get("executionIndex")), _read_number(record.get("startTime")), len(runs))
             runs.append(run)
             # Data is under its connection type, which shows whether this is the run of a tool; without data the connections must.
             kind = str(run.type).rsplit(".", 1)[-1]

@@ -50,6 +50,8 @@ _FIELDS: dict[str, Part | None] = {
 _FUNCTION: dict[str, Part | None] = {"name": None, "arguments": "tool_arguments", "description": None, "parameters": None}
 CARRYING = frozenset((*_NAMES, *ARGUMENTS, *RESULTS))
 """Fields of a call that hold what was called, passed and returned."""
+_SILENT = CARRYING.union(IDS, ("duration_ms", "durationMs", "error"))
+"""Fields that do not report whether a call failed, or are read before the others."""
 
 
 def read_calls(value: Json, path: str, unknowns: Unknowns) -> tuple[ToolCall, ...]:
@@ -64,10 +66,12 @@ def read_call(value: Json, path: str, unknowns: Unknowns | None = None) -> ToolC
     if "Name" in entry or "Tool" in entry:  # Go and C# write names of fields so
         entry = {key[:1].lower() + key[1:]: value for key, value in entry.items()}
     function = dict_or_empty(entry.get("function") or entry.get("tool"))
-    merged: dict[str, Any] = {**entry, "function": function.get("name", entry.get("function"))}
-    merged |= {f"function.{key}": value for key, value in function.items() if key not in ("name", "description", "parameters")}
+    merged = entry
     check_object(entry, _FIELDS, path, unknowns)
-    check_object(function, _FUNCTION, f"{path}.function", unknowns)
+    if function:
+        inner = {f"function.{key}": value for key, value in function.items() if key not in ("name", "description", "parameters")}
+        merged = {**entry, "function": function.get("name", entry.get("function")), **inner}
+        check_object(function, _FUNCTION, f"{path}.function", unknowns)
     name, result = _read_name(merged, path, unknowns), take_agreeing(merged, RESULTS, "tool_results", path, unknowns)
     error, kind = _read_error(entry, result, path, unknowns)
     arguments = _find_arguments(merged, path, unknowns)
@@ -75,7 +79,7 @@ def read_call(value: Json, path: str, unknowns: Unknowns | None = None) -> ToolC
     mark_call_flags(entry, list_unrecognised(entry, _FIELDS), path, unknowns)
     return ToolCall(
         name=name,
-        arguments=arguments,
+        arguments=None if is_redacted(arguments) else arguments,
         result=result,
         error=False if error is None and result is None and _reports_success(entry) else error,
         error_kind=read_text(entry.get("error_kind"), f"{path}.error_kind") or kind,
@@ -100,7 +104,7 @@ def _find_arguments(entry: dict[str, Any], path: str, unknowns: Unknowns) -> Jso
     keys = (*ARGUMENTS, "function.arguments")
     given = take_agreeing(entry, keys, "tool_arguments", path, unknowns)
     if given is not None:
-        return read_known_arguments(given, path, unknowns)
+        return read_arguments(given)
     if any(key in entry for key in keys):
         unknowns.mark("tool_arguments", f"the arguments of {path} are null, which is not recorded")
         return None
@@ -137,7 +141,7 @@ def _read_error(entry: dict[str, Any], result: Json, path: str, unknowns: Unknow
     if says_error(entry.get("error")):
         return entry["error"], None
     for key, value in entry.items():
-        if key not in CARRYING and value is not None and reports_failure(to_snake_case(key), value, status=False):
+        if key not in _SILENT and value is not None and reports_failure(to_snake_case(key), value, status=False):
             said = as_text(result) or ("the tool reported an error" if isinstance(value, (bool, int)) else as_text(value))
             return said, CONTENT_ERROR if key in _FLAGS else None
     reported = {key: entry[key] for key in STATUS_FIELDS if entry.get(key) is not None}
