@@ -21,18 +21,20 @@ LINES = (
 
 
 @pytest.mark.parametrize(
-    ("broken", "place", "lost"),
+    ("broken", "order", "lost"),
     [
-        (b'{"session": "s1", "kind": "tool", "na', 1, {"s1"}),
-        (b'{"session": "s2", "kind": "tool", "na', 4, {"s2"}),
-        (b"Traceback (most recent call last):", 3, {"s2"}),
-        (b"Traceback (most recent call last):", 2, set()),
+        (b'{"session": "s1", "kind": "tool", "na', (0, -1, 1, 2, 3), {"s1"}),
+        (b'{"session": "s2", "kind": "tool", "na', (0, 1, 2, 3, -1), {"s2"}),
+        (b'{"session": "s1", "kind": "tool", "na', (0, 2, -1, 3, 1), {"s1"}),
+        (b"Traceback (most recent call last):", (0, 1, 2, -1, 3), {"s2"}),
+        (b"Traceback (most recent call last):", (0, 2, -1, 3, 1), {"s1", "s2"}),
+        (b"Traceback (most recent call last):", (0, 1, -1, 2, 3), set()),
     ],
-    ids=("inside", "named-at-the-end", "inside-without-name", "between-runs"),
+    ids=("inside", "named-at-the-end", "named-inside-two", "inside-without-name", "inside-two", "between-runs"),
 )
-def test_a_line_that_is_not_json_leaves_its_run_unknown(broken: bytes, place: int, lost: set[str], tmp_path: Path) -> None:
+def test_a_line_that_is_not_json_leaves_its_run_unknown(broken: bytes, order: tuple[int, ...], lost: set[str], tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    path.write_bytes(b"\n".join((*LINES[:place], broken, *LINES[place:])))
+    path.write_bytes(b"\n".join((*LINES, broken)[place] for place in order))
     records = list(read_records([str(path)], declared=DeclaredEvidence(map=msgspec.convert(MAP, EvidenceMap))))
     accounts = {record.source.id: record.evidence.account or Account() for record in records if record.evidence is not None}
     assert accounts.keys() == {"s1", "s2"}
