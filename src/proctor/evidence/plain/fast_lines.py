@@ -6,13 +6,13 @@ format or spelling, unrecognised keys, deep nesting, a mistake, a failed run.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import msgspec
 
 from proctor.evidence.shared.usage import HOLDERS
+from proctor.evidence.unknowns.markers import find_removed, is_redacted
 from proctor.evidence.values.access import split_words
 from proctor.evidence.values.json_bytes import UNWRITABLE, exceeds_depth, may_repeat_key
 from proctor.evidence.values.text import MAYBE_JSON, may_be_json, parse_json
@@ -106,11 +106,8 @@ class _Line(Evidence, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
     metadata: dict[str, _Value] = {}  # noqa: RUF012 - as above
 
 
-_REMOVED = (b"redacted", b"truncated", b"***", b"\xe2\x80\xa6", b"u2026", b" chars", b" characters", b" bytes", b" tokens")
-"""What replaces removed data or ends a text that was cut, in lower case; the general reader decides whether it does."""
-_BRACKETED = (b"masked", b"removed", b"hidden", b"omitted", b"filtered", b"scrubbed", b"elided")
-"""Words that replace removed data in brackets only; Go writes `<` as an escape."""
-_IN_BRACKETS = re.compile(rb"(?:[\[<({*]|\\u003c)\s*(?:" + b"|".join(_BRACKETED) + rb")\b")
+_LONGEST_MARK = 200
+"""Bytes of a result that may only replace removed data."""
 _decode = make_json_decoder(_Line).decode
 _decode_any = msgspec.json.Decoder().decode
 _encode_into = msgspec.json.Encoder().encode_into
@@ -149,18 +146,30 @@ def decode_unique_line(line: bytes) -> Evidence | None:
 
     Finding repeated keys costs a fifth of the time from a line to its verdict, or half of it if keys are in another order.
     """
-    lowered = line.lower()
-    if any(map(lowered.__contains__, _REMOVED)) or (any(map(lowered.__contains__, _BRACKETED)) and _IN_BRACKETS.search(lowered)):
-        return None
     try:
         evidence = _decode(line)
     except _UNREADABLE:
+        return None
+    if _has_removed_data(evidence):
         return None
     text = evidence.text
     # Most lines: an answer that is no JSON, and nothing to fill in.
     if evidence.body is None and evidence.usage is None and text and text[0] not in MAYBE_JSON:
         return evidence
     return _complete_evidence(evidence)
+
+
+def _has_removed_data(evidence: _Line) -> bool:
+    """Return whether data of the answer or a call was removed or cut off, which the general reader marks."""
+    if find_removed(evidence.text) is not None:
+        return True
+    for call in evidence.tool_calls or ():
+        if find_removed(call.name) is not None or (call.arguments and find_removed(call.arguments) is not None):
+            return True
+        written = bytes(_get_stored(call))
+        if written[:1] == b'"' and len(written) < _LONGEST_MARK and is_redacted(_decode_value(written)):
+            return True
+    return False
 
 
 def _complete_evidence(evidence: _Line) -> Evidence | None:
