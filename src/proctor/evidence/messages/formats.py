@@ -27,9 +27,9 @@ from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
 
-_MODULES = (openai, anthropic, gemini, ai_sdk, frameworks, providers, microsoft)
-_SHOWN_LAST = ("haystack", "agent-framework", "semantic-kernel", "autogen", "ag2", "llama-index", "adk", "cohere", "mistral", "agno",
-               "smolagents", "beeai", "genkit")  # fmt: skip
+_MODULES = (openai, anthropic, gemini, frameworks, ai_sdk, providers, microsoft)
+_SHOWN_LAST = ("pydantic-ai", "bedrock", "haystack", "agent-framework", "semantic-kernel", "autogen", "ag2", "llama-index", "adk", "cohere",
+               "mistral", "agno", "smolagents", "beeai", "genkit")  # fmt: skip
 _FOUND = [family for module in _MODULES for family in module.FORMATS]
 _ALL = sorted(_FOUND, key=lambda family: _SHOWN_LAST.index(family.name) if family.name in _SHOWN_LAST else -1)
 
