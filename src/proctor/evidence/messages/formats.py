@@ -6,7 +6,8 @@ messages of role and text alone are read as OpenAI's. Messages with marks of two
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from proctor.evidence.shared.conversation import NO_BEGINNING, Message, build_ev
 from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_failure
-from proctor.evidence.unknowns.unrecognised import check_fields
+from proctor.evidence.unknowns.unrecognised import check_field, check_fields
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Evidence, Json
@@ -42,6 +43,7 @@ BESIDE = frozenset(
 _TAKEN = frozenset((*HOLDERS, "tools", "id", "model", "spans", "input", "meta", "responseMetadata", "response_metadata"))
 _ANSWERS = ("output", "answer", "response", "reply", "text", "final_output", "final_answer", "finalOutput")
 """Fields next to the messages that hold the answer a second time."""
+_MAX_ENTRIES = 100
 
 
 def recognise_formats(document: Json) -> list[str]:
@@ -151,6 +153,9 @@ def _with_envelope(evidence: Evidence, opened: Opened, rest: dict[str, Json], er
     short = {key: value for key, value in others.items() if not isinstance(value, (list, dict)) and value not in ("", False)}
     listed = [call.name for call in evidence.tool_calls or ()]
     check_fields(others, _ANSWERS, "$", unknowns, listed=listed, has_answer=True)
+    for key, value in others.items():
+        for entry in islice(_list_entries(value), _MAX_ENTRIES):
+            check_field(key, entry, "$", unknowns, listed=listed, has_answer=True)
     for key in _ANSWERS:
         answer = others.get(key)
         if isinstance(answer, str) and answer.strip() and answer.strip() != (evidence.text or "").strip():
@@ -161,6 +166,15 @@ def _with_envelope(evidence: Evidence, opened: Opened, rest: dict[str, Json], er
     if error is not None:
         fields.setdefault("error", error)
     return msgspec.structs.replace(evidence, **fields, model=model, metadata={**short, **ids, **plain.metadata})
+
+
+def _list_entries(value: Json) -> Iterator[dict[str, Any]]:
+    """Yield the objects in the lists of a field: messages of another format hold calls deeper than fields do."""
+    if isinstance(value, dict):
+        yield value
+        value = [inner for inner in value.values() if isinstance(inner, list)]
+    for entry in list_of(value):
+        yield from _list_entries(entry)
 
 
 def _list_offered_tools(tools: Json) -> list[str]:
