@@ -72,12 +72,23 @@ def test_an_answer_that_is_json_becomes_the_body_on_the_hot_path_too(text: str) 
         {"turns": [{"text": "a"}]},
         {"state": {"hl7": []}},
         {"usage": {"prompt_tokens": 1}},
+        {"text": "<masked>"},
+        {"text": "[hidden]"},
+        {"text": "(Omitted for privacy)"},
+        {"text": "Dear Ann, ... [300 chars]"},
+        {"tool_calls": [{"name": "a", "arguments": {"iban": "[ Filtered ]"}}]},
+        {"tool_calls": [{"name": "a", "result": "{scrubbed}"}]},
     ],
     ids=lambda changes: next(iter(changes)),
 )
 def test_lines_with_something_to_normalise_take_the_general_path(changes: dict[str, Any]) -> None:
     assert decode_line(line(**changes)) is None
     assert len(read_bytes(line(**changes))) == 1
+
+
+def test_words_for_removed_data_in_a_sentence_take_the_hot_path() -> None:
+    assert decode_line(line(text="The hidden fee was removed (not filtered)")) is not None
+    assert decode_line(line(text="<masked>").replace(b"<", b"\\u003c").replace(b">", b"\\u003e")) is None, "as Go writes it"
 
 
 def test_lines_of_other_formats_are_read_too() -> None:

@@ -6,7 +6,6 @@ common keys, in which each member with an `output` is a node. Tools are always o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -39,7 +38,7 @@ from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.near_miss import is_misspelt
 from proctor.evidence.values.text import HTTP_KEYS, as_text, find_text, parse_json
 from proctor.model.account import CALL_PARTS, PARTS, Account, Part
-from proctor.model.evidence import Evidence, Json, Node, ToolCall
+from proctor.model.evidence import Evidence, Json, Node
 from proctor.model.show import kind_of, shorten, show
 
 _ENVELOPE: FieldTable = {
@@ -55,10 +54,8 @@ _NODE: FieldTable = {
     "input": None,
 }
 _RESPONSE = frozenset((*HTTP_KEYS, *HOLDERS, *NODE_CALLS, "meta", "metadata"))
-_PLATFORMS = split_words("resultData runData executionIndex agentFlowExecutedData usedTools agentReasoning spans resourceSpans nodeName")
-"""Fields of documents of platforms; one that was not recognised may hold anything."""
-_DEPTH = 3
-"""Levels of a response in which nodes and documents of platforms are looked for."""
+_UNREAD = split_words("tools_called resultData runData agentFlowExecutedData usedTools agentReasoning spans resourceSpans nodeName")
+"""Fields of nodes and of documents of platforms, which are read only where the whole document is recognised."""
 _READER = "Mibo data body"
 
 
@@ -162,31 +159,24 @@ def _read_mapped_nodes(members: dict[str, Any], path: str, unknowns: Unknowns) -
         at = f"{path}.{shorten(name, 60)}"
         if _is_node(node):
             nodes.append(_read_mapped_node(name, node, at, unknowns))
-        elif _hides_node(node, _DEPTH):
+        elif _holds_node(node):
             unknowns.mark_unrecognised(PARTS, f"{at} is no node: it has neither output nor status")
         else:
             unknowns.ignore(name)
     return with_parameters(nodes)
 
 
-def _hides_node(value: Json, depth: int) -> bool:
-    """Return whether a node is wrapped in a value, or has its output under a misspelt name."""
+def _holds_node(value: Json) -> bool:
+    """Return whether a value is or holds a node, also one with its output under a misspelt name, or a document of a platform."""
+    value = decode_container(value)
+    entries = [value, *(value.values() if isinstance(value, dict) else list_of(value)[:100])]
     return any(
-        "tools_called" in entry
+        not _UNREAD.isdisjoint(entry)
         or ("output" in entry and len(_NODE.keys() & entry.keys()) > 1)
         or any(is_misspelt(key, ("output", "status", "tools_called")) for key in entry)
-        for entry in _walk(value, depth)
+        for entry in entries
+        if isinstance(entry, dict)
     )
-
-
-def _walk(value: Json, depth: int) -> Iterator[dict[str, Any]]:
-    """Yield the objects in a value, those in JSON text included."""
-    value = decode_container(value)
-    if isinstance(value, dict):
-        yield value
-    for member in value.values() if isinstance(value, dict) else list_of(value)[:100]:
-        if depth > 0 and isinstance(member, (dict, list)):
-            yield from _walk(member, depth - 1)
 
 
 def _read_mapped_node(name: str, node: dict[str, Any], path: str, unknowns: Unknowns) -> Node:
@@ -222,9 +212,8 @@ def _read_listed_nodes(data: dict[str, Any], unknowns: Unknowns) -> tuple[Node, 
         node_type = text_or_none(definition.get("type"))
         if defined and node_type is None:
             unknowns.mark_parts(PARTS, f"the workflow has no type for {at}")
-        n8n.check_steps(node_type, items, name, unknowns)
         output = items[0] if len(items) == 1 else (items or None)
-        calls = tuple(n8n.read_step_calls(items, name, unknowns))
+        calls = tuple(n8n.read_steps(items, node_type, name, unknowns))
         parameters, usage = definition.get("parameters"), find_usage(output, unknowns)
         nodes.append(Node(name=name, type=node_type, output=output, parameters=parameters, tool_calls=calls, items=len(items), usage=usage))
     return with_parameters(nodes)
@@ -256,7 +245,16 @@ def _read_response(data: Json, unknowns: Unknowns) -> Evidence:
         text, body = find_text(data), data if not isinstance(data, str) else parse_json(data)
         mark_removed(text, "answer", "the answer", unknowns)
     others = {key: value for key, value in document.items() if key not in members and key not in _RESPONSE}
-    _check_response(others, calls, is_listed=listed is not None, is_spoken=is_spoken, unknowns=unknowns)
+    # Next to an explicit list the other members are the agent's answer, unless they are named after calls.
+    names = {call.name for call in calls} if listed is not None else None
+    check_object(others, {"tool_calls": "tool_calls"}, "$.data", unknowns, listed=names, has_answer=is_spoken)
+    for key, value in others.items():
+        is_platform = key in _UNREAD or (key == "nodes" and value)
+        if is_platform or _holds_node(value):
+            parts: tuple[Part, ...] = PARTS if is_platform else ("nodes",) if is_spoken else ("nodes", "answer")
+            unknowns.mark_unrecognised(parts, f"{show(shorten(key, 60))} at $.data may hold nodes that are not read")
+    if is_spoken:
+        check_markers(others, list_unrecognised(others, ()), calls, "$.data", unknowns)
     return Evidence(
         text=text,
         body=body,
@@ -267,18 +265,3 @@ def _read_response(data: Json, unknowns: Unknowns) -> Evidence:
         error=find_failure(others) if is_spoken else None,
         account=unknowns.close_account(_READER),
     )
-
-
-def _check_response(others: dict[str, Any], calls: tuple[ToolCall, ...], *, is_listed: bool, is_spoken: bool, unknowns: Unknowns) -> None:
-    """Apply the rules to the members of a response that are not read."""
-    for key, value in others.items():
-        if key in _PLATFORMS or (key == "nodes" and value) or not all(map(_PLATFORMS.isdisjoint, _walk(value, _DEPTH))):
-            unknowns.mark_unrecognised(PARTS, f"{show(shorten(key, 60))} at $.data is part of a platform's document that cannot be read")
-        elif _hides_node(value, _DEPTH):
-            parts: tuple[Part, ...] = ("nodes",) if is_spoken else ("nodes", "answer")
-            unknowns.mark_unrecognised(parts, f"{show(shorten(key, 60))} at $.data may be a node")
-    # Next to an explicit list the other members are the agent's answer, unless they are named after calls.
-    names = {call.name for call in calls} if is_listed else None
-    check_object(others, {"tool_calls": "tool_calls"}, "$.data", unknowns, listed=names, has_answer=is_spoken)
-    if is_spoken:
-        check_markers(others, list_unrecognised(others, ()), calls, "$.data", unknowns)

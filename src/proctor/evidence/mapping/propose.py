@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import msgspec
 
@@ -131,12 +131,12 @@ def _propose_record(entries: list[dict[str, Json]]) -> EvidenceMap:
     usage = {name: _write(path) for name, path in tokens.items() if path is not None}
     duration = _find_number(free, _DURATION, ()) or _find_number(free, _TOTAL, ("timing", "time", "duration", "latency"))
     return EvidenceMap(
-        input=_write(question),
-        text=_write(answer),
+        input=_write_found(question),
+        text=_write_found(answer),
         tool_calls=calls[1] if calls is not None else None,
         turns=turns,
         usage=UsageMap(**usage) if usage else None,
-        duration_ms=_write(duration),
+        duration_ms=_write_found(duration),
     )
 
 
@@ -238,7 +238,7 @@ def _map_call(items: list[dict[str, Json]], each: str) -> CallMap | None:
         return None  # the schema of a tool that is on offer
     arguments = arguments if isinstance(decode_container(given), dict) else None
     result, error = find(_RESULT, str, dict, list, int, float, bool), find(_ERROR, str, dict, bool)
-    return CallMap(each=each, name=_write(name), arguments=_write(arguments), result=_write(result), error=_write(error))
+    return CallMap(each=each, name=_write(name), arguments=_write_found(arguments), result=_write_found(result), error=_write_found(error))
 
 
 def _propose_turns(field: Field, each: str | None = None) -> TurnMap | None:
@@ -336,14 +336,12 @@ def _has_content(evidence: Evidence) -> bool:
     return evidence.text is not None or bool(evidence.tool_calls) or bool(evidence.turns)
 
 
-@overload
-def _write(path: Path) -> str: ...
-@overload
-def _write(path: None) -> None: ...
-def _write(path: Path | None) -> str | None:
+def _write_found(path: Path | None) -> str | None:
+    return None if path is None else _write(path)
+
+
+def _write(path: Path) -> str:
     """Return keys as a path: `$.request.text`, with quotes where a key is no plain word."""
-    if path is None:
-        return None
     is_plain = re.compile(r"[A-Za-z_]\w*", re.ASCII).fullmatch
     return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" if is_plain(key) else f"[{_quote(key)}]" for key in path)
 

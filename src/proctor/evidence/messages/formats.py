@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.messages import ai_sdk, anthropic, frameworks, gemini, langchain, microsoft, openai, providers
+from proctor.evidence.messages import ai_sdk, anthropic, frameworks, gemini, microsoft, openai, providers
 from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, list_with_paths, read_all, without
 from proctor.evidence.messages.markers import check_markers
 from proctor.evidence.plain.record import KEYS, read_plain
@@ -28,9 +28,9 @@ from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
 
-_MODULES = (openai, anthropic, gemini, langchain, ai_sdk, frameworks, providers, microsoft)
-_SHOWN_LAST = ("haystack", "agent-framework", "semantic-kernel", "autogen", "ag2", "llama-index", "adk", "cohere", "mistral", "agno",
-               "smolagents", "beeai", "genkit")  # fmt: skip
+_MODULES = (openai, anthropic, gemini, frameworks, ai_sdk, providers, microsoft)
+_SHOWN_LAST = ("pydantic-ai", "bedrock", "haystack", "agent-framework", "semantic-kernel", "autogen", "ag2", "llama-index", "adk", "cohere",
+               "mistral", "agno", "smolagents", "beeai", "genkit")  # fmt: skip
 _FOUND = [family for module in _MODULES for family in module.FORMATS]
 _ALL = sorted(_FOUND, key=lambda family: _SHOWN_LAST.index(family.name) if family.name in _SHOWN_LAST else -1)
 
@@ -110,7 +110,7 @@ def _read(document: Json, family: MessageFormat) -> Evidence:
         entries.append((at, entry))
     messages = read_all(entries, unknowns, family.dialect) if family.read is None else family.read(entries, unknowns)
     if family.name == "langchain":
-        messages = langchain.finish(messages, opened.rest, unknowns)
+        messages = frameworks.finish_langchain(messages, opened.rest, unknowns)
     given = opened.rest.get("input")
     if isinstance(given, str) and not any(message.role == "user" for message in messages):
         messages = [Message(role="user", text=given), *messages]
@@ -123,7 +123,7 @@ def _read(document: Json, family: MessageFormat) -> Evidence:
     if family.name == "ai-sdk":
         calls = ai_sdk.mark_failed_calls(evidence.tool_calls or (), opened.rest.get("spans"))
         evidence = msgspec.structs.replace(evidence, tool_calls=calls)
-    rest = without(opened.rest, *langchain.FINISHED) if family.name == "langchain" else opened.rest
+    rest = without(opened.rest, *frameworks.LANGCHAIN_FINISHED) if family.name == "langchain" else opened.rest
     error = check_markers(document, entries, evidence.tool_calls or (), unknowns)
     evidence = _with_envelope(evidence, opened, rest, opened.error or find_failure(rest) or error, unknowns)
     # A response to a request that offered no tools cannot follow calls.

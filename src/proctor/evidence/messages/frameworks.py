@@ -1,7 +1,8 @@
-"""Haystack, LlamaIndex, BeeAI, Agno, smolagents and Pydantic AI: how their messages are recognised, and what only they write.
+"""LangChain, Haystack, LlamaIndex, BeeAI, Agno, smolagents and Pydantic AI: how their messages are recognised, and what only they write.
 
-Tried with haystack-ai 2, llama-index-core 0.14, beeai-framework 0.1, agno 2 (`message.to_dict()`, `run.to_dict()`), smolagents 1.2x
-(`memory.get_full_steps()`), pydantic-ai 1 and 2 (`all_messages_json()`).
+Tried with langchain-core 1 (`model_dump`, `message_to_dict`, `dumpd`), @langchain/core 1, haystack-ai 2, llama-index-core 0.14,
+beeai-framework 0.1, agno 2 (`message.to_dict()`, `run.to_dict()`), smolagents 1.2x (`memory.get_full_steps()`), pydantic-ai 1 and 2
+(`all_messages_json()`).
 """
 
 from __future__ import annotations
@@ -16,26 +17,121 @@ from proctor.evidence.messages.envelope import (
     Entries,
     MessageFormat,
     Opened,
+    check_edits,
     fold_outputs,
     list_parts,
     list_with_paths,
     open_list,
     read_all,
+    with_answer,
     without,
 )
 from proctor.evidence.shared.blocks import IN_BLOCKS, RAISES, RAISES_IN_BLOCKS, Draft, read_counts
 from proctor.evidence.shared.calls import PROTOCOL_ERROR, says_error
-from proctor.evidence.shared.conversation import Message, mark_end, mark_later
+from proctor.evidence.shared.conversation import Message, mark_earlier, mark_end, mark_later
+from proctor.evidence.shared.message_reader import read_message
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import read_status
 from proctor.evidence.unknowns.fields import CONTENT_PARTS
 from proctor.evidence.unknowns.unrecognised import check_fields, list_calls, mark_kind
-from proctor.evidence.values.access import dict_or_empty, list_of, split_words, text_or_none
+from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
-from proctor.evidence.values.text import as_text
+from proctor.evidence.values.text import as_text, parse_json
 from proctor.model.account import CALL_PARTS
-from proctor.model.evidence import Json
+from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import shorten, show
+
+# LangChain and LangGraph: messages with a `type` of `human`, `ai`, `tool`, `system`, in each way LangChain writes them. A tool that is
+# reported to have returned `structured_response`, the body of the answer, is no call.
+
+_LANGCHAIN_TYPES = split_words(
+    """
+    human ai tool function system HumanMessage HumanMessageChunk AIMessage AIMessageChunk ToolMessage ToolMessageChunk FunctionMessage
+    SystemMessage SystemMessageChunk
+    """
+)
+_STRUCTURED = ("structured_response", "structuredResponse")
+LANGCHAIN_FINISHED = (*_STRUCTURED, "__interrupt__", "summary")
+"""Fields of a state that `finish_langchain` reads."""
+
+
+def _is_langchain_message(message: dict[str, Any]) -> bool:
+    if message.get("lc") is not None and isinstance(message.get("kwargs"), dict):
+        return True
+    if text_or_none(message.get("type")) in _LANGCHAIN_TYPES and "role" not in message and ("content" in message or "data" in message):
+        return True
+    calls = [dict_or_empty(call) for call in list_of(message.get("tool_calls"))]
+    return isinstance(message.get("role"), str) and any("args" in call and "name" in call for call in calls)
+
+
+def _read_langchain(entries: Entries, unknowns: Unknowns) -> list[Message]:
+    found: list[Message] = []
+    calls = 0
+    for at, entry in entries:
+        message = _read_wrapped(entry, at, unknowns, calls)
+        if message is not None:
+            found.append(message)
+            calls += len(message.calls)
+    return found
+
+
+def _read_wrapped(entry: dict[str, Any], at: str, unknowns: Unknowns, calls: int) -> Message | None:
+    kind: Json = entry.get("role", entry.get("type"))
+    inner = entry
+    if isinstance(entry.get("kwargs"), dict) and entry.get("lc") is not None:
+        kind = next(iter(list_of(entry.get("id"))[-1:]), None)
+        inner, at = entry["kwargs"], f"{at}.kwargs"
+        check_fields(entry, ("lc", "type", "id", "kwargs", "name", "graph"), at, unknowns)
+    elif isinstance(entry.get("data"), dict):
+        inner, at = entry["data"], f"{at}.data"
+        check_fields(entry, ("type", "data"), at, unknowns)
+    source = dict_or_empty(inner.get("additional_kwargs")).get("lc_source")
+    if isinstance(source, str) and "summar" in source:
+        mark_earlier(unknowns, f"{at}.additional_kwargs.lc_source: a summary of messages that are not in the list")
+    metadata = dict_or_empty(inner.get("response_metadata"))
+    if metadata.get("context_editing"):
+        why = f"{at}.response_metadata.context_editing: what a tool was given or returned was cleared"
+        unknowns.mark_parts(("tool_arguments", "tool_results"), why)
+    check_edits(metadata.get("context_management"), f"{at}.response_metadata", calls, unknowns)
+    return read_message({**inner, "role": kind}, at, unknowns, RAISES)
+
+
+def finish_langchain(messages: list[Message], rest: dict[str, Json], unknowns: Unknowns) -> list[Message]:
+    """Add the answer in a given form that a state has next to its messages, and mark whether the run waits or was summarised."""
+    if rest.get("__interrupt__"):
+        unknowns.mark_parts(("answer", "tool_calls", "tool_results"), "$.__interrupt__: the run waits for a person")
+    if rest.get("summary"):
+        mark_earlier(unknowns, "$.summary: a summary of messages that are not in the list")
+    answer = find_first(rest, *_STRUCTURED)
+    if answer is None:
+        return messages
+    # `dumpd` writes no more than the repr of a value of the user's own class.
+    is_written = dict_or_empty(answer).get("type") != "not_implemented" or "lc" not in dict_or_empty(answer)
+    outputs = [call for call in _list_returned_calls(messages) if _is_structured(call, answer, is_written)]
+    messages = fold_outputs(messages, {call.name for call in outputs}, {call.id for call in outputs})
+    last = next((index for index in reversed(range(len(messages))) if messages[index].role == "assistant"), None)
+    if last is None:
+        unknowns.mark("answer", f"$.{_STRUCTURED[0]}: an answer that no message gives")
+    elif is_written:
+        messages[last] = with_answer(messages[last], answer)
+    elif not outputs and parse_json(messages[last].text) is None:
+        unknowns.mark("answer", f"$.{_STRUCTURED[0]}: only its repr is recorded")
+    return messages
+
+
+def _list_returned_calls(messages: list[Message]) -> list[ToolCall]:
+    results = [result for message in messages for result in message.results if result.error is None and result.id is not None]
+    returned = {result.id for result in results if str(result.value).startswith("Returning structured response: ")}
+    return [call for message in messages for call in message.calls if call.id in returned]
+
+
+def _is_structured(call: ToolCall, answer: Json, is_written: bool) -> bool:
+    if not is_written:
+        return list_of(dict_or_empty(answer).get("id"))[-1:] == [call.name]
+    # The answer may hold more than was given: the defaults of its form.
+    given = call.arguments
+    return isinstance(given, dict) and bool(given) and isinstance(answer, dict) and given.items() <= answer.items()
+
 
 # Haystack
 
@@ -321,6 +417,7 @@ def _read_messages(entry: dict[str, Any], at: str, unknowns: Unknowns) -> list[M
 
 
 FORMATS = (
+    MessageFormat("langchain", "LangChain messages", _is_langchain_message, _read_langchain),
     MessageFormat("pydantic-ai", "Pydantic AI messages", _is_pydantic_message, _read_pydantic, _open_result, ("all_messages",)),
     MessageFormat("haystack", "Haystack messages", _is_haystack_message, _read_haystack),
     MessageFormat("llama-index", "LlamaIndex messages or a chat store", _is_llama_message, None, _open_store, ("chat_store",)),

@@ -6,6 +6,7 @@ format or spelling, unrecognised keys, deep nesting, a mistake, a failed run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
@@ -105,6 +106,9 @@ class _Line(Evidence, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
     metadata: dict[str, _Value] = {}  # noqa: RUF012 - as above
 
 
+_OPENINGS = (b'"<', b'"[', b'"(', b'"{', b'"\\u')
+_BRACKETED = re.compile(rb'"(?:[<\[({]|\\u00(?:3c|5b|28|7b))\s*[A-Za-z]', re.IGNORECASE)
+"""The beginning of a text that may be nothing but a word in brackets: `<masked>`, `[hidden]`."""
 _REMOVED_UPPER = (b"REDACTED", b"[MASKED", b"[FILTERED", b"[REMOVED")
 _decode = make_json_decoder(_Line).decode
 _decode_any = msgspec.json.Decoder().decode
@@ -165,8 +169,10 @@ def _may_hide_removed(line: bytes) -> bool:
         or (not line.isascii() and b"\xe2\x80\xa6" in line)
         or (b"\\" in line and b"u2026" in line)
         or (b"D" in line and any(map(line.__contains__, _REMOVED_UPPER)))
+        or (any(map(line.__contains__, _OPENINGS)) and _BRACKETED.search(line) is not None)
         or b"edacted" in line
         or b"runcated" in line
+        or b" chars" in line
         or b"more char" in line
     )
 

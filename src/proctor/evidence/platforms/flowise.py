@@ -6,13 +6,15 @@ The body is the structured answer (`json`), else the JSON in the text, else the 
 
 from __future__ import annotations
 
+from typing import Any
+
 from proctor.evidence.shared.calls import read_known_arguments, says_error
 from proctor.evidence.shared.usage import HOLDERS, add_usage, find_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_failure, read_status
-from proctor.evidence.unknowns.fields import Fields
+from proctor.evidence.unknowns.fields import check_record, list_objects
 from proctor.evidence.unknowns.markers import check_markers
-from proctor.evidence.unknowns.unrecognised import check_object, list_unrecognised
+from proctor.evidence.unknowns.unrecognised import FieldTable, list_unrecognised
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text, parse_json
@@ -25,27 +27,27 @@ from proctor.model.show import show
 _IDS = ("chatId", "chatMessageId", "sessionId", "executionId", "memoryType")
 LISTS = ("agentFlowExecutedData", "usedTools", "agentReasoning")
 _NODES: tuple[Part, ...] = ("nodes", *CALL_PARTS, "usage")
-_Table = dict[str, Part | tuple[Part, ...] | None]
-_PREDICTION: _Table = {
+_PREDICTION: FieldTable = {
     **dict.fromkeys((*_IDS, "case", *HOLDERS), None),
     **dict.fromkeys(("text", "json"), "answer"),
     **dict.fromkeys(("agentFlowExecutedData", "agentReasoning"), _NODES),
     "usedTools": "tool_calls",
     "question": "input",
 }
-_STEP: _Table = {**dict.fromkeys(("nodeId", "nodeLabel", "status"), "nodes"), "data": _NODES}
-_DATA: _Table = {
+_STEP: FieldTable = {**dict.fromkeys(("nodeId", "nodeLabel", "status"), "nodes"), "data": _NODES}
+_DATA: FieldTable = {
     **dict.fromkeys(("id", "state", "chatHistory"), None),
     **dict.fromkeys(("name", "input", "error"), "nodes"),
     "output": _NODES,
 }
-_OUTPUT: _Table = {
+_OUTPUT: FieldTable = {
     **dict.fromkeys(("content", "timeMetadata", "availableTools", "calledTools", "toolCalls"), None),
     **dict.fromkeys(HOLDERS, "usage"),
     "usedTools": "tool_calls",
 }
-_REASONING: _Table = {**dict.fromkeys(("agentName", "nodeName", "nodeId", "messages"), "nodes"), "usedTools": "tool_calls"}
-_USED: _Table = {"tool": "tool_calls", "toolInput": "tool_arguments", **dict.fromkeys(("toolOutput", "error"), "tool_results")}
+_REASONING: FieldTable = {**dict.fromkeys(("agentName", "nodeName", "nodeId", "messages"), "nodes"), "usedTools": "tool_calls"}
+_USED: FieldTable = {"tool": "tool_calls", "toolInput": "tool_arguments", **dict.fromkeys(("toolOutput", "error"), "tool_results")}
+_TYPES: dict[str, type] = {**dict.fromkeys((*LISTS, "messages"), list), **dict.fromkeys(("data", "output"), dict), "text": str}
 
 
 def sniff(document: Json) -> bool:
@@ -61,27 +63,29 @@ def sniff(document: Json) -> bool:
 def read(document: Json) -> list[Evidence]:
     """Return the evidence of one prediction."""
     entry, unknowns = dict_or_empty(document), Unknowns()
-    root = Fields(entry, "$", unknowns)
-    steps = list(root.take_objects("agentFlowExecutedData", parts=_NODES))
+    steps = list_objects(entry.get("agentFlowExecutedData"), _NODES, "$.agentFlowExecutedData", unknowns)
+    nodes = [_read_node(step, at, unknowns) for at, step in steps]
     # Older flows list their nodes elsewhere. Read only where the newer list is absent, so that no node counts twice.
-    nodes = list(map(_read_node, steps)) or list(map(_read_reasoning_node, root.take_objects("agentReasoning", parts=_NODES)))
+    if not nodes:
+        reasoning = list_objects(entry.get("agentReasoning"), _NODES, "$.agentReasoning", unknowns)
+        nodes = [_read_reasoning_node(step, at, unknowns) for at, step in reasoning]
     # The root is read only if no node lists a tool, or a call that both list would count twice.
-    calls = tuple(call for node in nodes for call in node.tool_calls) or _read_calls(root, None)
-    text = root.take_text("text", parts=("answer",))
-    answer, spoken = entry.get("json"), parse_json(text)
+    calls = tuple(call for node in nodes for call in node.tool_calls) or _read_calls(entry, "$", None, unknowns)
+    text, answer = text_or_none(entry.get("text")), entry.get("json")
+    spoken = parse_json(text)
     structured = answer if answer is not None else spoken if isinstance(spoken, (dict, list)) else entry
     has_answer = text is not None or answer is not None
-    check_object(entry, _PREDICTION, "$", unknowns, listed={call.name for call in calls}, has_answer=has_answer)
+    check_record(entry, _PREDICTION, _TYPES, "$", unknowns, listed={call.name for call in calls}, has_answer=has_answer)
     rest = list_unrecognised(entry, _PREDICTION)
-    outputs = [dict_or_empty(dict_or_empty(step.value.get("data")).get("output")) for step in steps]
+    outputs = [dict_or_empty(dict_or_empty(step.get("data")).get("output")) for _, step in steps]
     starts = [dict_or_empty(output.get("timeMetadata")).get("start") for output in outputs]
     offered = [dict_or_empty(tool).get("name") for output in outputs for tool in list_of(output.get("availableTools"))]
     check_markers(entry, rest, calls, "$", unknowns)
     # A flow that answered after a failed node did finish; the failure stays with the node.
     failing = nodes if text is None else nodes[-1:]
     failed = next((as_text(node.error) for node in failing if node.status == "error"), None)
-    if steps and (read_status(word := steps[-1].value.get("status")) == "running" or word == "STOPPED"):
-        steps[-1].mark((*CALL_PARTS, "answer"), f".status: {show(word, 40)}, so the flow was not over")
+    if steps and (read_status(word := steps[-1][1].get("status")) == "running" or word == "STOPPED"):
+        unknowns.mark_parts((*CALL_PARTS, "answer"), f"{steps[-1][0]}.status: {show(word, 40)}, so the flow was not over")
     return [
         Evidence(
             case=text_or_none(entry.get("case")),
@@ -101,24 +105,24 @@ def read(document: Json) -> list[Evidence]:
     ]
 
 
-def _read_node(step: Fields) -> Node:
-    unknowns, name = step.unknowns, _read_name(step, "nodeLabel", "nodeId")
-    data = step.take_object("data", parts=_NODES) or Fields({}, step.at, unknowns)
-    used = data.take_object("output", parts=_NODES) or Fields({}, f"{data.at}.output", unknowns)
-    for fields, table in ((step, _STEP), (data, _DATA), (used, _OUTPUT)):
-        check_object(fields.value, table, fields.at, unknowns)
-    output, error = data.value.get("output"), data.value.get("error")
-    duration = dict_or_empty(used.value.get("timeMetadata")).get("delta")
-    failed = read_status(step.value.get("status")) == "failed" or says_error(error)
-    calls = _read_calls(used, name)
-    requested = [tool for key in ("calledTools", "toolCalls") for tool in list_of(used.value.get(key))]
+def _read_node(step: dict[str, Any], at: str, unknowns: Unknowns) -> Node:
+    data = dict_or_empty(step.get("data"))
+    output, error = data.get("output"), data.get("error")
+    used = dict_or_empty(output)
+    for fields, table, place in ((step, _STEP, at), (data, _DATA, f"{at}.data"), (used, _OUTPUT, f"{at}.data.output")):
+        check_record(fields, table, _TYPES, place, unknowns)
+    name = _read_name(step, at, unknowns, "nodeLabel", "nodeId")
+    duration = dict_or_empty(used.get("timeMetadata")).get("delta")
+    failed = read_status(step.get("status")) == "failed" or says_error(error)
+    calls = _read_calls(used, f"{at}.data.output", name, unknowns)
+    requested = [tool for key in ("calledTools", "toolCalls") for tool in list_of(used.get(key))]
     if not {text_or_none(dict_or_empty(tool).get("name")) for tool in requested} <= {call.name for call in calls}:
-        used.mark(("tool_calls",), " names a requested tool that is not among those used")
+        unknowns.mark("tool_calls", f"{at}.data.output names a requested tool that is not among those used")
     return Node(
         name=name,
-        type=text_or_none(data.value.get("name")),
+        type=text_or_none(data.get("name")),
         status="error" if failed else "success",
-        input=data.value.get("input"),
+        input=data.get("input"),
         output=output,
         tool_calls=calls,
         duration_ms=duration if is_number(duration) else None,
@@ -127,42 +131,37 @@ def _read_node(step: Fields) -> Node:
     )
 
 
-def _read_name(step: Fields, *keys: str) -> str:
-    name = find_first(step.value, *keys)
+def _read_name(step: dict[str, Any], at: str, unknowns: Unknowns, *keys: str) -> str:
+    name = find_first(step, *keys)
     if not isinstance(name, str):
-        step.mark(("nodes", "tool_calls"), " has no name")
+        unknowns.mark_parts(("nodes", "tool_calls"), f"{at} has no name")
     return as_text(name) or ""
 
 
-def _read_reasoning_node(step: Fields) -> Node:
-    name = _read_name(step, "agentName", "nodeName", "nodeId")
-    messages = step.take_list("messages", parts=("nodes",))
+def _read_reasoning_node(step: dict[str, Any], at: str, unknowns: Unknowns) -> Node:
+    check_record(step, _REASONING, _TYPES, at, unknowns)
+    name, messages = _read_name(step, at, unknowns, "agentName", "nodeName", "nodeId"), list_of(step.get("messages"))
     texts = [message for message in messages if isinstance(message, str)]
     if len(texts) < len(messages):
-        step.mark(("nodes",), ".messages: expected a list of texts")
-    check_object(step.value, _REASONING, step.at, step.unknowns)
-    return Node(
-        name=name,
-        type=text_or_none(step.value.get("nodeName")),
-        output={"text": texts[-1]} if texts else None,
-        tool_calls=_read_calls(step, name),
-    )
+        unknowns.mark("nodes", f"{at}.messages: expected a list of texts")
+    output = {"text": texts[-1]} if texts else None
+    return Node(name=name, type=text_or_none(step.get("nodeName")), output=output, tool_calls=_read_calls(step, at, name, unknowns))
 
 
-def _read_calls(holder: Fields, node: str | None) -> tuple[ToolCall, ...]:
+def _read_calls(holder: dict[str, Any], at: str, node: str | None, unknowns: Unknowns) -> tuple[ToolCall, ...]:
     """Read `usedTools`. Flowise leaves nulls in these lists where an agent answered without a tool."""
     calls: list[ToolCall] = []
-    for used in holder.take_objects("usedTools", parts=("tool_calls",)):
-        tool, given = used.value.get("tool"), used.value.get("toolInput")
+    for place, used in list_objects(holder.get("usedTools"), ("tool_calls",), f"{at}.usedTools", unknowns):
+        tool, given = used.get("tool"), used.get("toolInput")
         if not isinstance(tool, str):
-            used.mark_wrong_type("tool", "text", tool, ("tool_calls",))
+            unknowns.mark("tool_calls", f"{place} does not name its tool")
             continue
-        check_object(used.value, _USED, used.at, used.unknowns)
-        arguments = read_known_arguments(given, used.at, used.unknowns)
-        for key in list_unrecognised(used.value, _USED) if given is None else ():
-            if used.value[key] and isinstance(decode_container(used.value[key]), dict):
-                used.unknowns.mark_unrecognised(("tool_arguments",), f"{used.at} has no toolInput; {key!r} may hold the arguments")
+        check_record(used, _USED, _TYPES, place, unknowns)
+        arguments = read_known_arguments(given, place, unknowns)
+        for key in list_unrecognised(used, _USED) if given is None else ():
+            if used[key] and isinstance(decode_container(used[key]), dict):
+                unknowns.mark_unrecognised(("tool_arguments",), f"{place} has no toolInput; {key!r} may hold the arguments")
                 arguments = None
-        error = used.value.get("error") if says_error(used.value.get("error")) else None
-        calls.append(ToolCall(name=tool, arguments=arguments, result=used.value.get("toolOutput"), error=error, node=node))
+        error = used.get("error") if says_error(used.get("error")) else None
+        calls.append(ToolCall(name=tool, arguments=arguments, result=used.get("toolOutput"), error=error, node=node))
     return tuple(calls)

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments, read_known_arguments
-from proctor.evidence.shared.n8n_expressions import Resolved, resolve_for_items
+from proctor.evidence.shared.n8n_expressions import resolve_for_items
 from proctor.evidence.shared.usage import add_usage, find_usage
 from proctor.evidence.shared.workflow import find_answering_node, is_ai, is_http_request, is_trigger, read_answer, sum_usage, with_method
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_failure, read_status
-from proctor.evidence.unknowns.fields import Fields
-from proctor.evidence.unknowns.unrecognised import check_object, list_unrecognised, mark_kind
+from proctor.evidence.unknowns.fields import check_record, list_objects
+from proctor.evidence.unknowns.unrecognised import FieldTable, check_object, list_unrecognised, mark_kind
 from proctor.evidence.values.access import SHOWN, dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.near_miss import is_misspelt
@@ -34,27 +33,33 @@ from proctor.model.show import kind_of, shorten, show
 
 _INPUT_KEYS = ("chatInput", "message", "input", "text", "question", "prompt", "query")
 _EVERY: tuple[Part, ...] = (*CALL_PARTS, "answer", "input", "usage", "nodes")
-_Table = dict[str, Part | tuple[Part, ...] | None]
-_EXECUTION: _Table = {
+_EXECUTION: FieldTable = {
     **dict.fromkeys(("finished", "waitTill", "id", "mode", "status", "startedAt", "stoppedAt", "workflowId", "data", "case"), None),
     "workflowData": _EVERY,
 }
-_WORKFLOW: _Table = {**dict.fromkeys(("id", "name", "pinData", "staticData"), None), **dict.fromkeys(("nodes", "connections"), _EVERY)}
-_DEFINITION: _Table = dict.fromkeys(("name", "type", "parameters"), _EVERY)
-_RECORD: _Table = {
+_WORKFLOW: FieldTable = {**dict.fromkeys(("id", "name", "pinData", "staticData"), None), **dict.fromkeys(("nodes", "connections"), _EVERY)}
+_DEFINITION: FieldTable = dict.fromkeys(("name", "type", "parameters"), _EVERY)
+_RECORD: FieldTable = {
     **dict.fromkeys(("data", "source", "inputOverride", "executionIndex", "startTime"), _EVERY),
     **dict.fromkeys(("error", "executionStatus", "executionTime"), ("tool_results", "nodes")),
 }
-_ACTION: _Table = {
+_ACTION: FieldTable = {
     **dict.fromkeys(("log", "type"), None),
     **dict.fromkeys(("toolInput", "toolCallId", "messageLog"), "tool_arguments"),
     "tool": "tool_calls",
+}
+_TYPES: dict[str, type] = {
+    **dict.fromkeys(("workflowData", "connections", "parameters", "data", "inputOverride"), dict),
+    **dict.fromkeys(("nodes", "source"), list),
+    **dict.fromkeys(("executionIndex", "startTime"), float),
 }
 _CONNECTIONS = split_words(
     "main ai_tool ai_languageModel ai_memory ai_agent ai_chain ai_document ai_embedding ai_outputParser ai_retriever ai_reranker"
     " ai_textSplitter ai_vectorStore"
 )
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
+_Place = tuple[str | None, int]
+"""The name of a node, and which of its runs."""
 
 
 def _join_items(items: list[Json]) -> Json:
@@ -64,11 +69,9 @@ def _join_items(items: list[Json]) -> Json:
 class _NodeRun(msgspec.Struct, kw_only=True):
     """One run of a node as n8n recorded it."""
 
-    name: str
-    index: int
-    """Which run of this node it is."""
+    place: _Place
     order: tuple[float, float, int]
-    source: tuple[str | None, int]
+    source: _Place
     """The node before it, and its run: for a tool the agent."""
     record: dict[str, Any]
     type: str | None
@@ -78,11 +81,10 @@ class _NodeRun(msgspec.Struct, kw_only=True):
     """The items of `inputOverride`."""
     is_tool: bool
     is_sub_node: bool
-    passed: tuple[str | None, Json] = (None, None)
-    """The name under which the model knows the tool, and the arguments."""
 
-    def get_output(self) -> Json:
-        return _join_items(self.items)
+    @property
+    def name(self) -> str:
+        return self.place[0] or ""
 
     def get_duration(self) -> float | None:
         duration = self.record.get("executionTime")
@@ -95,17 +97,14 @@ class _NodeRun(msgspec.Struct, kw_only=True):
             return failure if read_status(self.record.get("executionStatus")) == "failed" else None
         return dict_or_empty(error).get("message") or error
 
-
-class _AgentStep(msgspec.Struct, frozen=True):
-    """One entry of `intermediateSteps`."""
-
-    tool: str
-    arguments: Json
-    result: Json
-    id: str | None
-
-    def to_call(self, agent: str) -> ToolCall:
-        return ToolCall(name=self.tool, arguments=self.arguments, result=self.result, node=agent, id=self.id)
+    def get_passed(self) -> tuple[str | None, Json]:
+        """Return the name under which the model knows this tool, and the arguments."""
+        arguments = self.given[0] if self.given else None
+        # A node of MCP offers several tools; n8n adds to the arguments which of them was called.
+        offers_several = "mcp" in str(self.type).rsplit(".", 1)[-1].lower()
+        if offers_several and isinstance(arguments, dict) and isinstance(arguments.get("tool"), str):
+            return arguments["tool"], {key: value for key, value in arguments.items() if key != "tool"}
+        return text_or_none(self.parameters.get("name")), arguments
 
 
 def sniff(document: Json) -> bool:
@@ -144,7 +143,7 @@ def _read_execution(document: dict[str, Any], path: str) -> Evidence:
     error, unknowns = document["data"]["resultData"].get("error"), Unknowns()
     runs = _read_runs(document, path, unknowns)
     calls = _list_calls(runs, unknowns)
-    nodes = _build_nodes(runs, calls, unknowns)
+    nodes, http_status = _build_nodes(runs, calls, unknowns)
     sub_nodes = frozenset(run.name for run in runs if run.is_sub_node)
     text, body = read_answer(find_answering_node(nodes, sub_nodes))
     message, metadata = _read_request(runs, document)
@@ -156,7 +155,7 @@ def _read_execution(document: dict[str, Any], path: str) -> Evidence:
         body=body,
         tool_calls=tuple(call for _, call in calls),
         nodes=nodes,
-        http_status=_find_http_status(runs),
+        http_status=http_status,
         duration_ms=measure_ms_between(document.get("startedAt"), document.get("stoppedAt")),
         usage=_sum_usage(nodes, sub_nodes, runs, unknowns),
         now=text_or_none(document.get("startedAt")),
@@ -179,149 +178,130 @@ def _find_failure(document: dict[str, Any], runs: list[_NodeRun]) -> Json:
 
 def _read_runs(document: dict[str, Any], path: str, unknowns: Unknowns) -> list[_NodeRun]:
     """Return the runs of all nodes in order, and mark what cannot be read of them and of the workflow."""
-    root, runs_by_node = Fields(document, path, unknowns), Fields(document["data"]["resultData"]["runData"], "runData", unknowns)
-    check_object(document, _EXECUTION, path, unknowns)
-    if "workflowData" not in root and any(isinstance(dict_or_empty(value).get("nodes"), list) for value in document.values()):
+    result = document["data"]["resultData"]
+    workflow = dict_or_empty(document.get("workflowData"))
+    check_record(document, _EXECUTION, _TYPES, path, unknowns)
+    check_record(workflow, _WORKFLOW, _TYPES, "workflowData", unknowns)
+    if document.get("workflowData") is None and any(isinstance(dict_or_empty(value).get("nodes"), list) for value in document.values()):
         unknowns.mark_unrecognised(_EVERY, f"{path} has no workflowData, and a workflow under another name")
-    workflow = root.take_object("workflowData", parts=_EVERY) or Fields({}, "workflowData", unknowns)
-    check_object(workflow.value, _WORKFLOW, workflow.at, unknowns)
-    if workflow.value and "nodes" not in workflow:
-        workflow.mark(_EVERY, " has no list of nodes")
+    if workflow and workflow.get("nodes") is None:
+        unknowns.mark_parts(_EVERY, "workflowData has no list of nodes")
     definitions: dict[str, dict[str, Any]] = {}
-    for node in workflow.take_objects("nodes", parts=_EVERY):
-        name = node.value.get("name")
-        if isinstance(name, str) and name in runs_by_node.value:
-            definitions[name] = node.value
-            check_object(node.value, _DEFINITION, node.at, unknowns)
-            node.take_object("parameters", parts=_EVERY)
-            if not isinstance(node.value.get("type"), str):
-                node.mark(_EVERY, " has no type")
-    connections = workflow.take_object("connections", parts=_EVERY)
+    for at, node in list_objects(workflow.get("nodes"), _EVERY, "workflowData.nodes", unknowns):
+        if (name := text_or_none(node.get("name"))) in result["runData"]:
+            definitions[str(name)] = node
+            check_record(node, _DEFINITION, _TYPES, at, unknowns)
+            if not isinstance(node.get("type"), str):
+                unknowns.mark_parts(_EVERY, f"{at} has no type")
+    connections = workflow.get("connections")
     runs: list[_NodeRun] = []
-    for name in runs_by_node.value:
-        if "nodes" in workflow and name not in definitions:
+    for name, records in result["runData"].items():
+        if workflow.get("nodes") is not None and name not in definitions:
             unknowns.mark_parts(_EVERY, f"{show(name, SHOWN)} ran and is no node of the workflow")
-        wired = None if connections is None else connections.value.get(name)
-        definition = definitions.get(name, {})
-        for index, record in enumerate(runs_by_node.take_objects(name, parts=_EVERY)):
-            run = _read_run(name, index, record, definition, wired)
+        if not isinstance(records, list):
+            unknowns.mark_parts(_EVERY, f"runData.{name}: expected a list, found {kind_of(records)}")
+        wired, definition = dict_or_empty(connections).get(name), definitions.get(name, {})
+        for index, (at, record) in enumerate(list_objects(records, _EVERY, f"runData.{name}", unknowns)):
+            run = _read_run((name, index), record, at, definition, wired, unknowns)
             # Before executionIndex existed there was only the start time.
-            run.order = (_read_number(record, "executionIndex"), _read_number(record, "startTime"), len(runs))
+            run.order = (_read_number(record.get("executionIndex")), _read_number(record.get("startTime")), len(runs))
             runs.append(run)
-            if not dict_or_empty(run.record.get("data")) and not run.record.get("inputOverride") and _may_be_tool(run, connections, wired):
-                record.mark(_EVERY, " has no data, and its connections do not show whether it is the run of a tool")
-    for name in {text_or_none(document["data"]["resultData"].get("lastNodeExecuted")), *(run.source[0] for run in runs)}:
-        if name is not None and name not in runs_by_node.value:
+            # Data is under its connection type, which shows whether this is the run of a tool; without data the connections must.
+            kind = str(run.type).rsplit(".", 1)[-1]
+            may_be_tool = not isinstance(wired, dict) or not _CONNECTIONS.issuperset(wired)
+            if wired is None:
+                may_be_tool = connections is None or kind.startswith("tool") or kind.endswith("Tool")
+            if may_be_tool and not record.get("data") and not record.get("inputOverride"):
+                unknowns.mark_parts(_EVERY, f"{at} has no data, and its connections do not show whether it is the run of a tool")
+    for name in {text_or_none(result.get("lastNodeExecuted")), *(run.source[0] for run in runs)}:
+        if name is not None and name not in result["runData"]:
             unknowns.mark_parts(_EVERY, f"{show(name, SHOWN)} ran, and its data is missing")
     # n8n lists runs by node; only their numbers show the order.
     runs.sort(key=lambda run: run.order)
     return runs
 
 
-def _read_run(name: str, index: int, record: Fields, definition: dict[str, Any], wired: Json) -> _NodeRun:
-    check_object(record.value, _RECORD, record.at, record.unknowns)
-    status = record.value.get("executionStatus")
-    if status is not None and read_status(status) not in ("ok", "failed"):
-        record.mark(("tool_results", "nodes"), f" did not finish: its status is {show(status, SHOWN)}")
-    # An empty source is that of a trigger.
-    sources = [source for source in record.take_list("source", parts=_EVERY) if source]
-    for source in map(dict_or_empty, sources):
-        if not isinstance(source.get("previousNode"), str) or type(source.get("previousNodeRun", 0)) is not int:
-            record.mark(_EVERY, ".source does not name the previous node")
-    source = dict_or_empty(sources[0]) if sources else {}
-    number = source.get("previousNodeRun")
-    parameters, kind = dict_or_empty(definition.get("parameters")), text_or_none(definition.get("type"))
-    data, override = record.take_object("data", parts=_EVERY), record.take_object("inputOverride", parts=_EVERY)
-    items, given = ([] if part is None else _read_items(part) for part in (data, override))
-    # The connections of a node show what it is: those of the workflow if it was exported, else those of the run's data.
-    connections = {*(data.value if data else ()), *(override.value if override else ()), *dict_or_empty(wired)}
-    is_tool = "ai_tool" in connections
-    return _NodeRun(
-        name=name,
-        index=index,
-        order=(0, 0, 0),
-        source=(text_or_none(source.get("previousNode")), number if isinstance(number, int) else 0),
-        record=record.value,
-        type=kind,
-        parameters=parameters,
-        items=items,
-        given=given,
-        is_tool=is_tool,
-        is_sub_node="main" not in connections and any(name.startswith("ai_") for name in connections),
-        passed=_read_passed(kind, parameters, given) if is_tool else (None, None),
-    )
-
-
-def _may_be_tool(run: _NodeRun, connections: Fields | None, wired: Json) -> bool:
-    # Data is under its connection type, which shows whether this is the run of a tool; a run without data is known by its connections.
-    own = str(run.type).rsplit(".", 1)[-1]
-    if wired is None:
-        return connections is None or own.startswith("tool") or own.endswith("Tool")
-    return not isinstance(wired, dict) or not _CONNECTIONS.issuperset(wired)
-
-
-def _read_number(record: Fields, key: str) -> float:
-    value = record.value.get(key)
-    if value is not None and not is_number(value):
-        record.mark_wrong_type(key, "a number", value, _EVERY)
+def _read_number(value: Json) -> float:
     # A whole number beyond 1e18 is no index and no time, and one beyond 1e308 cannot become a float at all.
     return float(value) if is_number(value) and abs(value) < 1e18 else 0.0
 
 
-def _read_items(data: Fields) -> list[Json]:
+def _read_run(place: _Place, record: dict[str, Any], at: str, definition: dict[str, Any], wired: Json, unknowns: Unknowns) -> _NodeRun:
+    check_record(record, _RECORD, _TYPES, at, unknowns)
+    status = record.get("executionStatus")
+    if status is not None and read_status(status) not in ("ok", "failed"):
+        unknowns.mark_parts(("tool_results", "nodes"), f"{at} did not finish: its status is {show(status, SHOWN)}")
+    # An empty source is that of a trigger.
+    sources = [dict_or_empty(source) for source in list_of(record.get("source")) if source]
+    if any(not isinstance(one.get("previousNode"), str) or type(one.get("previousNodeRun", 0)) is not int for one in sources):
+        unknowns.mark_parts(_EVERY, f"{at}.source does not name the previous node")
+    source = sources[0] if sources else {}
+    number = source.get("previousNodeRun")
+    data, override = dict_or_empty(record.get("data")), dict_or_empty(record.get("inputOverride"))
+    # The connections of a node show what it is: those of the workflow if it was exported, else those of the run's data.
+    connections = {*data, *override, *dict_or_empty(wired)}
+    return _NodeRun(
+        place=place,
+        order=(0, 0, 0),
+        source=(text_or_none(source.get("previousNode")), number if isinstance(number, int) else 0),
+        record=record,
+        type=text_or_none(definition.get("type")),
+        parameters=dict_or_empty(definition.get("parameters")),
+        items=_read_items(data, f"{at}.data", unknowns),
+        given=_read_items(override, f"{at}.inputOverride", unknowns),
+        is_tool="ai_tool" in connections,
+        is_sub_node="main" not in connections and any(name.startswith("ai_") for name in connections),
+    )
+
+
+def _read_items(data: dict[str, Any], at: str, unknowns: Unknowns) -> list[Json]:
     """Return the items of `{<connection type>: [[{json: ...}]]}`, and mark what has another form."""
     found: list[Json] = []
-    for kind, outputs in data.value.items():
+    for kind, outputs in data.items():
         if kind not in _CONNECTIONS:
             has_items = any("json" in dict_or_empty(item) for branch in list_of(outputs) for item in list_of(branch))
             if is_misspelt(kind, _CONNECTIONS) or (has_items and not kind.startswith("ai_")):
-                data.unknowns.mark_unrecognised(_EVERY, f"{show(shorten(kind, 60))} at {data.at} is no known type of connection")
+                unknowns.mark_unrecognised(_EVERY, f"{show(shorten(kind, 60))} at {at} is no known type of connection")
             elif has_items:
-                mark_kind(outputs, kind, data.at, data.unknowns, speaks=None)
+                mark_kind(outputs, kind, at, unknowns, speaks=None)
             else:
-                data.unknowns.ignore(kind)
+                unknowns.ignore(kind)
                 continue
-        for branch in data.take_list(kind, parts=_EVERY):
-            for item in branch if isinstance(branch, list) else [branch] if branch is not None else ():
-                if not isinstance(item, dict) or "json" not in item or item is branch:
-                    data.mark(_EVERY, f".{kind}: expected lists of items with json")
-                else:
-                    found.append(item["json"])
+        branches = outputs if isinstance(outputs, list) else [outputs]
+        for item in (item for branch in branches if branch is not None for item in (branch if isinstance(branch, list) else [None])):
+            if not isinstance(item, dict) or "json" not in item:
+                unknowns.mark_parts(_EVERY, f"{at}.{kind}: expected lists of items with json")
+            else:
+                found.append(item["json"])
     return found
 
 
-def check_steps(node_type: str | None, items: list[Json], name: str, unknowns: Unknowns) -> None:
-    """Mark the calls if the intermediate steps of an agent cannot be read."""
-    for item in map(dict_or_empty, items if node_type is None or is_ai(node_type) else ()):
-        near = next((key for key in item if is_misspelt(key, ("intermediateSteps",))), None)
+def read_steps(items: list[Json], node_type: str | None, agent: str, unknowns: Unknowns) -> list[ToolCall]:
+    """Return the calls in the intermediate steps of an agent's items; steps that cannot be read make the calls unknown."""
+    found: list[ToolCall] = []
+    for item in map(dict_or_empty, items):
         steps = item.get("intermediateSteps")
-        if near is not None:
-            why = f"{show(shorten(near, 60))} in the output of {show(name, SHOWN)} is not read; did you mean intermediateSteps?"
-            unknowns.mark_unrecognised(CALL_PARTS, why)
-        if steps is not None and not isinstance(steps, list):
-            unknowns.mark("tool_calls", f"intermediateSteps of {show(name, SHOWN)}: expected a list, found {kind_of(steps)}")
+        if node_type is None or is_ai(node_type):
+            near = next((key for key in item if is_misspelt(key, ("intermediateSteps",))), None)
+            if near is not None:
+                why = f"{show(shorten(near, 60))} in the output of {show(agent, SHOWN)} is not read; did you mean intermediateSteps?"
+                unknowns.mark_unrecognised(CALL_PARTS, why)
+            if steps is not None and not isinstance(steps, list):
+                unknowns.mark("tool_calls", f"intermediateSteps of {show(agent, SHOWN)}: expected a list, found {kind_of(steps)}")
+        found += [call for step in list_of(steps) if (call := _read_step(dict_or_empty(step), agent, unknowns)) is not None]
+    return found
 
 
-def read_step_calls(items: Iterable[Json], agent: str, unknowns: Unknowns) -> list[ToolCall]:
-    """Return the calls in the intermediate steps of an agent's items."""
-    return [step.to_call(agent) for step in _read_steps(items, unknowns)]
-
-
-def _read_steps(items: Iterable[Json], unknowns: Unknowns) -> list[_AgentStep]:
-    steps = (_read_step(entry, unknowns) for item in items for entry in list_of(dict_or_empty(item).get("intermediateSteps")))
-    return [step for step in steps if step is not None]
-
-
-def _read_step(entry: Json, unknowns: Unknowns) -> _AgentStep | None:
+def _read_step(step: dict[str, Any], agent: str, unknowns: Unknowns) -> ToolCall | None:
     """Read one intermediate step; arguments are `toolInput`, else those of the message the step came from."""
-    action = dict_or_empty(dict_or_empty(entry).get("action"))
+    action = dict_or_empty(step.get("action"))
     tool = text_or_none(action.get("tool"))
     if tool is None:
         unknowns.mark("tool_calls", "an intermediate step does not name its tool")
         return None
     check_object(action, _ACTION, "an intermediate step", unknowns)
     call_id, arguments = text_or_none(action.get("toolCallId")), action.get("toolInput")
-    if arguments is None or arguments == "" or arguments == {}:
+    if arguments in (None, "", {}):
         messages = [dict_or_empty(message) for message in list_of(action.get("messageLog"))]
         logged = [call for message in messages for call in list_of(dict_or_empty(message.get("kwargs", message)).get("tool_calls"))]
         same = [call for call in map(dict_or_empty, logged) if call.get("id") == call_id] or list(map(dict_or_empty, logged))
@@ -330,43 +310,39 @@ def _read_step(entry: Json, unknowns: Unknowns) -> _AgentStep | None:
     if arguments is None:
         unknowns.mark("tool_arguments", f"an intermediate step has no arguments of {tool!r}")
     known = None if arguments is None else read_known_arguments(arguments, f"a step of {tool!r}", unknowns)
-    return _AgentStep(tool, known, dict_or_empty(entry).get("observation"), call_id)
+    return ToolCall(name=tool, arguments=known, result=step.get("observation"), node=agent, id=call_id)
 
 
 def _list_calls(runs: list[_NodeRun], unknowns: Unknowns) -> list[tuple[int, ToolCall]]:
     """Return the calls in order, each with the run of the agent that made it."""
-    steps: dict[tuple[str | None, int], list[_AgentStep]] = {}
-    by_agent: dict[tuple[str | None, int], list[_NodeRun]] = {}
+    steps: dict[_Place, list[ToolCall]] = {}
+    by_agent: dict[_Place, list[_NodeRun]] = {}
     for run in runs:
         if run.is_tool:
             by_agent.setdefault(run.source, []).append(run)
         elif not run.is_sub_node:
-            check_steps(run.type, run.items, run.name, unknowns)
-            steps[run.name, run.index] = _read_steps(run.items, unknowns)
-    paired: dict[int, _AgentStep] = {}
+            steps[run.place] = read_steps(run.items, run.type, run.name, unknowns)
+    paired: dict[int, ToolCall] = {}
     for agent, made in by_agent.items():
         found = _pair(made, steps.get(agent, []))
         if len(found) < len(steps.get(agent, [])):
             unknowns.mark("tool_calls", f"{agent[0]!r} lists more calls than there are runs of its tools")
         paired.update(found)
     calls = [(run.source[1], _read_call(run, paired.get(id(run)), unknowns)) for run in runs if run.is_tool]
-    for agent, listed in steps.items():
-        if agent not in by_agent:
-            calls.extend((agent[1], step.to_call(agent[0] or "")) for step in listed)
-    return calls
+    return calls + [(agent[1], step) for agent, listed in steps.items() if agent not in by_agent for step in listed]
 
 
-def _pair(runs: list[_NodeRun], steps: list[_AgentStep]) -> dict[int, _AgentStep]:
+def _pair(runs: list[_NodeRun], steps: list[ToolCall]) -> dict[int, ToolCall]:
     """Return the step of each run of the same agent: by name and arguments, else by name, else by place if there are as many of both."""
-    paired: dict[int, _AgentStep] = {}
+    paired: dict[int, ToolCall] = {}
     free = dict(enumerate(steps))
     # Calls made at once may run in another order.
     for exactly in (True, False):
         waiting: dict[tuple[str, str | None], deque[int]] = {}
         for number, step in free.items():
-            waiting.setdefault((step.tool, as_text(step.arguments) if exactly else None), deque()).append(number)
+            waiting.setdefault((step.name, as_text(step.arguments) if exactly else None), deque()).append(number)
         for run in runs:
-            own_name, passed = run.passed
+            own_name, passed = run.get_passed()
             if id(run) in paired or (exactly and passed is None):
                 continue
             arguments = as_text(read_arguments(passed)) if exactly else None
@@ -381,31 +357,22 @@ def _pair(runs: list[_NodeRun], steps: list[_AgentStep]) -> dict[int, _AgentStep
     return paired
 
 
-def _read_passed(node_type: str | None, parameters: dict[str, Any], given: list[Json]) -> tuple[str | None, Json]:
-    name, arguments = text_or_none(parameters.get("name")), given[0] if given else None
-    # A node of MCP offers several tools; n8n adds to the arguments which of them was called.
-    offers_several = "mcp" in str(node_type).rsplit(".", 1)[-1].lower()
-    if offers_several and isinstance(arguments, dict) and isinstance(arguments.get("tool"), str):
-        return arguments["tool"], {key: value for key, value in arguments.items() if key != "tool"}
-    return name, arguments
-
-
 def _spell_for_model(node_name: str) -> str:
     # n8n offers a tool to the model under its node's name, other characters replaced.
     return _NOT_IN_NAMES.sub("_", node_name)
 
 
-def _read_call(run: _NodeRun, step: _AgentStep | None, unknowns: Unknowns) -> ToolCall:
-    result = run.get_output()
+def _read_call(run: _NodeRun, step: ToolCall | None, unknowns: Unknowns) -> ToolCall:
+    result = _join_items(run.items)
     # n8n wraps the result of a tool.
     if isinstance(result, dict) and set(result) == {"response"}:
         result = result["response"]
-    own_name, arguments = run.passed
+    own_name, arguments = run.get_passed()
     if arguments is None and step is not None:
         arguments = step.arguments
     if arguments is None:
         unknowns.mark("tool_arguments", f"the run of {run.name!r} does not record what was passed to it")
-    aliases = dict.fromkeys(name for name in (step.tool if step else None, own_name, _spell_for_model(run.name)) if name)
+    aliases = dict.fromkeys(name for name in (step.name if step else None, own_name, _spell_for_model(run.name)) if name)
     aliases.pop(run.name, None)
     error, kind = run.get_error("the run of the tool ended in an error"), PROTOCOL_ERROR
     if error is None:
@@ -423,61 +390,46 @@ def _read_call(run: _NodeRun, step: _AgentStep | None, unknowns: Unknowns) -> To
     )
 
 
-class _Flow:
-    """The runs before the current one; `move_past` goes on to the next."""
-
-    def __init__(self, runs: list[_NodeRun]) -> None:
-        self._places: dict[tuple[str | None, int], _NodeRun] = {(run.name, run.index): run for run in runs}
-        self._named: dict[str, list[Json]] = {}
-
-    def find_source(self, run: _NodeRun) -> _NodeRun | None:
-        return self._places.get(run.source)
-
-    def resolve(self, run: _NodeRun, parameters: Json) -> Resolved:
-        source = self.find_source(run)
-        # An expression can only have read what ran before its node.
-        current = [source.items] if source is not None and source.order < run.order and source.items else []
-        return resolve_for_items(parameters, current, self._named)
-
-    def move_past(self, run: _NodeRun) -> None:
-        if run.items:
-            self._named[run.name] = run.items
-
-
-def _build_nodes(runs: list[_NodeRun], calls: list[tuple[int, ToolCall]], unknowns: Unknowns) -> tuple[Node, ...]:
-    made: dict[tuple[str | None, int], list[ToolCall]] = {}
+def _build_nodes(runs: list[_NodeRun], calls: list[tuple[int, ToolCall]], unknowns: Unknowns) -> tuple[tuple[Node, ...], int | None]:
+    """Return the nodes, and the HTTP status of the first Respond to Webhook node: 200 unless it is configured."""
+    made: dict[_Place, list[ToolCall]] = {}
     for agent_run, call in calls:
         made.setdefault((call.node, agent_run), []).append(call)
-    flow = _Flow(runs)
+    places = {run.place: run for run in runs}
+    before: dict[str, list[Json]] = {}
+    """The items of the nodes that ran before: an expression can only have read those."""
     nodes: list[Node] = []
+    codes: list[Json] = []
     for run in runs:
+        source = places.get(run.source)
+        current = [source.items] if source is not None and source.order < run.order and source.items else []
+        if _is_respond_to_webhook(run.type):
+            code = dict_or_empty(run.parameters.get("options")).get("responseCode", 200)
+            codes.append(resolve_for_items(code, current, before).value)
         if not run.is_tool:
-            nodes.append(_build_node(run, flow, tuple(made.get((run.name, run.index), ())), unknowns))
-        flow.move_past(run)
-    return tuple(nodes)
-
-
-def _build_node(run: _NodeRun, flow: _Flow, calls: tuple[ToolCall, ...], unknowns: Unknowns) -> Node:
-    parameters, more, notes = None, (), ()
-    if is_http_request(run.type):
-        resolved = flow.resolve(run, run.parameters)
-        parameters, more, notes = with_method(resolved.value), tuple(map(with_method, resolved.more)), resolved.notes
-    source = flow.find_source(run)
-    return Node(
-        name=run.name,
-        type=run.type,
-        status="success" if run.get_error("failed") is None else "error",
-        input=_join_items(run.given) if run.given or source is None else source.get_output(),
-        output=run.get_output(),
-        parameters=parameters,
-        more_parameters=more,
-        tool_calls=calls,
-        duration_ms=run.get_duration(),
-        error=run.get_error(),
-        items=len(run.items),
-        usage=find_usage(run.get_output(), unknowns),
-        notes=notes,
-    )
+            output = _join_items(run.items)
+            resolved = resolve_for_items(run.parameters, current, before) if is_http_request(run.type) else None
+            nodes.append(
+                Node(
+                    name=run.name,
+                    type=run.type,
+                    status="success" if run.get_error("failed") is None else "error",
+                    input=_join_items(run.given if run.given or source is None else source.items),
+                    output=output,
+                    parameters=with_method(resolved.value) if resolved else None,
+                    more_parameters=tuple(map(with_method, resolved.more)) if resolved else (),
+                    tool_calls=tuple(made.get(run.place, ())),
+                    duration_ms=run.get_duration(),
+                    error=run.get_error(),
+                    items=len(run.items),
+                    usage=find_usage(output, unknowns),
+                    notes=resolved.notes if resolved else (),
+                )
+            )
+        if run.items:
+            before[run.name] = run.items
+    code = read_digits(codes[0], 3) if codes and isinstance(codes[0], str) else codes[0] if codes else None
+    return tuple(nodes), code if type(code) is int and 100 <= code <= 599 else None
 
 
 def _sum_usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], runs: list[_NodeRun], unknowns: Unknowns) -> Usage | None:
@@ -492,18 +444,6 @@ def _sum_usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], runs: list[_N
     if any(counted) and not all(counted):
         unknowns.mark("usage", "one of the models reports no tokens, and others do")
     return add_usage((*models, sum_usage(others)))
-
-
-def _find_http_status(runs: list[_NodeRun]) -> int | None:
-    """Return the status of the first Respond to Webhook node: 200 unless it is configured."""
-    flow = _Flow(runs)
-    for run in runs:
-        if _is_respond_to_webhook(run.type):
-            code = flow.resolve(run, dict_or_empty(run.parameters.get("options")).get("responseCode", 200)).value
-            code = read_digits(code, 3) if isinstance(code, str) else code
-            return code if type(code) is int and 100 <= code <= 599 else None
-        flow.move_past(run)
-    return None
 
 
 def _is_respond_to_webhook(node_type: str | None) -> bool:

@@ -26,7 +26,6 @@ from proctor.model.typed import convert_to
 _BUNDLE_DEPTH = 16
 """Bundles inside each other."""
 _TYPES_FOLDED = {name.casefold(): name for name in RESOURCE_TYPES}
-_CDS = ("services", "invocations", "feedback")
 _SECOND_NAMES = {"body": "text", "to_number": "to", "from_number": "from"}
 """Other names of fields of faxes and messages."""
 _Reader = Callable[[Json, str, Unknowns], Any]
@@ -78,25 +77,23 @@ def _flatten_resources(values: list[Any], path: str, unknowns: Unknowns) -> tupl
 
 def _find_flaw(resource: dict[str, Json]) -> str:
     """Return why a resource cannot be read, or is incomplete; empty if it is complete."""
-    kind = resource.get("resourceType")
+    kind, meta = resource.get("resourceType"), resource.get("meta")
     if not isinstance(kind, str):
         return "has no resourceType"
     if kind not in RESOURCE_TYPES and (meant := _TYPES_FOLDED.get(kind.casefold())):
         return f"has the resourceType {kind!r}; did you mean {meant!r}?"
     if kind == "OperationOutcome" and any(issue.get("severity") in ("error", "fatal") for issue in _list_objects(resource.get("issue"))):
         return "reports an error: resources may not have been captured"
-    meta = resource.get("meta")
-    if isinstance(meta, dict) and any(tag.get("code") == "SUBSETTED" for tag in _list_objects(cast("Json", meta.get("tag")))):
-        return "is marked SUBSETTED: only a part of it was captured"
-    return ""
+    tags = _list_objects(cast("Json", meta.get("tag"))) if isinstance(meta, dict) else []
+    return "is marked SUBSETTED: only a part of it was captured" if any(tag.get("code") == "SUBSETTED" for tag in tags) else ""
 
 
 def _find_missing_page(bundles: list[tuple[str, dict[str, Json]]]) -> str:
     """Return why bundles, each with its place, do not hold all results of a search; empty if they do."""
-    links = [(at, link) for at, bundle in bundles for link in _list_objects(bundle.get("link"))]
-    captured = {link.get("url") for _, link in links if link.get("relation") == "self" and isinstance(link.get("url"), str)}
-    for at, link in links:
-        if link.get("relation") == "next" and not (isinstance(url := link.get("url"), str) and url in captured):
+    links = [(at, link.get("relation"), link.get("url")) for at, bundle in bundles for link in _list_objects(bundle.get("link"))]
+    captured = [url for _, relation, url in links if relation == "self" and isinstance(url, str)]
+    for at, relation, url in links:
+        if relation == "next" and url not in captured:
             return f"{at} is one page of a search, and a next one was not captured"
     # Pages of one search all have its total; included resources are not counted in it.
     counts: dict[int, int] = {}
@@ -104,10 +101,8 @@ def _find_missing_page(bundles: list[tuple[str, dict[str, Json]]]) -> str:
         if isinstance(total := bundle.get("total"), int):
             modes = (entry.get("search") for entry in _list_objects(bundle.get("entry")))
             counts[total] = counts.get(total, 0) + sum(not isinstance(mode, dict) or mode.get("mode", "match") == "match" for mode in modes)
-    for at, bundle in bundles:
-        if isinstance(total := bundle.get("total"), int) and total > counts[total]:
-            return f"{at} has {counts[total]} of {total} results of a search"
-    return ""
+    lacking = ((at, total) for at, bundle in bundles if isinstance(total := bundle.get("total"), int) and total > counts[total])
+    return next((f"{at} has {counts[total]} of {total} results of a search" for at, total in lacking), "")
 
 
 def _list_objects(value: Json) -> list[dict[str, Json]]:
@@ -133,12 +128,9 @@ def _list_bundle(bundle: dict[str, Json], at: str, unknowns: Unknowns) -> list[t
 
 def _find_content(value: dict[str, Any], key: str, path: str, unknowns: Unknowns) -> Json:
     """Return the content of a family, or None if it was not captured: it is missing, and something else is there."""
-    content = value.get(key)
     _check_names(value, (key,), path, unknowns)
-    if content is not None or not list_unrecognised(value, (key,)):
-        # An object without fields was captured and holds nothing.
-        return [] if content is None else content
-    return None
+    # An object without fields was captured and holds nothing.
+    return value.get(key) if value.get(key) is not None or list_unrecognised(value, (key,)) else []
 
 
 def _read_fhir(value: Json, path: str, unknowns: Unknowns) -> model.FhirState | None:
@@ -188,12 +180,6 @@ def _read_entries(kind: type[Any]) -> _Reader:
             raise EvidenceError(f"{path}: {error}") from None
 
     return read_entries
-
-
-def _read_cds(value: Json, path: str, unknowns: Unknowns) -> model.CdsState | None:
-    if isinstance(value, dict):
-        value = {key: value[key] for key in value if key == "cards" or key not in _CDS or value.get("cards") is None}
-    return _read_cards(value, path, unknowns)
 
 
 def _read_renamed(value: Json, path: str, unknowns: Unknowns) -> list[dict[str, Json]]:
@@ -265,7 +251,6 @@ def _read_voice_turns(value: Json, path: str, unknowns: Unknowns, around: dict[s
     return turns
 
 
-_read_cards = _read_family(model.CdsState, "cards", lambda value, path, unknowns: _read_rows(value, path))
 _READERS: dict[str, _Reader] = {
     "fhir": _read_fhir,
     "hl7": _read_family(model.Hl7State, "outbound", _read_texts),
@@ -275,7 +260,7 @@ _READERS: dict[str, _Reader] = {
     "x12": _read_family(model.X12State, "responses", _read_texts),
     "fax": _read_family(model.FaxState, "documents", _read_renamed),
     "messages": _read_family(model.MessagesState, "messages", _read_renamed),
-    "cds": _read_cds,
+    "cds": _read_family(model.CdsState, "cards", lambda value, path, unknowns: _read_rows(value, path)),
     "records": _read_tables,
     "requests": _read_entries(model.StateRequest),
     "changes": _read_entries(model.StateChange),

@@ -73,15 +73,14 @@ def sum_usage(nodes: Sequence[Node]) -> Usage | None:
 
 def with_parameters(nodes: list[Node]) -> tuple[Node, ...]:
     """Resolve the parameters of HTTP Request nodes against the other nodes; other nodes lose theirs."""
-    if not any(node.parameters is not None or is_http_request(node.type) for node in nodes):
-        return tuple(nodes)
-    outputs = _list_outputs(nodes)
-    finished = [msgspec.structs.replace(node, parameters=None, more_parameters=()) for node in nodes]
+    outputs = _list_outputs(nodes) if any(is_http_request(node.type) for node in nodes) else {}
+    finished: list[Node] = []
     for index, node in enumerate(nodes):
+        parameters, more, notes = None, (), node.notes
         if is_http_request(node.type):
             resolved = _resolve_around(nodes, index, dict_or_empty(node.parameters), outputs)
-            parameters, more = with_method(resolved.value), tuple(map(with_method, resolved.more))
-            finished[index] = msgspec.structs.replace(node, parameters=parameters, more_parameters=more, notes=resolved.notes)
+            parameters, more, notes = with_method(resolved.value), tuple(map(with_method, resolved.more)), resolved.notes
+        finished.append(msgspec.structs.replace(node, parameters=parameters, more_parameters=more, notes=notes))
     return tuple(finished)
 
 
@@ -92,14 +91,12 @@ def with_method(parameters: Json) -> Json:
 
 def with_resolved_parameters(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Resolve the expressions in the parameters of nodes in our own format, and change nothing else."""
-    finished = list(nodes)
-    places = [index for index, node in enumerate(nodes) if node.parameters is not None and has_expression(node.parameters)]
-    outputs = _list_outputs(nodes) if places else {}
-    for index in places:
-        node = nodes[index]
-        resolved = _resolve_around(nodes, index, node.parameters, outputs, only_parts=True)
-        more, notes = (*node.more_parameters, *resolved.more), (*node.notes, *resolved.notes)
-        finished[index] = msgspec.structs.replace(node, parameters=resolved.value, more_parameters=more, notes=notes)
+    finished, outputs = list(nodes), _list_outputs(nodes)
+    for index, node in enumerate(nodes):
+        if has_expression(node.parameters):
+            resolved = _resolve_around(nodes, index, node.parameters, outputs, only_parts=True)
+            more, notes = (*node.more_parameters, *resolved.more), (*node.notes, *resolved.notes)
+            finished[index] = msgspec.structs.replace(node, parameters=resolved.value, more_parameters=more, notes=notes)
     return tuple(finished)
 
 
