@@ -12,7 +12,7 @@ from proctor.model.evidence import Json, Usage
 from proctor.model.judgement import Material, Question
 
 ANSWER = Material(subject="Hello, your order 12 is on its way.")
-_CHECK_IDS = re.compile(r"agent-check-\d+")
+_CHECK_IDS = re.compile(r"check-\d+-[0-9a-f]{12}")
 
 
 def ask(*labels: str, threshold: float | None = None, material: Material = ANSWER) -> list[Question]:
@@ -20,8 +20,8 @@ def ask(*labels: str, threshold: float | None = None, material: Material = ANSWE
 
 
 def ids_in(request: ChatRequest) -> list[str]:
-    """The ids that a request asks about, in the order of their numbers."""
-    return sorted(set(_CHECK_IDS.findall(request.messages[-1].text)), key=lambda word: int(word.rpartition("-")[2]))
+    """The ids that a request asks about, in the order of the list."""
+    return sorted(set(_CHECK_IDS.findall(request.messages[-1].text)), key=lambda word: int(word.split("-")[1]))
 
 
 def entry(identifier: str, decision: Any, reason: str = "because") -> dict[str, Json]:
