@@ -25,6 +25,7 @@ from proctor.llm.scripted import ScriptedModel
 from proctor.model.evidence import ToolCall, Usage
 from proctor.model.judgement import Opinion, Question
 from tests.evals.agents import result, saying
+from tests.judge.twins import OneAfterTheOther
 from tests.llm.provider_server import Asked, Said, provider
 from tests.targets.mcp_twins import run
 
@@ -38,7 +39,7 @@ def verdict(score: object, reason: str = "because") -> ChatReply:
 
 
 def model(*replies: Any) -> ScriptedModel:
-    return ScriptedModel(list(replies) or [verdict(0.9)], name="grader")
+    return ScriptedModel(OneAfterTheOther(list(replies) or [verdict(0.9)]), name="grader")
 
 
 async def asks(agent: EvalAgent) -> bool:

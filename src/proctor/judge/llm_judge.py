@@ -164,7 +164,7 @@ class LlmJudge:
 
     def _make_opinion(self, question: Question, ballots: list[Ballot], rendered: RenderedRequest, position: int, together: int) -> Opinion:
         opinion = combine_ballots(question, ballots, self.settings)
-        details: dict[str, Json] = {**self._who, "check_id": rendered.ids[position], **opinion.details}
+        details: dict[str, Json] = {**self._who, "check_id": f"agent-check-{position + 1}", **opinion.details}
         if together > 1:
             # Tokens and cost are those of the whole request; whoever adds them up must know how many share them.
             details["shared_by"] = together

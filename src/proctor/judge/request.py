@@ -49,7 +49,7 @@ def render_request(
     scored = _is_scored(questions)
     shown = show_material(questions[0].material, max_chars=max_chars, fault=repair)
     checks = [_write_check(question) for question in questions]
-    listing = _shuffle(len(checks), order_seed)
+    listing = shuffle(len(checks), order_seed)
     # From the whole request, the material included: no text can contain ids that depend on it. Numbered in the order of the list, so that
     # a judge that counts along is right.
     digest = fence.digest_parts((prompt.version, fence.encode_line(checks), shown.line), order_seed)[:12]
@@ -143,7 +143,7 @@ def _drop_surrogates(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "ignore").decode()
 
 
-def _shuffle(count: int, seed: int) -> list[int]:
+def shuffle(count: int, seed: int) -> list[int]:
     """Return the positions in another order, the same for the same seed with every version of Python."""
     # By a digest and not by `random`, whose shuffle may differ between versions of Python: the cache lives by the same request.
     return sorted(range(count), key=lambda position: sha256(f"{seed}:{position + 1}".encode()).digest())
