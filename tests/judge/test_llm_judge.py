@@ -169,17 +169,17 @@ def test_a_model_that_refuses_the_shape_is_asked_without_it_and_never_with_it_ag
     judge = LlmJudge([model], quick())
     for _ in range(2):
         assert judged(judge, ask("a"))[0].outcome == "pass"
-    assert [request.answer_schema is None for request in model.requests] == [False, True, True]
+    assert [request.answer_schema is None for request in model.requests] == [False, False, True, True]
 
 
 def test_a_request_that_is_refused_in_any_form_is_an_error_and_says_nothing_about_the_shape() -> None:
-    model = model_of(ModelFault("bad_request", "no such model"), ModelFault("bad_request", "no such model"), says(True))
+    model = model_of(*[ModelFault("bad_request", "no such model")] * 3, says(True))
     judge = LlmJudge([model], quick())
     (opinion,) = judged(judge, ask("a"))
     assert (opinion.outcome, opinion.code) == ("error", "judge_bad_request")
     assert "no such model" in opinion.reason
     assert judged(judge, ask("a"))[0].outcome == "pass"
-    assert model.requests[2].answer_schema is not None
+    assert model.requests[3].answer_schema is not None
 
 
 def test_a_model_that_must_be_held_to_the_shape_is_not_asked_without() -> None:
@@ -324,7 +324,7 @@ def test_only_what_is_wanting_is_asked_again() -> None:
     opinions = judged(LlmJudge([model], quick()), ask("a", "b", "c"))
     assert [(opinion.outcome, opinion.reason) for opinion in opinions] == [("pass", "first"), ("fail", "second"), ("fail", "third")]
     assert len(ids_in(model.requests[1])) == 1
-    assert "it b" in model.requests[1].messages[-1].text and "it a" not in model.requests[1].messages[-1].text
+    assert "it b" in model.requests[1].messages[-1].text and '"it a"' not in model.requests[1].messages[-1].text
     assert [opinion.details.get("repaired", False) for opinion in opinions] == [False, True, False]
     assert [opinion.details["check_id"] for opinion in opinions] == ["agent-check-1", "agent-check-2", "agent-check-3"]
 
@@ -381,9 +381,10 @@ def test_samples_of_a_jury_are_counted_and_every_one_is_told() -> None:
 
 
 def test_a_juror_that_fails_has_no_vote() -> None:
-    jury = [model_of(ModelFault("unauthorized", "no"), name="a"), model_of(says(False, "clear"), name="b")]
+    down = model_of(ModelFault("unauthorized", "no"), name="a")
+    jury = [down, *(model_of(says(False, "clear"), name=name) for name in "bc")]
     (opinion,) = judged(LlmJudge(jury, quick()), ask("x"))
-    assert (opinion.outcome, opinion.reason) == ("fail", "1 of 1: clear")
+    assert (opinion.outcome, opinion.reason) == ("fail", "2 of 3: clear")
     assert opinion.details["samples"][0]["code"] == "judge_unauthorized"
 
 
@@ -429,7 +430,7 @@ def test_the_second_time_nobody_is_asked_and_a_changed_criterion_asks_for_itself
     assert (judge.spent.calls, judge.spent.cached) == (0, 2)
     assert [opinion.details.get("cached") for opinion in before + after] == [None, None, True, True]
     for one, other in zip(before, after, strict=True):
-        assert {**one.details, "cached": True} == other.details
+        assert {**other.details, "requests": one.details["requests"]} == {**one.details, "cached": True}
         assert (one.outcome, one.reason) == (other.outcome, other.reason)
     judged(LlmJudge([third], quick(), cache=FolderCache(tmp_path)), [*ask("a"), *ask("changed", material=questions[1].material)])
     assert len(third.requests) == 1

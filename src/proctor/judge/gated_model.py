@@ -33,7 +33,7 @@ _TRANSPORT = ("transport", "timeout", "overloaded")
 Rung = Literal["ids", "shape", "free"]
 _RUNGS: tuple[Rung, ...] = ("ids", "shape", "free")
 """How closely a model is held to its reply: to the results and their number, to their shape, to nothing."""
-_TAKE_BOUNDS = ("openai", "openai_responses")
+_TAKE_BOUNDS = ("openai", "openai_responses", "scripted")
 """The protocols whose schemas may say how long a list is."""
 
 
