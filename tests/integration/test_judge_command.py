@@ -51,7 +51,7 @@ def test_every_label_is_asked_once_and_the_report_is_on_standard_output(labels: 
     done = proctor("judge", "calibrate", labels)
     assert done.code == 0, done.err
     assert len(judge.asked) == 4
-    assert "stub (prompt 1) on 4 labelled answers, 2 right and 2 wrong" in done.out
+    assert "stub (prompt 2) on 4 labelled answers, 2 right and 2 wrong" in done.out
     assert "fooled  [hearsay]" in done.out and "passed it with 0.95: read it" in done.out
     assert "asking openai/stub: 4 answers, 4 requests" in done.err
     told = json.dumps([data_of(body) for body in judge.asked])
@@ -73,7 +73,7 @@ def test_json_and_html_are_written_where_they_are_wanted(labels: Path, judge: Ju
     document: dict[str, Any] = json.loads(done.out)
     assert document["schema"] == "proctor.calibration/1"
     assert document["table"] == {"true_pass": 1, "false_fail": 1, "false_pass": 1, "true_fail": 1}
-    assert document["judge"] == {"names": ["stub"], "models": ["stub"], "prompt_versions": ["1"]}
+    assert document["judge"] == {"names": ["stub"], "models": ["stub"], "prompt_versions": ["2"]}
     assert document["usage"] == {"total_tokens": 440, "cost": None, "remembered": 0}
     assert done.err == ""
     page = tmp_path / "page.html"
