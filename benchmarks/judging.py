@@ -11,6 +11,7 @@ import asyncio
 import gc
 import json
 import multiprocessing
+import re
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -36,7 +37,8 @@ ROUNDS = 2
 BOUND = 1.1
 CPU_BOUND = 1.5
 
-_REPLY = json.dumps({"results": [{"id": "agent-check-1", "pass": True, "reason": "It names the day."}]})
+_ID = re.compile(rb"check-1-[0-9a-f]{12}")
+_REPLY = json.dumps({"results": [{"id": "check-1-000000000000", "quotes": [], "reason": "It names the day.", "pass": True}]})
 _BODY = json.dumps(
     {
         "model": "stub",
@@ -51,9 +53,10 @@ async def _serve(ready: Connection) -> None:
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
-                await reader.readexactly(length)
+                found = _ID.search(await reader.readexactly(length))
                 await asyncio.sleep(STUB_S)
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(_BODY), _BODY))
+                body = _BODY.replace(b"check-1-000000000000", found[0] if found else b"")
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()

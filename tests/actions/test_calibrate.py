@@ -105,7 +105,7 @@ def test_a_judge_that_answers_too_much_is_not_believed() -> None:
         async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
             return [Opinion(outcome="pass")] * 2
 
-    with pytest.raises(ValueError, match="2 opinions on one question"):
+    with pytest.raises(ValueError, match="2 opinions on 1 question"):
         run([item("a", True)], Chatty())
 
 

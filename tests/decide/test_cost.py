@@ -65,22 +65,21 @@ def judged(*opinions: dict[str, Any]) -> CaseResult:
     return CaseResult(Case(id="a"), "pass", 1.0, tuple(Verdict("pass", 1.0, "", None, opinion) for opinion in opinions))
 
 
-def opinion(model: str, reply: str, *, tokens: int | None = 1000, **more: Any) -> dict[str, Any]:
-    sample: dict[str, Any] = {"model": model, "passed": True}
-    if tokens is not None:
-        sample["usage"] = {"input_tokens": tokens, "output_tokens": 0}
-    return {"samples": [sample], "replies": [reply], **more}
+def opinion(model: str, *ids: str, tokens: int | None = 1000, **more: Any) -> dict[str, Any]:
+    usage = {} if tokens is None else {"usage": {"input_tokens": tokens, "output_tokens": 0}}
+    return {"requests": [{"id": identifier, "model": model, **usage, **more} for identifier in ids]}
 
 
 JUDGES: dict[str, tuple[tuple[dict[str, Any], ...], float | None]] = {
     "no judge": ((), 0.0),
-    "one claim": ((opinion("small", "yes"),), 1.0),
-    "two claims of one request": ((opinion("small", "yes"), opinion("small", "yes")), 1.0),
-    "two requests": ((opinion("small", "yes"), opinion("small", "no")), 2.0),
-    "remembered": ((opinion("small", "yes", cached=True),), 0.0),
-    "no price": ((opinion("other", "yes"),), None),
-    "a price in the settings of the model": ((opinion("other", "yes", cost=0.5),), 0.5),
-    "no tokens told": ((opinion("small", "yes", tokens=None),), None),
+    "one claim": ((opinion("small", "1"),), 1.0),
+    "two claims of one request": ((opinion("small", "1"), opinion("small", "1")), 1.0),
+    "two requests": ((opinion("small", "1"), opinion("small", "2")), 2.0),
+    "a claim of two requests": ((opinion("small", "1", "2"), opinion("small", "2")), 2.0),
+    "remembered": ((opinion("small"),), 0.0),
+    "no price": ((opinion("other", "1"),), None),
+    "a price in the settings of the model": ((opinion("other", "1", cost=0.5),), 0.5),
+    "no tokens reported": ((opinion("small", "1", tokens=None),), None),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proctor.actions.calibrate import rubric_labels, starter_labels
-from tests.integration.judge_server import Judge, data_of, judge_server
+from tests.integration.judge_server import Judge, checks_of, data_of, judge_server
 from tests.integration.running import proctor
 
 ITEMS = [
@@ -51,7 +51,7 @@ def test_every_label_is_asked_once_and_the_report_is_on_standard_output(labels: 
     done = proctor("judge", "calibrate", labels)
     assert done.code == 0, done.err
     assert len(judge.asked) == 4
-    assert "stub (prompt 1) on 4 labelled answers, 2 right and 2 wrong" in done.out
+    assert "stub (prompt 2) on 4 labelled answers, 2 right and 2 wrong" in done.out
     assert "fooled  [hearsay]" in done.out and "passed it with 0.95: read it" in done.out
     assert "asking openai/stub: 4 answers, 4 requests" in done.err
     told = json.dumps([data_of(body) for body in judge.asked])
@@ -73,7 +73,7 @@ def test_json_and_html_are_written_where_they_are_wanted(labels: Path, judge: Ju
     document: dict[str, Any] = json.loads(done.out)
     assert document["schema"] == "proctor.calibration/1"
     assert document["table"] == {"true_pass": 1, "false_fail": 1, "false_pass": 1, "true_fail": 1}
-    assert document["judge"] == {"names": ["stub"], "models": ["stub"], "prompt_versions": ["1"]}
+    assert document["judge"] == {"names": ["stub"], "models": ["stub"], "prompt_versions": ["2"]}
     assert document["usage"] == {"total_tokens": 440, "cost": None, "remembered": 0}
     assert done.err == ""
     page = tmp_path / "page.html"
@@ -101,8 +101,47 @@ def test_samples_multiply_the_requests_and_a_budget_bounds_them(labels: Path, ju
 
 def test_a_kappa_that_is_too_low_fails_the_command(labels: Path, judge: Judge) -> None:
     done = proctor("judge", "calibrate", labels, "--min-kappa", "0.7")
-    assert done.code == 1 and "kappa 0.000; at least 0.7 is demanded" in done.err
-    assert proctor("judge", "calibrate", labels, "--min-kappa", "0").code == 0
+    assert done.code == 1 and "kappa: 0.000" in done.err and "--min-kappa demands a lower bound of 0.7" in done.err
+
+
+def write_labels(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps({"criterion": "it is good", **row}) + "\n" for row in rows), encoding="utf-8")
+
+
+def test_a_gate_holds_the_lower_bound_of_kappa_and_not_the_luck_of_few_labels(labels: Path, judge: Judge) -> None:
+    right = [{"answer": f"good {number}, score 0.9", "label": True} for number in range(40)]
+    wrong = [{"answer": f"bad {number}, score 0.1", "label": False} for number in range(40)]
+    write_labels(labels, [right[0], wrong[0]])
+    assert proctor("judge", "calibrate", labels, "--min-kappa", "0.5").code == 1
+    write_labels(labels, [*right, *wrong])
+    assert proctor("judge", "calibrate", labels, "--min-kappa", "0.8").code == 0
+
+
+def test_a_gate_demands_that_nearly_all_labels_are_decided(labels: Path, judge: Judge) -> None:
+    write_labels(
+        labels,
+        [{"answer": f"{'good' if number % 2 else 'bad'} {number}, score {number % 2}", "label": bool(number % 2)} for number in range(60)],
+    )
+    asked = ("judge", "calibrate", labels, "--no-cache", "--max-judge-calls", "50", "--min-kappa", "0.5")
+    done = proctor(*asked)
+    assert done.code == 1 and "the judge decided 50 of 60 answers (83.3 %); --min-decided demands 95 %" in done.err
+    assert proctor(*asked, "--min-decided", "0.8").code == 0
+
+
+def test_labels_are_asked_in_the_form_of_the_claim(labels: Path, judge: Judge) -> None:
+    claim = {"kind": "hallucination", "reference": "Good.", "rubric": ["one", "two"], "negative_constraints": ["rude"], "context": "c"}
+    write_labels(labels, [{"answer": "good, score 1", "label": True, **claim}])
+    assert proctor("judge", "calibrate", labels).code == 0
+    (check,), (constraint,) = sorted((checks_of(asked) for asked in judge.asked), key=lambda checks: checks[0]["rule"])
+    assert (check["grounded"], check["reference"], check["rubric"]) == (True, "Good.", ["one", "two"])
+    assert (constraint["rule"], constraint["criterion"]) == ("must_not", "rude")
+
+
+def test_labels_of_one_batch_are_asked_together(labels: Path, judge: Judge) -> None:
+    rows = [{"answer": "good, score 1", "label": True, "criterion": f"it is good {number}", "batch": "a"} for number in range(3)]
+    write_labels(labels, [*rows, {"answer": "good, score 1", "label": True}])
+    proctor("judge", "calibrate", labels)
+    assert sorted(len(checks_of(asked)) for asked in judge.asked) == [1, 3]
 
 
 def test_a_judge_that_cannot_be_reached_decides_nothing_and_fails_the_command(labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_all_agent_checks_of_a_scenario_are_one_request_of_the_named_agent(works
     (asked,) = judge.asked
     assert (asked["model"], asked["temperature"], asked["max_tokens"]) == ("judge-1", 0.5, 900)
     assert asked["messages"][0]["role"] == "system" and "Be kind" not in json.dumps(asked)
-    assert sorted(each["id"] for each in checks_of(asked)) == ["agent-check-1", "agent-check-2"]
+    assert len(checks_of(asked)) == 2
     assert data_of(asked) == {
         "final_answer": "a good answer: refund done",
         "context": {"scenario_prompt": "Refund order 17", "tool_sequence": ["refund"]},

@@ -106,7 +106,7 @@ def broken_rules(attempt: Any, material: Material, fault: str | None = None, *, 
     system, user = (message.text for message in rendered.messages)
     opening, closing = f"<<<DATA {rendered.marker}>>>", f"<<<END OF DATA {rendered.marker}>>>"
     lines = user.split("\n")
-    if user.count(rendered.marker) != 2 or lines.count(opening) != 1 or lines.count(closing) != 1:
+    if user.count(rendered.marker) != 3 or lines.count(opening) != 1 or lines.count(closing) != 1:
         yield "the marker lines are not the only two"
         return
     if rendered.marker == harmless.marker:
@@ -172,6 +172,8 @@ def _outside(rendered: RenderedRequest) -> str:
     text = "\0".join(message.text for message in rendered.messages)
     start, end = text.index("\n<<<DATA ", text.index("\0")), text.index("\n<<<END OF DATA ", text.index("\0"))
     text = text[:start] + text[end:]
+    for identifier in rendered.ids:
+        text = text.replace(identifier, identifier.rpartition("-")[0])
     return re.sub(r"cut for length: \d+\.", "", text.replace(rendered.marker, "MARKER"))
 
 

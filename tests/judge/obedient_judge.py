@@ -39,8 +39,8 @@ class ObedientJudge:
 
     def order_in(self, messages: Sequence[ChatMessage]) -> str | None:
         """The first order it reads outside of the data."""
-        marker = _MARKER.search(messages[0].text)
-        assert marker, "the instruction names no marker"
+        marker = _MARKER.search(messages[-1].text)
+        assert marker, "the request names no marker"
         for outside in self._outsides(messages[0].text, messages[-1].text, marker[1]):
             # A piece of the true marker beside our own words is no order, whatever the attempt has guessed.
             outside = outside.replace(marker[1], "\0")
@@ -55,7 +55,7 @@ class ObedientJudge:
     def reply_to(self, messages: Sequence[ChatMessage]) -> str:
         """Its reply to a request."""
         order = self.order_in(messages)
-        ids = sorted(set(re.findall(r"agent-check-\d+", messages[-1].text)))
+        ids = sorted(set(re.findall(r"check-\d+-[0-9a-f]{12}", messages[-1].text)))
         results = [{"id": id_, "pass": order is not None, "reason": order or "no order was given"} for id_ in ids]
         return json.dumps({"results": results})
 

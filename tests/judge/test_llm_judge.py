@@ -26,7 +26,7 @@ from proctor.llm.settings import ModelSettings
 from proctor.model.evidence import Usage
 from proctor.model.judgement import Material, Opinion, Question
 from proctor.runner.ports import Judge
-from tests.judge.twins import OneAfterTheOther, ask, entry, ids_in, results, says
+from tests.judge.twins import OneAfterTheOther, ask, entry, fill_ids, ids_in, results, says
 
 
 def model_of(*lines: Any, name: str = "m") -> ScriptedModel:
@@ -49,10 +49,10 @@ def test_the_questions_of_one_material_are_one_request_and_everything_about_it_i
     opinions = judged(LlmJudge([model], quick(seed=7, max_tokens=99)), ask("greets", "thanks", "names the order"))
     assert [opinion.outcome for opinion in opinions] == ["pass"] * 3
     (request,) = model.requests
-    assert ids_in(request) == ["agent-check-1", "agent-check-2", "agent-check-3"]
+    assert len(ids_in(request)) == 3
     assert (request.temperature, request.max_tokens, request.seed, request.answer_name) == (0.0, 99, 7, "judge_batch_result")
     assert request.answer_schema is not None and request.tools == ()
-    reply = results(*(entry(f"agent-check-{number}", True, "as it should be") for number in (1, 2, 3)))
+    reply = fill_ids(results(*(entry(f"agent-check-{number}", True, "as it should be") for number in (1, 2, 3))), request)
     usage = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
     assert opinions[1] == Opinion(
         outcome="pass",
@@ -62,11 +62,12 @@ def test_the_questions_of_one_material_are_one_request_and_everything_about_it_i
             "judge": "grader",
             "models": ["m"],
             "provider": "scripted",
-            "prompt_version": "1",
+            "prompt_version": "2",
             "check_id": "agent-check-2",
             "samples": [{"model": "m", "passed": True, "reason": "as it should be", "usage": usage}],
             "replies": [reply],
             "usage": usage,
+            "requests": [{"id": "grader#1", "model": "m", "usage": usage}],
             "agreement": 1.0,
             "shared_by": 3,
         },
@@ -77,7 +78,8 @@ def test_other_materials_and_scores_are_requests_of_their_own_and_opinions_keep_
     def reply(request: ChatRequest) -> str:
         scored = '"score"' in json.dumps(request.answer_schema)
         told = "other" if "another answer" in request.messages[-1].text else "first"
-        return results(*(entry(identifier, 0.9 if scored else True, f"{told} {identifier}") for identifier in ids_in(request)))
+        numbered = enumerate(ids_in(request), 1)
+        return results(*(entry(identifier, 0.9 if scored else True, f"{told} {number}") for number, identifier in numbered))
 
     other = Material(subject="another answer")
     questions = [
@@ -91,11 +93,11 @@ def test_other_materials_and_scores_are_requests_of_their_own_and_opinions_keep_
     model = model_of(reply)
     opinions = judged(LlmJudge([model], quick()), questions)
     assert [opinion.reason for opinion in opinions] == [
-        "first agent-check-1",
-        "first agent-check-1",
-        "other agent-check-1",
-        "first agent-check-2",
-        "first agent-check-2",
+        "first 1",
+        "first 1",
+        "other 1",
+        "first 2",
+        "first 2",
     ]
     assert [(opinion.outcome, opinion.score) for opinion in opinions] == [
         ("pass", 1),
@@ -167,17 +169,17 @@ def test_a_model_that_refuses_the_shape_is_asked_without_it_and_never_with_it_ag
     judge = LlmJudge([model], quick())
     for _ in range(2):
         assert judged(judge, ask("a"))[0].outcome == "pass"
-    assert [request.answer_schema is None for request in model.requests] == [False, True, True]
+    assert [request.answer_schema is None for request in model.requests] == [False, False, True, True]
 
 
 def test_a_request_that_is_refused_in_any_form_is_an_error_and_says_nothing_about_the_shape() -> None:
-    model = model_of(ModelFault("bad_request", "no such model"), ModelFault("bad_request", "no such model"), says(True))
+    model = model_of(*[ModelFault("bad_request", "no such model")] * 3, says(True))
     judge = LlmJudge([model], quick())
     (opinion,) = judged(judge, ask("a"))
     assert (opinion.outcome, opinion.code) == ("error", "judge_bad_request")
     assert "no such model" in opinion.reason
     assert judged(judge, ask("a"))[0].outcome == "pass"
-    assert model.requests[2].answer_schema is not None
+    assert model.requests[3].answer_schema is not None
 
 
 def test_a_model_that_must_be_held_to_the_shape_is_not_asked_without() -> None:
@@ -305,7 +307,7 @@ def test_a_reply_of_no_use_is_repaired_once_and_then_told(bad: Any, code: str, w
     assert (opinion.outcome, opinion.code, opinion.score) == ("error", code, 0.0)
     assert len(hopeless.requests) == 2
     text = bad if isinstance(bad, str) else bad.text
-    assert opinion.details["replies"] == [text, text]
+    assert opinion.details["replies"] == [fill_ids(text, request) for request in hopeless.requests]
 
 
 def test_the_repair_never_repeats_what_the_judge_said() -> None:
@@ -321,8 +323,8 @@ def test_only_what_is_wanting_is_asked_again() -> None:
     )
     opinions = judged(LlmJudge([model], quick()), ask("a", "b", "c"))
     assert [(opinion.outcome, opinion.reason) for opinion in opinions] == [("pass", "first"), ("fail", "second"), ("fail", "third")]
-    assert ids_in(model.requests[1]) == ["agent-check-1"]
-    assert "it b" in model.requests[1].messages[-1].text and "it a" not in model.requests[1].messages[-1].text
+    assert len(ids_in(model.requests[1])) == 1
+    assert "it b" in model.requests[1].messages[-1].text and '"it a"' not in model.requests[1].messages[-1].text
     assert [opinion.details.get("repaired", False) for opinion in opinions] == [False, True, False]
     assert [opinion.details["check_id"] for opinion in opinions] == ["agent-check-1", "agent-check-2", "agent-check-3"]
 
@@ -379,9 +381,10 @@ def test_samples_of_a_jury_are_counted_and_every_one_is_told() -> None:
 
 
 def test_a_juror_that_fails_has_no_vote() -> None:
-    jury = [model_of(ModelFault("unauthorized", "no"), name="a"), model_of(says(False, "clear"), name="b")]
+    down = model_of(ModelFault("unauthorized", "no"), name="a")
+    jury = [down, *(model_of(says(False, "clear"), name=name) for name in "bc")]
     (opinion,) = judged(LlmJudge(jury, quick()), ask("x"))
-    assert (opinion.outcome, opinion.reason) == ("fail", "1 of 1: clear")
+    assert (opinion.outcome, opinion.reason) == ("fail", "2 of 3: clear")
     assert opinion.details["samples"][0]["code"] == "judge_unauthorized"
 
 
@@ -427,7 +430,7 @@ def test_the_second_time_nobody_is_asked_and_a_changed_criterion_asks_for_itself
     assert (judge.spent.calls, judge.spent.cached) == (0, 2)
     assert [opinion.details.get("cached") for opinion in before + after] == [None, None, True, True]
     for one, other in zip(before, after, strict=True):
-        assert {**one.details, "cached": True} == other.details
+        assert {**other.details, "requests": one.details["requests"]} == {**one.details, "cached": True}
         assert (one.outcome, one.reason) == (other.outcome, other.reason)
     judged(LlmJudge([third], quick(), cache=FolderCache(tmp_path)), [*ask("a"), *ask("changed", material=questions[1].material)])
     assert len(third.requests) == 1

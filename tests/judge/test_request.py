@@ -54,11 +54,11 @@ def test_the_system_message_instructs_and_the_user_message_asks() -> None:
     system, user = rendered.messages
     assert (system.role, user.role) == ("system", "user")
     assert system.text.startswith(load_prompt().instruction)
-    assert f"The marker of this request is {rendered.marker}." in system.text
-    assert checks_of(rendered) == [{"id": "agent-check-1", "rule": "must", "criterion": "The price is named."}]
+    assert f"The marker of this request is {rendered.marker}." in user.text
+    assert checks_of(rendered) == [{"id": rendered.ids[0], "rule": "must", "criterion": "The price is named."}]
     assert data_of(rendered) == {"final_answer": "Hello, the price is 40."}
     reminder = user.text.split(f"<<<END OF DATA {rendered.marker}>>>")[1]
-    assert "these ids: agent-check-1." in reminder and '"pass": <true or false>' in reminder
+    assert f"these ids: {rendered.ids[0]}." in reminder and '"pass": <true or false>' in reminder
 
 
 def test_a_check_carries_what_its_author_said() -> None:
@@ -72,9 +72,9 @@ def test_a_check_carries_what_its_author_said() -> None:
         reference="No.",
         threshold=0.5,
     )
-    assert checks_of(ask(question)) == [
+    assert [{**check, "id": None} for check in checks_of(ask(question))] == [
         {
-            "id": "agent-check-1",
+            "id": None,
             "rule": "must_not",
             "criterion": "It is\nrude.",
             "label": "rude",
@@ -106,19 +106,22 @@ def test_ids_follow_the_questions_while_the_list_is_mixed() -> None:
     orders = []
     for seed in range(4):
         rendered = ask(*questions, order_seed=seed)
-        assert rendered.ids == tuple(f"agent-check-{number}" for number in range(1, 9))
         checks = checks_of(rendered)
-        assert {check["id"]: check["criterion"] for check in checks} == {f"agent-check-{n}": f"criterion {n}" for n in range(1, 9)}
-        orders.append([check["id"] for check in checks])
+        assert {check["id"]: check["criterion"] for check in checks} == {
+            id_: f"criterion {number}" for number, id_ in enumerate(rendered.ids, 1)
+        }
+        # A judge that counts along the list is right.
+        assert [check["id"].split("-")[1] for check in checks] == [str(number) for number in range(1, 9)]
+        orders.append([check["criterion"] for check in checks])
         assert rendered == ask(*questions, order_seed=seed)
     assert len({tuple(order) for order in orders}) == 4
-    assert orders[0] != list(rendered.ids)
+    assert orders[0] != sorted(orders[0])
 
 
 def test_the_reply_is_held_to_its_shape() -> None:
     yes_no, scored = (jsonschema_rs.validator_for(reply_schema(scored=scored)) for scored in (False, True))
-    assert yes_no.is_valid({"results": [{"id": "agent-check-1", "pass": True, "reason": ""}]})
-    assert scored.is_valid({"results": [{"id": "agent-check-1", "score": 0.5, "reason": ""}]})
+    assert yes_no.is_valid({"results": [{"id": "a", "quotes": [], "reason": "", "pass": True}]})
+    assert scored.is_valid({"results": [{"id": "a", "quotes": ["x"], "reason": "", "score": 0.5}]})
     for item in ({"id": "a", "pass": True}, {"id": "a", "pass": "yes", "reason": ""}, {"id": "a", "pass": True, "reason": "", "x": 1}):
         assert not yes_no.is_valid({"results": [item]})
     assert not scored.is_valid({"results": [{"id": "a", "score": "high", "reason": ""}]})
@@ -151,7 +154,7 @@ def test_a_custom_instruction_leaves_the_fence_and_the_form_in_place() -> None:
     rendered = ask(Question(criterion="x", material=HELLO), override="Say yes. {{marker}} {{ids}}")
     system, user = (message.text for message in rendered.messages)
     assert system.startswith("Say yes. {{marker}} {{ids}}\n")
-    assert rendered.marker in system and user.endswith(load_prompt().passes)
+    assert rendered.marker in user and user.endswith(load_prompt().passes)
 
 
 def test_what_was_wrong_with_a_reply_is_data_too() -> None:

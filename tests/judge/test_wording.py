@@ -13,6 +13,7 @@ from proctor.judge.settings import JudgeSettings
 from proctor.judge.wording import PlainlyWordedJudge
 from proctor.llm.ports import ChatReply, ChatRequest, ModelFault
 from proctor.model.judgement import Material, Opinion, Question
+from tests.judge.twins import fill_ids
 
 QUESTIONS = (
     Question(criterion="greets", material=Material(subject="hello")),
@@ -31,7 +32,7 @@ class Model:
     async def complete(self, request: ChatRequest) -> ChatReply:
         if isinstance(self._said, ModelFault):
             raise self._said
-        return self._said if isinstance(self._said, ChatReply) else ChatReply(text=self._said)
+        return self._said if isinstance(self._said, ChatReply) else ChatReply(text=fill_ids(self._said, request))
 
     async def close(self) -> None:
         """Nothing to give back."""

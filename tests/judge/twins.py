@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
+from proctor.judge.request import shuffle
+from proctor.judge.scripted import list_ids
 from proctor.llm.ports import ChatReply, ChatRequest
 from proctor.model.evidence import Json, Usage
 from proctor.model.judgement import Material, Question
 
 ANSWER = Material(subject="Hello, your order 12 is on its way.")
-_CHECK_IDS = re.compile(r"agent-check-\d+")
 
 
 def ask(*labels: str, threshold: float | None = None, material: Material = ANSWER) -> list[Question]:
@@ -20,8 +22,25 @@ def ask(*labels: str, threshold: float | None = None, material: Material = ANSWE
 
 
 def ids_in(request: ChatRequest) -> list[str]:
-    """The ids that a request asks about, in the order of their numbers."""
-    return sorted(set(_CHECK_IDS.findall(request.messages[-1].text)), key=lambda word: int(word.rpartition("-")[2]))
+    """The ids that a request asks about, in the order of the questions, for the usual seed."""
+    listed = list_ids(request)
+    listing = shuffle(len(listed), 0)
+    return [listed[listing.index(position)] for position in range(len(listed))]
+
+
+def fill_ids(text: str, request: ChatRequest) -> str:
+    """A written reply with the ids of a request in place of `agent-check-1` and so on, by the order of the questions."""
+    for number, identifier in enumerate(ids_in(request), 1):
+        text = text.replace(f"agent-check-{number}", identifier)
+    return text
+
+
+def follow(line: Any, request: ChatRequest) -> Any:
+    """What a line of a script makes of a request."""
+    line = line(request) if callable(line) else line
+    if isinstance(line, str):
+        return fill_ids(line, request)
+    return msgspec.structs.replace(line, text=fill_ids(line.text, request)) if isinstance(line, ChatReply) else line
 
 
 def entry(identifier: str, decision: Any, reason: str = "because") -> dict[str, Json]:
@@ -51,5 +70,4 @@ class OneAfterTheOther:
         self._lines = list(lines)
 
     def __call__(self, request: ChatRequest) -> Any:
-        line = self._lines.pop(0)
-        return line(request) if callable(line) else line
+        return follow(self._lines.pop(0), request)

@@ -19,6 +19,7 @@ from proctor.errors import InputError
 from proctor.model.judgement import Material, Opinion, PendingVerdict, Question, make_pending, make_verdict
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.model.verdict import Verdict
+from proctor.report.wording import count_noun
 from proctor.runner.ports import Judge
 from proctor.scoring.calibration import Calibration, summarize_calibration
 from proctor.sources.rubric_labels import pose_item
@@ -56,7 +57,14 @@ def judge_to_calibrate(home: Path, options: JudgeOptions) -> OpenedJudge:
 def question_of(item: LabelledAnswer, threshold: float | None) -> Question:
     """Return what a judge is asked about an item."""
     context = {} if item.context is None else {"context": item.context}
-    return Question(criterion=item.criterion, material=Material(subject=item.answer, context=context), threshold=threshold)
+    return Question(
+        criterion=item.criterion,
+        material=Material(subject=item.answer, context=context),
+        threshold=threshold,
+        grounded=item.grounded,
+        rubric=item.rubric,
+        reference=item.reference,
+    )
 
 
 async def calibrate(
@@ -75,14 +83,15 @@ async def calibrate(
     """
     opinions: list[Opinion | None] = [None] * len(items)
     # One iterator for all askers: each takes the next item that nobody has taken.
-    waiting = iter(enumerate(items))
+    waiting = iter(_list_batches(items))
 
-    async def ask(waiting: Iterator[tuple[int, LabelledAnswer]]) -> None:
-        for index, item in waiting:
-            pending = _pose(item, threshold) if rubric is None else pose_item(rubric, item, threshold)
-            opinion = opinions[index] = await _ask(pending, judge, tape)
-            if told is not None:
-                told(JudgedAnswer(item=item, opinion=opinion))
+    async def ask(waiting: Iterator[list[int]]) -> None:
+        for batch in waiting:
+            posed = [_pose(items[index], threshold) if rubric is None else pose_item(rubric, items[index], threshold) for index in batch]
+            for index, opinion in zip(batch, await _ask(posed, judge, tape), strict=True):
+                opinions[index] = opinion
+                if told is not None:
+                    told(JudgedAnswer(item=items[index], opinion=opinion))
 
     # A few askers take the items one after another: a hundred thousand waiting tasks would be a burden and no faster.
     try:
@@ -96,18 +105,44 @@ async def calibrate(
     return summarize_calibration(judged, threshold=threshold)
 
 
+def _list_batches(items: Sequence[LabelledAnswer]) -> list[list[int]]:
+    """Return the positions of items that are asked together."""
+    batches: dict[str, list[int]] = {}
+    for index, item in enumerate(items):
+        batches.setdefault(f"batch {item.batch}" if item.batch else f"item {index}", []).append(index)
+    return list(batches.values())
+
+
 def _pose(item: LabelledAnswer, threshold: float | None) -> PendingVerdict:
-    """Return the verdict on an item that waits for one opinion."""
-    return make_pending([question_of(item, threshold)], lambda opinions: make_verdict(opinions[0]))
+    """Return the verdict on an item that waits for its opinions: of the criterion, and of each negative constraint."""
+    main = question_of(item, threshold)
+    constraints = [
+        Question(criterion=text, material=main.material, forbidden=True, grounded=item.grounded, label=f"must not: {text}")
+        for text in item.negative_constraints
+    ]
+    return make_pending([main, *constraints], _settle)
 
 
-async def _ask(verdict: Verdict, judge: Judge, tape: Tape) -> Opinion:
-    """Return the opinion that a verdict comes to, once the judge has answered all its questions."""
-    if isinstance(verdict, PendingVerdict):
-        found = await judge.judge(verdict.questions, case=CASE, attempt=0, tape=tape)
-        asked = len(verdict.questions)
-        if len(found) != asked:
-            raise ValueError(f"the judge gave {len(found)} opinions on {'one question' if asked == 1 else f'{asked} questions'}")
-        verdict = verdict.settle_with(found)
-    assert verdict.outcome != "skip", "no judge and no rubric skips"
-    return Opinion(outcome=verdict.outcome, score=verdict.score, reason=verdict.reason, code=verdict.code, details=verdict.details)
+def _settle(opinions: Sequence[Opinion]) -> Verdict:
+    """Return the verdict on the criterion, unless a constraint is violated or undecided."""
+    main, *constraints = opinions
+    violated = next((each for each in constraints if each.outcome == "fail"), None)
+    undecided = next((each for each in constraints if each.outcome == "error"), None)
+    return make_verdict(violated or (undecided if main.outcome == "pass" and undecided is not None else main))
+
+
+async def _ask(verdicts: Sequence[Verdict], judge: Judge, tape: Tape) -> list[Opinion]:
+    """Return the opinions that verdicts come to, once the judge has answered all their questions."""
+    questions = [question for verdict in verdicts if isinstance(verdict, PendingVerdict) for question in verdict.questions]
+    found = list(await judge.judge(questions, case=CASE, attempt=0, tape=tape)) if questions else []
+    if len(found) != len(questions):
+        raise ValueError(f"the judge gave {len(found)} opinions on {count_noun(len(questions), 'question')}")
+    heard, opinions = iter(found), list[Opinion]()
+    for verdict in verdicts:
+        if isinstance(verdict, PendingVerdict):
+            verdict = verdict.settle_with([next(heard) for _ in verdict.questions])
+        assert verdict.outcome != "skip", "no judge and no rubric skips"
+        opinions.append(
+            Opinion(outcome=verdict.outcome, score=verdict.score, reason=verdict.reason, code=verdict.code, details=verdict.details)
+        )
+    return opinions

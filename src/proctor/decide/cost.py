@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import cast
 
 import msgspec
 
@@ -12,9 +11,6 @@ from proctor.model.cost import PriceList, note_stand_ins, price_usage, sum_known
 from proctor.model.evidence import Cost, Evidence, Json, Usage, UserEnding
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict
-
-_DEEPEST = 6
-"""Levels of a verdict's details in which opinions of a judge are looked for."""
 
 
 def with_agent_cost(evidence: Evidence, prices: PriceList) -> Evidence:
@@ -38,7 +34,7 @@ def find_agent_cost(evidence: Evidence, prices: PriceList) -> Cost:
 def with_cost(result: CaseResult, evidence: Evidence, prices: PriceList) -> CaseResult:
     """Return the result with what the agent, the judge and a model that played the user cost."""
     cost = evidence.cost or find_agent_cost(evidence, prices)
-    judge, why = sum_known(_price_opinions(result.verdicts, prices))
+    judge, why = sum_known(_price_requests(result.verdicts, prices))
     user, why_user = find_user_cost(evidence.simulated_user, prices)
     told = msgspec.structs.replace(cost, judge=judge, user=user, why=cost.why or why or why_user)
     return msgspec.structs.replace(result, cost=told)
@@ -52,38 +48,15 @@ def find_user_cost(user: UserEnding | None, prices: PriceList) -> tuple[float | 
     return (None, f"the simulated user: {cost}") if isinstance(cost, str) else (round(cost, 12), "")
 
 
-def _price_opinions(verdicts: Sequence[Verdict], prices: PriceList) -> Iterator[float | str]:
-    """Yield what each request to the judge cost; claims that were asked in one request tell the same replies and are one."""
-    told: set[bytes] = set()
-    for verdict in verdicts:
-        if verdict.outcome == "skip" or not verdict.details:
-            continue
-        for opinion in _find_opinions(verdict.details, 0):
-            key = msgspec.json.encode([opinion.get("replies"), [(s.get("model"), s.get("usage")) for s in opinion["samples"]]])
-            # An opinion that was remembered was paid for when it was first given.
-            if opinion.get("cached") is True or key in told:
-                continue
-            told.add(key)
-            for sample in opinion["samples"]:
-                usage = _read_usage(sample.get("usage"))
-                cost = price_usage(usage, sample.get("model"), prices)
-                # The price that stands beside the model itself, in its own settings.
-                own = opinion.get("cost") if len(opinion["samples"]) == 1 else None
-                yield cost if not isinstance(cost, str) else own if isinstance(own, float) else f"the judge: {cost}"
-
-
-def _find_opinions(value: Json, depth: int) -> Iterator[dict[str, Json]]:
-    if depth > _DEEPEST:
-        return
-    if isinstance(value, dict):
-        samples = value.get("samples")
-        if isinstance(samples, list) and samples and all(isinstance(sample, dict) for sample in cast("list[Json]", samples)):
-            yield value
-            return
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in cast("list[Json]", value):
-            yield from _find_opinions(item, depth + 1)
+def _price_requests(verdicts: Sequence[Verdict], prices: PriceList) -> Iterator[float | str]:
+    """Yield what each request to the judge cost; claims that were asked in one request name the same one."""
+    requests = {
+        request["id"]: request for verdict in verdicts if verdict.outcome != "skip" for request in verdict.details.get("requests", ())
+    }
+    for request in requests.values():
+        cost = price_usage(_read_usage(request.get("usage")), request.get("model"), prices)
+        # Else the price in the model's own settings.
+        yield cost if not isinstance(cost, str) else request.get("cost", f"the judge: {cost}")
 
 
 def _read_usage(value: Json) -> Usage | None:

@@ -16,13 +16,11 @@ import msgspec
 
 from proctor.cassettes.ports import LIVE
 from proctor.evals.canonical import canonical_digest
-from proctor.evals.messages import write_indented
 from proctor.evals.models import CustomProviders, complete_settings, make_model
 from proctor.evals.options import refuse_unknown_options, show_options
 from proctor.evals.score_rows import Policy, Role, ScoreDefinition, ScoreOutcome, make_error_outcome, scored, skipped
 from proctor.evals.scorer_context import ScorerContext
 from proctor.evals.scorers import Scorer, check_limit
-from proctor.evidence.values.text import as_text
 from proctor.judge.llm_judge import LlmJudge
 from proctor.judge.prompt import load_prompt
 from proctor.judge.request import render_request
@@ -105,7 +103,7 @@ def judge_scorer(
             rubric=tuple(points),
             threshold=threshold,
             reference=context.expected_output,
-            material=Material(subject=write_transcript(context), name="transcript"),
+            material=Material(subject=build_transcript(context), name="transcript"),
         )
         return await asked.ask(question, context)
 
@@ -175,13 +173,8 @@ class _JudgeAccess:
             return make_error_outcome(f"the judge gave {len(opinions)} opinions on one question", model=self.name)
         opinion = reword_opinion(opinions[0], question)
         details: dict[str, Json] = {**opinion.details, **({} if opinion.code is None else {"code": opinion.code})}
-        threshold = question.threshold or 0.0
-        # A jury may be split where the mean of its scores is not: that is no score to be held against a threshold.
-        split = opinion.outcome != "error" and (opinion.outcome == "pass") is not (opinion.score >= threshold)
-        if opinion.outcome == "error" or split:
-            reason = opinion.reason or "the judge gave no reason"
-            told = f"the judge says {opinion.outcome} with a score of {opinion.score:g}: {reason}" if split else reason
-            return make_error_outcome(told, model=self.name, details=details)
+        if opinion.outcome == "error":
+            return make_error_outcome(opinion.reason or "the judge gave no reason", model=self.name, details=details)
         return scored(opinion.score, opinion.reason, model=self.name, prompt_hash=self._hash_question(question), details=details)
 
     def _hash_question(self, question: Question) -> str:
@@ -213,35 +206,30 @@ def _read_rubric(rubric: object) -> list[str]:
 # --- what the judge is shown --------------------------------------------------------------------------------------------------
 
 
-def write_transcript(context: ScorerContext) -> str:
-    """Return an iteration in words: the task, what was expected and done, everything that was said, and the last answer.
+def build_transcript(context: ScorerContext) -> dict[str, Json]:
+    """Return an iteration as JSON: the task, what was expected and done, everything that was said, and the last answer.
 
-    Nothing is left out; the judge's own limit cuts what is too long, and says so.
+    As members and not as one text, in which an answer could write headings of its own. Nothing is left out; the judge's own limit cuts
+    what is too long, and says so.
     """
-    transcript = context.transcript
-    parts = [f"# Scenario\n{context.scenario.title}"]
+    transcript, usage = context.transcript, context.usage
+    built: dict[str, Json] = {"scenario": context.scenario.title}
     if context.scenario.is_negative_test:
-        parts.append("This is a negative test: the right thing is to refuse or to avoid the action.")
+        built["negative_test"] = "the right thing is to refuse or to avoid the action"
     if context.expected_tool_calls:
-        parts.append("# Expected tool calls\n" + "\n".join(_write_call(call) for call in context.expected_tool_calls))
-    parts.append("# Tool calls made\n" + ("\n".join(_write_call(call) for call in transcript.tool_calls) or "(none)"))
+        built["expected_tool_calls"] = [_describe_call(call) for call in context.expected_tool_calls]
+    built["tool_calls_made"] = [_describe_call(call) for call in transcript.tool_calls]
     if transcript.tool_errors:
-        failed = (f"- {each.tool_name} [{each.kind or 'error'}] {each.message}" for each in transcript.tool_errors)
-        parts.append("# Tool failures\n" + "\n".join(failed))
-    said = (f"{message.get('role')}: {_write_content(message.get('content'))}" for message in context.trace.messages)
-    parts.append("# Conversation\n" + ("\n".join(said) or "(empty)"))
+        built["tool_failures"] = [
+            {"tool": each.tool_name, "kind": each.kind or "error", "message": each.message} for each in transcript.tool_errors
+        ]
+    built["conversation"] = [{"role": message.get("role"), "content": message.get("content")} for message in context.trace.messages]
     if transcript.final_assistant_message is not None:
-        parts.append(f"# Final assistant message\n{transcript.final_assistant_message}")
-    usage = context.usage
+        built["final_assistant_message"] = transcript.final_assistant_message
     if usage is not None:
-        counts = {"input": usage.input_tokens, "output": usage.output_tokens, "total": usage.total()}
-        parts.append("# Token usage\n" + ", ".join(f"{what}: {'?' if count is None else count}" for what, count in counts.items()))
-    return "\n\n".join(parts)
+        built["token_usage"] = {"input": usage.input_tokens, "output": usage.output_tokens, "total": usage.total()}
+    return built
 
 
-def _write_call(call: ToolCall) -> str:
-    return f"- {call.name}({as_text(call.arguments) or ''})"
-
-
-def _write_content(content: Json) -> str:
-    return content if isinstance(content, str) else write_indented(content)
+def _describe_call(call: ToolCall) -> dict[str, Json]:
+    return {"tool": call.name, "arguments": call.arguments}

@@ -24,10 +24,16 @@ MAX_BACKOFF_S = 30.0
 """The longest pause between two tries that nobody asked for."""
 
 
+MOST_FAULTS = 10
+"""Faults of the transport in a row after which a model counts as down."""
+PAUSE_S = 60.0
+"""Seconds before a model that is down is tried with one request again."""
+_TRANSPORT = ("transport", "timeout", "overloaded")
+
 Rung = Literal["ids", "shape", "free"]
 _RUNGS: tuple[Rung, ...] = ("ids", "shape", "free")
 """How closely a model is held to its reply: to the results and their number, to their shape, to nothing."""
-_TAKE_BOUNDS = ("openai", "openai_responses")
+_TAKE_BOUNDS = ("openai", "openai_responses", "scripted")
 """The protocols whose schemas may say how long a list is."""
 
 
@@ -57,6 +63,9 @@ class GatedModel:
         self._gate = gate
         self._spent = spent
         self._prices = prices
+        self._faults = 0
+        self._down: ModelFault | None = None
+        self._down_until = 0.0
         # What this provider takes; where that is unknown, what it is documented to take.
         self._rung = 0 if settings.structured == "auto" and model.provider in _TAKE_BOUNDS else 1
 
@@ -93,7 +102,7 @@ class GatedModel:
     def _choose_pause_s(self, fault: ModelFault, tries: int) -> float | None:
         """Return how many seconds to wait before the next try; None where there is to be none."""
         # A fault that would come again (a wrong key, a refused request) is not tried again.
-        if not fault.safe or tries > self._settings.retries:
+        if not fault.safe or tries > self._settings.retries or self._down is not None:
             return None
         if fault.retry_after_s is not None:
             # Whoever asks for more patience than a whole request may take will not have it.
@@ -109,23 +118,43 @@ class GatedModel:
             # Counted behind the gate: those who waited while the budget was spent are not sent any more.
             if settings.max_calls is not None and self._spent.calls >= settings.max_calls:
                 raise TargetError(f"the limit of {settings.max_calls} requests to the judge is reached", code="judge_budget")
+            self._refuse_while_down()
             # Before it is sent: of many that are under way at once, none may slip past the limit.
             self._spent.calls += 1
             async with asyncio.timeout(settings.timeout_s):
                 reply = await self.inner.complete(request)
         except TimeoutError:
-            raise ModelFault("timeout", f"no answer within {settings.timeout_s:g} s") from None
+            fault = ModelFault("timeout", f"no answer within {settings.timeout_s:g} s")
+            self._note_fault(fault)
+            raise fault from None
         except ModelFault as fault:
             if fault.code in ("rate_limited", "overloaded"):
                 asked = fault.retry_after_s
                 # A longer pause is not taken over by the gate: it would hold up all requests, and this one is given up for it.
                 gate.slow_down(ticket, asked if asked is not None and asked <= settings.timeout_s else None)
+            self._note_fault(fault)
             raise
         finally:
             gate.leave()
         gate.note_success()
+        self._faults, self._down = 0, None
         self._count_spending(reply)
         return reply
+
+    def _note_fault(self, fault: ModelFault) -> None:
+        """Count a fault, and take the model for down where asking again would only cost time."""
+        self._faults = self._faults + 1 if fault.code in _TRANSPORT else 0
+        if self._faults >= MOST_FAULTS or fault.code == "unauthorized" or fault.status == 404:
+            self._down, self._down_until = fault, asyncio.get_running_loop().time() + PAUSE_S
+
+    def _refuse_while_down(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._down is None or now >= self._down_until:
+            # One request goes through and finds out; those after it wait for what it finds.
+            self._down_until = now + PAUSE_S
+            return
+        why = f"{self._faults} requests in a row failed" if self._faults >= MOST_FAULTS else "an earlier request was refused"
+        raise TargetError(f"not sent, because {why}: {self._down.message}", code=self._down.code)
 
     def _count_spending(self, reply: ChatReply) -> None:
         usage = reply.usage

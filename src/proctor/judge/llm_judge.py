@@ -8,6 +8,7 @@ cancellation, and a tape that cannot be written, end the judging.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from proctor.judge.prompt import load_prompt
 from proctor.judge.reply import Fault, Item, ReadReply, clean_text, make_spoiled, read_reply
 from proctor.judge.request import RenderedRequest, render_request
 from proctor.judge.settings import JudgeSettings
-from proctor.judge.votes import Ballot, Prices, combine_ballots, compute_cost, sum_usage
+from proctor.judge.votes import Ballot, Prices, combine_ballots, compute_cost, sum_usage, write_usage
 from proctor.llm.ports import ChatModel, ChatReply, ChatRequest
 from proctor.llm.taped import TapedModel
 from proctor.model.evidence import Json
@@ -51,6 +52,8 @@ _REPAIRS = {
     "judge_bad_item": "An entry of `results` did not have the demanded fields, each of its demanded type.",
     "judge_missing_result": "There was no entry for these ids.",
     "judge_contradiction": "There were several entries for these ids, which say different things.",
+    "judge_repeated_key": "An object of the reply had the same key twice. Escape quotation marks inside of texts.",
+    "judge_unfounded": "A quote was not in the data. Copy quotes word for word, or give none.",
     "judge_bad_score": "A score was not a number from 0 to 1.",
     "judge_cut_off": "The reply was cut off because it was too long. Give reasons of a few words.",
     "judge_tool_call": "The reply asked for a tool to be called. There are no tools.",
@@ -70,6 +73,8 @@ class _Try(msgspec.Struct, frozen=True):
 
     read: ReadReply
     wire: RememberedModel
+    number: int
+    """Of the request, among those of this judge."""
     reply: ChatReply | None = None
 
 
@@ -101,6 +106,7 @@ class LlmJudge:
         self._costs = costs
         # Requests are made ready while others are under way, and no more of them than will soon be sent.
         self._door = RequestGate(2 * settings.concurrency)
+        self._numbers = itertools.count(1)
         self._under_way: dict[str, asyncio.Event] = {}
         """Requests that others of the same kind wait for."""
         gate = RequestGate(settings.concurrency)
@@ -158,12 +164,17 @@ class LlmJudge:
 
     def _make_opinion(self, question: Question, ballots: list[Ballot], rendered: RenderedRequest, position: int, together: int) -> Opinion:
         opinion = combine_ballots(question, ballots, self.settings)
-        details: dict[str, Json] = {**self._who, "check_id": rendered.ids[position], **opinion.details}
+        details: dict[str, Json] = {**self._who, "check_id": f"agent-check-{position + 1}", **opinion.details}
         if together > 1:
             # Tokens and cost are those of the whole request; whoever adds them up must know how many share them.
             details["shared_by"] = together
         if rendered.cuts:
             details["cuts"] = list(rendered.cuts)
+            if question.forbidden and opinion.outcome == "pass":
+                # What must not be there may be in the part that was not shown.
+                shown = "; ".join(rendered.cuts)
+                reason = f"only a part of the material was shown ({shown}), which cannot show an absence; raise `max_chars` of the judge"
+                return Opinion(outcome="error", code="judge_cut_material", reason=reason, details=details)
         return msgspec.structs.replace(opinion, details=details)
 
     def _describe_asking(self, attempt: int) -> dict[str, Json]:
@@ -235,12 +246,31 @@ class LlmJudge:
         cached = all(each.wire.cached for each in tries)
         notes = tuple(note for reply in replies for note in reply.notes)
         again = set(repaired) if len(tries) > 1 else ()
+        requests = tuple(self._describe_request(juror, each) for each in tries if each.reply is not None and not each.wire.cached)
         return [
             Ballot(
-                model=juror.name, said=item, replies=texts, usage=usage, cost=cost, cached=cached, repaired=position in again, notes=notes
+                model=juror.name,
+                said=item,
+                replies=texts,
+                usage=usage,
+                cost=cost,
+                requests=requests,
+                cached=cached,
+                repaired=position in again,
+                notes=notes,
             )
             for position, item in enumerate(said)
         ]
+
+    def _describe_request(self, juror: GatedModel, sent: _Try) -> dict[str, Json]:
+        assert sent.reply is not None, "only what was answered is paid for"
+        usage = sent.reply.usage
+        request: dict[str, Json] = {"id": f"{self.name}#{sent.number}", "model": juror.name}
+        if usage is not None:
+            request["usage"] = write_usage(usage)
+        if (cost := compute_cost(usage, self._costs.get(juror.name))) is not None:
+            request["cost"] = cost
+        return request
 
     async def _try_once(
         self,
@@ -251,7 +281,7 @@ class LlmJudge:
         asked: dict[str, Json],
         tape: Tape,
     ) -> _Try:
-        request = self._make_request(rendered, juror, asked["sample"])
+        request, number = self._make_request(rendered, juror, asked["sample"]), next(self._numbers)
         key = ""
         if self._cache is not None:
             address: Json = getattr(juror.inner, "address", None)
@@ -264,8 +294,8 @@ class LlmJudge:
         except TargetError as error:
             code, what = _CODES.get(error.code, _OTHERWISE)
             who = f'judge "{self.name}"' if juror.name == self.name else f'judge "{self.name}" (model {juror.name})'
-            return _Try(make_spoiled(Fault(code, f"Agent check failed: {who} {what}: {error.message}"), len(questions)), wire)
-        return _Try(self._read_answer(reply, questions, rendered.ids), wire, reply)
+            return _Try(make_spoiled(Fault(code, f"Agent check failed: {who} {what}: {error.message}"), len(questions)), wire, number)
+        return _Try(self._read_answer(reply, questions, rendered), wire, number, reply)
 
     def _make_request(self, rendered: RenderedRequest, juror: GatedModel, sample: int) -> ChatRequest:
         settings = self.settings
@@ -282,7 +312,7 @@ class LlmJudge:
         fill_defaults = getattr(juror.inner, "fill_defaults", None)
         return request if fill_defaults is None else fill_defaults(request)
 
-    def _read_answer(self, reply: ChatReply, questions: Sequence[Question], ids: Sequence[str]) -> ReadReply:
+    def _read_answer(self, reply: ChatReply, questions: Sequence[Question], rendered: RenderedRequest) -> ReadReply:
         unusable: Fault | None = None
         who = f'Agent check failed: judge "{self.name}"'
         if reply.finish == "content_filter":
@@ -293,7 +323,7 @@ class LlmJudge:
             unusable = Fault("judge_cut_off", f"{who} was cut off at the limit of {self.settings.max_tokens} tokens for a reply")
         if unusable is not None:
             return make_spoiled(unusable, len(questions))
-        return read_reply(reply.text, questions, ids, self.name, takes_first_entry=self._takes_first_entry)
+        return read_reply(reply.text, questions, rendered.ids, self.name, material=rendered.line, takes_first_entry=self._takes_first_entry)
 
 
 def _group_questions(questions: Sequence[Question]) -> list[_Group]:

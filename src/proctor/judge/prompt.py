@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.errors import SpecError
 
-VERSION = "1"
+VERSION = "2"
 """The folder of the prompt in use. A changed text is a new folder, so that old verdicts still say what was asked."""
 
 
@@ -25,7 +25,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     instruction: str
     """How to judge; the only part that an author may replace."""
     boundary: str
-    """Where the data begins and ends, and what that means; holds `{{marker}}`."""
+    """Where the data begins and ends, and what that means."""
     passes: str
     """The shape of a reply that says yes or no."""
     scores: str
@@ -33,7 +33,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     opening: str
     """Stands before the checks."""
     lead_in: str
-    """Stands before the data."""
+    """Stands before the data; holds `{{marker}}`."""
     reminder: str
     """Stands after the data; holds `{{cuts}}` and `{{ids}}`."""
     again: str

@@ -1,8 +1,9 @@
 """Reads what a judge said. Pure: no text, however it came about, makes it raise or wait.
 
-The JSON is the whole reply; else what stands in the first fenced block; else the first balanced `{...}`. Commas before a closing bracket,
-line breaks inside of texts and halves of surrogate pairs are forgiven. A judge may quote what the agent wrote, and the agent may have
-written a verdict: where more than one answer stands in a reply and they differ, none of them counts.
+The JSON is the whole reply; else the first fenced block; else the first balanced `{...}`. Thoughts before it (`<think>`), commas before a
+closing bracket, line breaks in texts and halves of surrogate pairs are forgiven. A judge may quote what the agent wrote, and the agent may
+have written a verdict: if a reply has two different answers, or an object has a key twice, none of them counts. A quote that is not in the
+material makes its answer unfounded.
 
 What is wrong with one answer stays with it, except that one entry of the wrong shape spoils the reply: its other entries may
 belong elsewhere too.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -26,6 +28,10 @@ MAX_REPLY = 1_000_000
 """Characters of a reply that are looked at; a longer one is no answer."""
 MAX_REASON = 4_000
 """Characters of a reason that are kept."""
+MAX_QUOTE = 1_000
+"""Characters of a quote that are kept."""
+MOST_QUOTES = 20
+"""Quotes of one answer that are kept and looked up."""
 
 _ANSWER = '"results"'
 # Quantifiers that never give back: whatever the text is, each character is looked at once.
@@ -33,6 +39,9 @@ _TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|[{}]', re.DOTALL)
 _LOOSE_COMMA = re.compile(r'("(?:[^"\\]++|\\.)*+"?+)|,(?=\s*+[}\]])', re.DOTALL)
 _FENCE = re.compile(r"```(?:json)?", re.IGNORECASE)
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
+_THOUGHTS = re.compile(r"\s*+<(think|thinking|reasoning|thought)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_OMISSION = re.compile(r"\[?(?:\.\.\.+|…)\]?")
+_NOT_WORD = re.compile(r"[\W_]+")
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,6 +51,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str
     score: float | None = None
     """Where a score was asked for."""
+    quotes: tuple[str, ...] = ()
+    """The passages of the material that decided it."""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -92,11 +103,18 @@ def clean_text(text: str, limit: int) -> str:
 
 
 def read_reply(
-    text: str, questions: Sequence[Question], ids: Sequence[str], judge_name: str, *, takes_first_entry: bool = False
+    text: str,
+    questions: Sequence[Question],
+    ids: Sequence[str],
+    judge_name: str,
+    *,
+    material: str | None = None,
+    takes_first_entry: bool = False,
 ) -> ReadReply:
     """Return the answers in `text`; `ids[i]` is what `questions[i]` was called before the judge.
 
-    Of two entries about one question that differ neither counts; with `takes_first_entry` the first does, as in MCPLab.
+    Quotes are looked up in `material`, the line that was shown, if it is given. Of two entries about one question that differ neither
+    counts; with `takes_first_entry` the first does, as in MCPLab.
     """
     try:
         entries = _find_entries(text)
@@ -106,12 +124,44 @@ def read_reply(
         fault = Fault(error.code, f'Agent check failed: judge "{judge_name}" {error.what} for batched agent checks')
         return make_spoiled(fault, len(questions))
     pairs = zip(questions, ids, strict=True)
-    return ReadReply(
-        items=tuple(
-            _read_entries(said.get(identifier, [])[: 1 if takes_first_entry else None], question, judge_name)
-            for question, identifier in pairs
-        )
-    )
+    items = [
+        _read_entries(said.get(identifier, [])[: 1 if takes_first_entry else None], question, judge_name) for question, identifier in pairs
+    ]
+    if material is not None and any(isinstance(item, Item) and item.quotes for item in items):
+        shown = _fold(_show_texts(material))
+        items = [_check_quotes(item, question, shown, judge_name) for item, question in zip(items, questions, strict=True)]
+    return ReadReply(items=tuple(items))
+
+
+def _check_quotes(item: Item | Fault, question: Question, shown: str, judge_name: str) -> Item | Fault:
+    """Return the answer, or the fault that it quotes what is not in the material."""
+    if isinstance(item, Fault):
+        return item
+    for quote in item.quotes:
+        if not all(_fold(part) in shown for part in _OMISSION.split(quote)):
+            what = f'quoted {show(quote, 80)} for "{name_question(question)}", which is not in the data'
+            return Fault("judge_unfounded", f'Agent check failed: judge "{judge_name}" {what}')
+    return item
+
+
+def _show_texts(line: str) -> str:
+    """Return the material as a reader sees it: its JSON, and every text of it without escapes."""
+    texts: list[str] = [line]
+    waiting: list[Json] = [msgspec.json.decode(line)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            texts.append(value)
+        elif isinstance(value, dict):
+            waiting += [*value, *value.values()]
+        elif isinstance(value, list):
+            waiting += value
+    return "\n".join(texts)
+
+
+def _fold(text: str) -> str:
+    """Return the words of a text alone: models change case, spaces and punctuation of what they quote."""
+    return _NOT_WORD.sub(" ", unicodedata.normalize("NFKC", text).casefold()).strip()
 
 
 def _read_entries(entries: Sequence[dict[str, Json]], question: Question, judge_name: str) -> Item | Fault:
@@ -139,7 +189,8 @@ def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: st
         score = float(found)
         passed = score >= question.threshold
     reason = clean_text(entry["reason"].strip(), MAX_REASON)
-    return Item(passed=passed, score=score, reason=reason or f"Agent check {'passed' if passed else 'failed'}: {label}")
+    quotes = tuple(clean_text(quote, MAX_QUOTE) for quote in entry.get("quotes", ())[:MOST_QUOTES])
+    return Item(passed=passed, score=score, quotes=quotes, reason=reason or f"Agent check {'passed' if passed else 'failed'}: {label}")
 
 
 def _index_by_id(entries: list[Json], *, scored: bool) -> dict[str, list[dict[str, Json]]]:
@@ -150,6 +201,7 @@ def _index_by_id(entries: list[Json], *, scored: bool) -> dict[str, list[dict[st
             and isinstance(entry.get("id"), str)
             and isinstance(entry.get("reason"), str)
             and (scored or isinstance(entry.get("pass"), bool))
+            and _are_texts(entry.get("quotes", []))
         )
         if not well_shaped:
             raise _Unusable("judge_bad_item", "returned invalid result item")
@@ -157,10 +209,17 @@ def _index_by_id(entries: list[Json], *, scored: bool) -> dict[str, list[dict[st
     return found
 
 
+def _are_texts(value: Json) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
 def _find_entries(text: str) -> list[Json]:
     if len(text) > MAX_REPLY:
         raise _Unusable("judge_not_json", f"returned {len(text)} characters, more than is ever looked at,")
-    text = text.strip().strip("\ufeff").strip()
+    text = text.strip().strip("\ufeff")
+    while (thoughts := _THOUGHTS.match(text)) is not None:
+        text = text[thoughts.end() :]
+    text = text.strip()
     document = _decode_lenient(text)
     if document is MISSING:
         document = _pick_answer(text)
@@ -245,14 +304,18 @@ def _is_same(one: Json | Missing, other: Json) -> bool:
 
 
 def _decode_lenient(text: str) -> Json | Missing:
-    try:
-        return msgspec.json.decode(text)
-    except RecursionError:
-        return MISSING
-    except (msgspec.MsgspecError, ValueError, OverflowError):
-        pass
-    try:
-        # Also reads NaN and numbers beyond all bounds: what is wrong with a score is then said of that score alone.
-        return json.loads(_LOOSE_COMMA.sub(r"\1", text), strict=False)
-    except (RecursionError, ValueError):
-        return MISSING
+    for candidate in (text, _LOOSE_COMMA.sub(r"\1", text)):
+        try:
+            # Also reads NaN and numbers beyond all bounds: what is wrong with a score is then said of that score alone.
+            return json.loads(candidate, strict=False, object_pairs_hook=_make_object)
+        except (RecursionError, ValueError):
+            continue
+    return MISSING
+
+
+def _make_object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        # A judge that quotes the agent without escapes writes the agent's keys as its own.
+        raise _Unusable("judge_repeated_key", "returned an object with the same key twice")
+    return made

@@ -1,7 +1,7 @@
 """Builds one request to a judge: the trusted words, the checks, and the material behind its fence.
 
-The system message says how to judge, what the reply looks like and where the data stands. The user message holds the checks (the
-author's words), then the data, then a reminder: the last word is ours. Outside the fence nothing depends on the material but the marker
+The system message says how to judge, what the reply looks like and where the data is. The user message holds the checks (the author's
+words), then the data, then a reminder: the last word is ours. Outside the fence nothing depends on the material but the ids, the marker
 and the number of cuts. Texts are put together by concatenation; nothing that holds data is ever a template.
 """
 
@@ -19,7 +19,7 @@ from proctor.llm.ports import ChatMessage
 from proctor.model.evidence import Json
 from proctor.model.judgement import Material, Question
 
-# Name and ids are those of MCPLab's own requests to a judge.
+# The name of MCPLab's own requests to a judge.
 SCHEMA_NAME = "judge_batch_result"
 
 
@@ -33,6 +33,8 @@ class RenderedRequest(msgspec.Struct, frozen=True, kw_only=True):
     ids: tuple[str, ...]
     """`ids[i]` is what the judge calls `questions[i]`."""
     marker: str
+    line: str
+    """The material as it is shown."""
     cuts: tuple[str, ...] = ()
     """What of the material was shortened, in words."""
 
@@ -46,23 +48,31 @@ def render_request(
     """
     scored = _is_scored(questions)
     shown = show_material(questions[0].material, max_chars=max_chars, fault=repair)
-    ids = tuple(f"agent-check-{number}" for number in range(1, len(questions) + 1))
-    checks = [_write_check(id_, question) for id_, question in zip(ids, questions, strict=True)]
+    checks = [_write_check(question) for question in questions]
+    listing = shuffle(len(checks), order_seed)
+    # From the whole request, the material included: no text can contain ids that depend on it. Numbered in the order of the list, so that
+    # a judge that counts along is right.
+    digest = fence.digest_parts((prompt.version, fence.encode_line(checks), shown.line), order_seed)[:12]
+    ids = tuple(f"check-{listing.index(position) + 1}-{digest}" for position in range(len(checks)))
+    listed = [{"id": ids[position], **checks[position]} for position in listing]
     shape = prompt.scores if scored else prompt.passes
-    before = f"{prompt.opening}\n{fence.encode_line(_shuffle_checks(checks, order_seed))}\n\n{prompt.lead_in}\n"
-    reminder = prompt.reminder.replace("{{cuts}}", str(shown.places)).replace("{{ids}}", ", ".join(ids))
+    before = f"{prompt.opening}\n{fence.encode_line(listed)}\n\n"
+    reminder = prompt.reminder.replace("{{cuts}}", str(shown.places)).replace("{{ids}}", ", ".join(check["id"] for check in listed))
     after = f"\n{reminder}\n{shape}" if repair is None else f"\n{reminder}\n{prompt.again}\n{shape}"
-    instruction = f"{prompt.instruction}\n\n{shape}\n\n"
+    # The same for every request of a kind, so that providers can cache it.
+    instruction = f"{prompt.instruction}\n\n{shape}\n\n{prompt.boundary}"
     # Of everything but the marker itself, so that the same request always has the same one.
-    marker = fence.choose_marker(instruction, prompt.boundary, before, shown.line, after)
+    marker = fence.choose_marker(instruction, before, prompt.lead_in, shown.line, after)
+    lead_in = prompt.lead_in.replace("{{marker}}", marker)
     return RenderedRequest(
         messages=(
-            ChatMessage(role="system", text=instruction + prompt.boundary.replace("{{marker}}", marker)),
-            ChatMessage(role="user", text=before + fence.fence_line(shown.line, marker) + after),
+            ChatMessage(role="system", text=instruction),
+            ChatMessage(role="user", text=f"{before}{lead_in}\n" + fence.fence_line(shown.line, marker) + after),
         ),
         schema=reply_schema(scored=scored, ids=ids),
         ids=ids,
         marker=marker,
+        line=shown.line,
         cuts=shown.cuts,
     )
 
@@ -74,7 +84,9 @@ def reply_schema(*, scored: bool, ids: Sequence[str] = ()) -> dict[str, Json]:
     """
     decision: dict[str, Json] = {"score": {"type": "number", "description": "from 0 to 1"}} if scored else {"pass": {"type": "boolean"}}
     named: dict[str, Json] = {"type": "string", "enum": list(ids)} if ids else {"type": "string"}
-    members: dict[str, Json] = {"id": named, **decision, "reason": {"type": "string"}}
+    quotes: Json = {"type": "array", "items": {"type": "string"}, "description": "passages of the data that decided it, word for word"}
+    # The decision comes last: a model that writes it first writes the reason to suit it.
+    members: dict[str, Json] = {"id": named, "quotes": quotes, "reason": {"type": "string"}, **decision}
     item = {"type": "object", "properties": members, "required": list(members), "additionalProperties": False}
     return {
         "type": "object",
@@ -110,9 +122,8 @@ def _is_same_material(one: Material, other: Material) -> bool:
         return show_material(one, max_chars=1_000_000) == show_material(other, max_chars=1_000_000)
 
 
-def _write_check(id_: str, question: Question) -> dict[str, Json]:
+def _write_check(question: Question) -> dict[str, Json]:
     check: dict[str, Json] = {
-        "id": id_,
         "rule": "must_not" if question.forbidden else "must",
         "criterion": _drop_surrogates(question.criterion),
     }
@@ -132,9 +143,7 @@ def _drop_surrogates(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "ignore").decode()
 
 
-def _shuffle_checks(checks: list[dict[str, Json]], seed: int) -> list[dict[str, Json]]:
-    """Return the checks in another order, the same for the same seed with every version of Python."""
+def shuffle(count: int, seed: int) -> list[int]:
+    """Return the positions in another order, the same for the same seed with every version of Python."""
     # By a digest and not by `random`, whose shuffle may differ between versions of Python: the cache lives by the same request.
-    if len(checks) < 2:
-        return checks
-    return sorted(checks, key=lambda check: sha256(f"{seed}:{check['id']}".encode()).digest())
+    return sorted(range(count), key=lambda position: sha256(f"{seed}:{position + 1}".encode()).digest())

@@ -1,15 +1,32 @@
-"""A judge that decides by a function: for tests, examples and rehearsals without a model."""
+"""A judge that decides by a function, and replies of a scripted model: for tests, examples and rehearsals without a model."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Sequence
 
 from proctor.cassettes.ports import Tape
 from proctor.judge.reply import name_question
+from proctor.llm.ports import ChatRequest
 from proctor.model.judgement import Opinion, Question
 
 Decision = bool | float | Opinion
 """Yes or no, a score from 0 to 1, or the whole opinion."""
+
+
+_ID = re.compile(r'"id":"(check-[0-9]+-[0-9a-f]{12})"')
+
+
+def list_ids(request: ChatRequest) -> list[str]:
+    """Return the ids of the checks in a request to a judge, in the order of its list."""
+    return _ID.findall(request.messages[-1].text)
+
+
+def write_reply(request: ChatRequest, decision: bool | float, reason: str = "") -> str:
+    """Return the reply of a judge that decides every check of a request alike: yes or no, or a score."""
+    member = "pass" if isinstance(decision, bool) else "score"
+    return json.dumps({"results": [{"id": id_, "quotes": [], "reason": reason, member: decision} for id_ in list_ids(request)]})
 
 
 class ScriptedJudge:

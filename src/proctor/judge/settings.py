@@ -24,7 +24,9 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     combine: Literal["majority", "mean"] = "majority"
     """How several answers become one: by vote, or by the mean of the scores against the threshold."""
     agreement: float = 0.5
-    """The share of the votes that must be exceeded for a decision; with no more than that the judge is uncertain."""
+    """The share of the judgements asked for that must agree and be exceeded; with no more than that the judge is uncertain."""
+    quorum: float = 0.5
+    """The share of the judgements asked for that must be exceeded by those given; with no more than that there is no decision."""
     margin: float = 0.0
     """A score this near to the threshold, or nearer, is uncertain; 0 decides every score."""
     uncertain: Literal["error", "fail"] = "error"
@@ -65,7 +67,7 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             value = getattr(self, field)
             if value > most:
                 raise SpecError(f"expected at most {most}, found {show(value, 40)}", field=field)
-        for field in ("agreement", "margin"):
+        for field in ("agreement", "quorum", "margin"):
             value = getattr(self, field)
             if not (is_finite(value) and 0 <= value < 1):
                 raise SpecError(f"expected a number from 0 to below 1, found {value}", field=field)

@@ -1,13 +1,15 @@
 """Combines several answers to one question into one opinion.
 
-A ballot without an answer is no vote. `majority`: the side with more votes wins if its share exceeds `agreement`. `mean`: the mean of
-the scores is held against the threshold; a yes counts 1, a no 0, and the middle decides. A mean score within `margin` of the threshold,
-a share that does not exceed `agreement`, and a tie of yes and no are uncertain. One answer is decided by the same rules: its share is 1.
+Only what was decided counts, out of everything that was asked for: more than `quorum` of the ballots must have an answer. `majority`: the
+side with more votes wins if its share of all ballots exceeds `agreement`, and the score is the median. `mean`: the mean of the scores is
+compared with the threshold; a yes counts 1, a no 0, and the middle decides. A score within `margin` of the threshold, a share that does
+not exceed `agreement`, and a tie of yes and no are uncertain. One answer is decided by the same rules: its share is 1.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 import msgspec
@@ -30,6 +32,8 @@ class Ballot(msgspec.Struct, frozen=True, kw_only=True):
     """The texts it comes from: one, or two after a repair."""
     usage: Usage | None = None
     cost: float | None = None
+    requests: tuple[dict[str, Json], ...] = ()
+    """The requests that were sent for it, each with its number: ballots on other questions may name the same ones."""
     cached: bool = False
     repaired: bool = False
     notes: tuple[str, ...] = ()
@@ -37,20 +41,21 @@ class Ballot(msgspec.Struct, frozen=True, kw_only=True):
 
 def combine_ballots(question: Question, ballots: Sequence[Ballot], settings: JudgeSettings) -> Opinion:
     """Return the opinion that the ballots make; `details` say how."""
-    # Who gave no answer says neither yes nor no: a jury is decided by those who answered.
     votes = [ballot.said for ballot in ballots if isinstance(ballot.said, Item)]
     details = _make_details(ballots)
-    if not votes:
-        fault = ballots[0].said
-        assert isinstance(fault, Fault), "no ballot has an answer"
-        return Opinion(outcome="error", reason=fault.text, code=fault.code, details=details)
+    faults = [ballot.said for ballot in ballots if isinstance(ballot.said, Fault)]
+    asked = len(ballots)
+    if faults and len(votes) <= settings.quorum * asked:
+        return _report_no_quorum(votes, faults, settings, details)
     yes = sum(vote.passed for vote in votes)
     values = [float(vote.passed) if vote.score is None else vote.score for vote in votes]
-    score = _compute_mean(values)
-    details["agreement"] = max(yes, len(votes) - yes) / len(votes)
+    mean = _compute_mean(values)
+    # By vote the median is the score: it is on the same side of the threshold as the majority.
+    score = mean if settings.combine == "mean" or question.threshold is None else statistics.median(values)
+    details["agreement"] = max(yes, len(votes) - yes) / asked
     if len(values) > 1:
-        details["spread"] = {"range": max(values) - min(values), "stdev": _compute_deviation(values, score)}
-    doubt = _explain_doubt(question, yes, score, len(votes), settings)
+        details["spread"] = {"range": max(values) - min(values), "stdev": _compute_deviation(values, mean)}
+    doubt = _explain_doubt(question, yes, len(votes), score, asked, settings)
     if doubt is not None:
         failed = settings.uncertain == "fail"
         return Opinion(
@@ -62,13 +67,23 @@ def combine_ballots(question: Question, ballots: Sequence[Ballot], settings: Jud
             details=details,
         )
     if settings.combine == "majority" or question.threshold is None:
-        passed = 2 * yes > len(votes)
+        passed = 2 * yes > asked
     else:
         passed = score >= question.threshold
-    return Opinion(outcome="pass" if passed else "fail", score=score, reason=_choose_reason(votes, passed, len(ballots)), details=details)
+    return Opinion(outcome="pass" if passed else "fail", score=score, reason=_choose_reason(votes, passed, asked), details=details)
 
 
-def _explain_doubt(question: Question, yes: int, score: float, votes: int, settings: JudgeSettings) -> str | None:
+def _report_no_quorum(votes: Sequence[Item], faults: Sequence[Fault], settings: JudgeSettings, details: dict[str, Json]) -> Opinion:
+    """Return the error that too few of the ballots have an answer: the fault itself where it is one and the same."""
+    if not votes:
+        return Opinion(outcome="error", reason=faults[0].text, code=faults[0].code, details=details)
+    asked = len(votes) + len(faults)
+    reason = f"{len(votes)} of {asked} judgements were given, and more than {settings.quorum * 100:g} % are needed: {faults[0].text}"
+    codes = {fault.code for fault in faults}
+    return Opinion(outcome="error", reason=reason, code=codes.pop() if len(codes) == 1 else "judge_no_quorum", details=details)
+
+
+def _explain_doubt(question: Question, yes: int, votes: int, score: float, asked: int, settings: JudgeSettings) -> str | None:
     """Return why the votes decide nothing, or None."""
     threshold = question.threshold
     if threshold is not None and _is_near(score, threshold, settings.margin):
@@ -78,19 +93,20 @@ def _explain_doubt(question: Question, yes: int, score: float, votes: int, setti
         return None
     if threshold is None and settings.combine == "mean" and _is_near(score, 0.5, settings.margin):
         return f"the judge is uncertain: {yes} of {votes} say yes, which is within {settings.margin:g} of the middle"
-    most = max(yes, votes - yes) / votes
+    most = max(yes, votes - yes) / asked
     # At no setting can half of the votes decide against the other half.
     least = 0.5 if settings.combine == "mean" else max(0.5, settings.agreement)
     if most > least:
         return None
-    return f"the judge is uncertain: {yes} of {votes} say yes, and more than {least * 100:g} % must agree"
+    silent = f", {asked - votes} gave no answer" if asked > votes else ""
+    return f"the judge is uncertain: {yes} of {asked} say yes{silent}, and more than {least * 100:g} % must agree"
 
 
 def _choose_reason(votes: Sequence[Item], passed: bool, asked: int) -> str:
     agreeing = [vote for vote in votes if vote.passed == passed]
     if asked == 1:
         return agreeing[0].reason
-    return f"{len(agreeing)} of {len(votes)}: {agreeing[0].reason}"
+    return f"{len(agreeing)} of {asked}: {agreeing[0].reason}"
 
 
 def _make_details(ballots: Sequence[Ballot]) -> dict[str, Json]:
@@ -104,6 +120,9 @@ def _make_details(ballots: Sequence[Ballot]) -> dict[str, Json]:
     costs = [ballot.cost for ballot in ballots if ballot.cost is not None]
     if costs:
         details["cost"] = math.fsum(costs)
+    requests = {request["id"]: request for ballot in ballots for request in ballot.requests}
+    if requests:
+        details["requests"] = list(requests.values())
     if all(ballot.cached for ballot in ballots):
         details["cached"] = True
     if any(ballot.repaired for ballot in ballots):
@@ -122,6 +141,8 @@ def _describe_ballot(ballot: Ballot) -> dict[str, Json]:
         sample = {"model": ballot.model, "passed": said.passed, "reason": said.reason}
         if said.score is not None:
             sample["score"] = said.score
+        if said.quotes:
+            sample["quotes"] = list(said.quotes)
     if ballot.usage is not None:
         sample["usage"] = write_usage(ballot.usage)
     return sample

@@ -2,7 +2,8 @@
 
 A script is a list of replies, given one after the other, or a function of the request. `by_turn` chooses by the conversation
 instead: the first reply answers a request without any assistant message, the second one with one, and so on, so that many cases
-can share one script at the same time. A script that is too short is a fault, never an empty answer.
+can share one script at the same time. A script that is too short is a fault, never an empty answer. A script for a judge names the
+checks of a request `agent-check-1`, `agent-check-2` and so on, in their order: their real ids differ from request to request.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class ScriptedModel:
             # A new one each time: a raised exception collects the tracebacks of all who raised it.
             raise ModelFault(cast(FaultCode, line.code), line.message, retry_after_s=line.retry_after_s, status=line.status)
         reply = ChatReply(text=line) if isinstance(line, str) else line
+        if "agent-check-" in reply.text:
+            reply = msgspec.structs.replace(reply, text=_fill_ids(reply.text, request))
         if reply.tool_calls and reply.finish == "stop":
             reply = msgspec.structs.replace(reply, finish="tool_calls")
         return reply if reply.model else msgspec.structs.replace(reply, model=self._name)
@@ -73,6 +76,16 @@ class ScriptedModel:
     async def close(self) -> None:
         """Note in `closed` that the model was closed."""
         self.closed = True
+
+
+def _fill_ids(text: str, request: ChatRequest) -> str:
+    """Return a reply to a judge's request with the ids of its checks, which its schema lists."""
+    value: Json = request.answer_schema
+    for key in ("properties", "results", "items", "properties", "id", "enum"):
+        value = value.get(key) if isinstance(value, dict) else None
+    for number, identifier in reversed(list(enumerate(cast("list[str]", value or []), 1))):
+        text = text.replace(f"agent-check-{number}", identifier)
+    return text
 
 
 def read_script(lines: Sequence[Json]) -> tuple[Line, ...]:

@@ -85,7 +85,10 @@ class PendingVerdict(Verdict, frozen=True, gc=False):
     def settle_with(self, opinions: Sequence[Opinion]) -> Verdict:
         """Return the verdict that `opinions` make."""
         assert self.settle is not None, "made by `make_pending`, which takes it"
-        return self.settle(opinions)
+        settled = self.settle(opinions)
+        requests = {request["id"]: request for opinion in opinions for request in opinion.details.get("requests", ())}
+        # Here and not in each check: whatever a check makes of its opinions, all of them were paid for.
+        return msgspec.structs.replace(settled, details={**settled.details, "requests": list(requests.values())}) if requests else settled
 
 
 def make_pending(

@@ -18,6 +18,16 @@ class LabelledAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     label: bool
     context: Json = None
     """What the judge may look at beside the answer, where anything was given."""
+    grounded: bool = False
+    """Whether only what the context supports counts as true, as with `kind: hallucination`."""
+    reference: str | None = None
+    """An answer known to be right."""
+    rubric: tuple[str, ...] = ()
+    """Points that the decision is made of."""
+    negative_constraints: tuple[str, ...] = ()
+    """What must not be the case."""
+    batch: str = ""
+    """Items with the same word are asked together, as the claims of a case are."""
     id: str = ""
     """What reports call it; the line it stands on, when left out."""
     tags: tuple[str, ...] = ()

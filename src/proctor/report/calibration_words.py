@@ -55,7 +55,10 @@ def write_headline(calibration: Calibration) -> str:
     if kappa is None:
         told = "kappa cannot be computed: judge and labels know only one answer"
     else:
-        told = f"agreement beyond chance is {calibration.strength} (kappa {value_words('kappa', kappa)})"
+        interval = calibration.figures["kappa"].interval
+        spans = f", {interval.low:.2f} to {interval.high:.2f}" if interval is not None else ""
+        strength = "" if calibration.strength == "unknown" else f"{calibration.strength} "
+        told = f"{strength}agreement beyond chance (kappa {value_words('kappa', kappa)}{spans})"
     return f"The judge agrees with {agreed:,} of {calibration.decided:,} labels; {told}."
 
 

@@ -64,7 +64,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     table: Table
     figures: dict[str, Figure]
     strength: Strength
-    """What Landis and Koch (1977) call such a kappa."""
+    """What Landis and Koch (1977) call such a kappa; `unknown` if its interval spans two of their classes."""
     undecided: dict[str, int]
     """How many items could not be decided, by code."""
     sweep: tuple[SweepRow, ...]
@@ -110,7 +110,7 @@ def summarize_calibration(
         threshold=threshold,
         table=table,
         figures=figures,
-        strength=name_strength(table.kappa),
+        strength=_name_strength_of(figures["kappa"]),
         undecided=dict(Counter(one.opinion.code or "error" for one in judged if not one.decided).most_common()),
         sweep=tuple(sweep_thresholds(scored, most=MOST_SWEPT)),
         cut=choose_cut(scored, threshold, folds=FOLDS, repeats=repeats, seed=seed) if threshold is not None else None,
@@ -120,6 +120,13 @@ def summarize_calibration(
         draws=draws,
         seed=seed,
     )
+
+
+def _name_strength_of(kappa: Figure) -> Strength:
+    """Return the word for a kappa, if its whole interval has the same one."""
+    if kappa.interval is None or (word := name_strength(kappa.interval.low)) != name_strength(kappa.interval.high):
+        return "unknown"
+    return word
 
 
 def name_strength(kappa: float | None) -> Strength:

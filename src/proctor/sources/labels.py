@@ -25,7 +25,8 @@ MAX_LABELS = 100_000
 """More labelled answers than anybody has, and than a judge should be asked."""
 MAX_PROBLEMS = 200
 """Problems that are shown; how many there are in all is said behind them."""
-_KEYS = ("answer", "criterion", "label", "context", "id", "tags", "why")
+_KEYS = ("answer", "criterion", "label", "context", "kind", "reference", "rubric", "negative_constraints", "batch", "id", "tags", "why")
+_KINDS = ("semantic", "hallucination")
 _HINTS = {
     "criteria": "write it as `criterion`",
     "response": "write it as `answer`",
@@ -85,7 +86,10 @@ class _LabelCollector:
     def _find_repeats(self, item: LabelledAnswer, line: str) -> None:
         """Look for the same question, and for the same id, further up."""
         # As text, since answers may be objects, and a dictionary finds a repetition without comparing each with each.
-        key = json.dumps([item.answer, item.criterion, item.context], sort_keys=True)
+        key = json.dumps(
+            [item.answer, item.criterion, item.context, item.grounded, item.reference, item.rubric, item.negative_constraints],
+            sort_keys=True,
+        )
         known = self._asked.setdefault(key, item)
         if known is not item:
             if known.label != item.label:
@@ -123,13 +127,31 @@ def _read_item(node: Located, reading: Reading) -> LabelledAnswer | None:
     answer = _read_answer(reading.require_member(node, "answer", "a labelled answer"), reading, "answer")
     criterion = _read_filled_text(reading.require_member(node, "criterion", "a labelled answer"), reading, "criterion")
     label = reading.require_boolean(reading.require_member(node, "label", "a labelled answer"), "label")
-    notes = read_notes(node, reading)
+    notes = {**read_notes(node, reading), **_read_claim(node, reading)}
     context = node.get("context")
     if answer is None or criterion is None or label is None:
         return None
     return LabelledAnswer(
         answer=answer, criterion=criterion, label=label, context=context.plain() if context is not None else None, **notes
     )
+
+
+def _read_claim(node: Located, reading: Reading) -> dict[str, Json]:
+    """Return what a claim of a suite may have beside its criterion."""
+    kind = reading.require_text(node.get("kind"), "kind")
+    if kind is not None and kind not in _KINDS:
+        reading.error(node.get("kind") or node, f"kind: expected {' or '.join(_KINDS)}, found {kind!r}", code="unknown_kind")
+    texts = {name: reading.require_list(node.get(name), name) for name in ("rubric", "negative_constraints")}
+    return {
+        "grounded": kind == "hallucination",
+        "reference": reading.require_text(node.get("reference"), "reference"),
+        "batch": reading.require_text(node.get("batch"), "batch") or "",
+        **{
+            name: tuple(filter(None, (_read_filled_text(one, reading, name) for one in found.items())))
+            for name, found in texts.items()
+            if found
+        },
+    }
 
 
 def read_notes(node: Located, reading: Reading) -> dict[str, Json]:

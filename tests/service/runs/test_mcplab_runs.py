@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 import threading
 from collections import Counter
@@ -289,7 +290,8 @@ def test_claims_about_the_agent_go_to_the_judge_of_the_project_or_of_the_service
     def answer(asked: Asked) -> Said:
         if asked.body["model"] != "the-judge":
             return clerk(asked)
-        return completion(json.dumps({"results": [{"id": "agent-check-1", "pass": True, "reason": "so it says"}]}))
+        (check, *_) = re.findall(r"check-[0-9]+-[0-9a-f]{12}", json.dumps(asked.body))
+        return completion(json.dumps({"results": [{"id": check, "quotes": [], "reason": "so it says", "pass": True}]}))
 
     async def use(hub: Hub) -> None:
         async with provider(answer) as seen:

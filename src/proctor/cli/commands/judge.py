@@ -20,6 +20,8 @@ from proctor.scoring.calibration import Calibration
 from proctor.sources.labels import Labels, read_labels
 from proctor.sources.rubric_labels import read_rubric_labels
 
+MIN_DECIDED = 0.95
+"""The share of answers that must be decided for a gate to pass, if none is given."""
 FORMATS = ("terminal", "json", "html")
 _EVERY_S = 0.2
 
@@ -41,7 +43,7 @@ def run(arguments: list[str]) -> int:
             print(warning.render(), file=sys.stderr)
     found = asyncio.run(_calibrate(labels.items, options))
     _show_calibration(found, options)
-    return _choose_exit(found, options.min_kappa)
+    return _choose_exit(found, options.min_kappa, options.min_decided)
 
 
 def _read_chosen_labels(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Labels:
@@ -137,13 +139,24 @@ def _show_calibration(found: Calibration, options: argparse.Namespace) -> None:
             output.write_text(render_calibration(found, colour=wants_colour(output, options.no_color), width=min(width, 120)))
 
 
-def _choose_exit(found: Calibration, least: float | None) -> int:
+def _choose_exit(found: Calibration, least_kappa: float | None, least_decided: float | None) -> int:
     if not found.decided:
         print(f"the judge decided nothing: {found.without_decision[0].opinion.reason}", file=sys.stderr)
         return Exit.FAILED
-    kappa = found.table.kappa
-    if least is not None and (kappa is None or kappa < least - 1e-9):
-        print(f"kappa {'cannot be computed' if kappa is None else f'{kappa:.3f}'}; at least {least:g} is demanded", file=sys.stderr)
+    if least_kappa is None and least_decided is None:
+        return Exit.PASSED
+    share, wanted = found.decided / len(found.items), MIN_DECIDED if least_decided is None else least_decided
+    if share < wanted - 1e-9:
+        decided = f"{found.decided} of {len(found.items)} answers ({share * 100:.1f} %)"
+        print(f"the judge decided {decided}; --min-decided demands {wanted * 100:g} %", file=sys.stderr)
+        return Exit.FAILED
+    kappa = found.figures["kappa"]
+    # The lower bound: a kappa of few labels is high by luck.
+    if least_kappa is not None and (kappa.interval is None or kappa.interval.low < least_kappa - 1e-9):
+        reached = "cannot be computed"
+        if kappa.value is not None and kappa.interval is not None:
+            reached = f"{kappa.value:.3f}, at least {kappa.interval.low:.3f} with {found.confidence * 100:g} % confidence"
+        print(f"kappa: {reached}; --min-kappa demands a lower bound of {least_kappa:g}", file=sys.stderr)
         return Exit.FAILED
     return Exit.PASSED
 
@@ -161,7 +174,12 @@ def _make_parser() -> argparse.ArgumentParser:
         ],
     )
     parser.add_argument("action", choices=("calibrate", "starter"), help="calibrate a judge, or print the labelled set to start from")
-    parser.add_argument("labels", metavar="LABELS", nargs="*", help="files of lines {answer, criterion, label: true|false, context?}")
+    parser.add_argument(
+        "labels",
+        metavar="LABELS",
+        nargs="*",
+        help="files of lines {answer, criterion, label: true|false, context?, kind?, reference?, rubric?, negative_constraints?, batch?}",
+    )
     parser.add_argument("--starter", action="store_true", help="use the labelled set that comes with proctor")
     parser.add_argument(
         "--rubric",
@@ -189,7 +207,15 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--no-cache", action="store_true", help="ask anew, and remember nothing")
     parser.add_argument("--max-judge-calls", type=parse_positive, metavar="N", help="the most requests; what comes after is undecided")
-    parser.add_argument("--min-kappa", type=parse_share, metavar="K", help="exit 1 when kappa is lower, or cannot be computed")
+    parser.add_argument(
+        "--min-kappa", type=parse_share, metavar="K", help="exit 1 if the lower bound of kappa is below K, or cannot be computed"
+    )
+    parser.add_argument(
+        "--min-decided",
+        type=parse_share,
+        metavar="SHARE",
+        help=f"exit 1 if the judge decides fewer of the answers (default with --min-kappa: {MIN_DECIDED})",
+    )
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
     add_output_flags(parser, FORMATS)
     return parser
