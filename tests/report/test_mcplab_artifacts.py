@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from proctor.actions.check_stream import prepare_once
-from proctor.actions.mcplab_config import rules_of
+from proctor.formats.mcplab_text import rules_of
 from proctor.actions.suites import parse_suite
 from proctor.evidence.platforms import mcplab
 from proctor.model.case import Case, Suite

@@ -168,10 +168,18 @@ def _describe_others(spec: FhirResource, store: FhirState) -> str:
     parameters = [known[name] for name in (key.partition(":")[0] for key in spec.search) if name in known]
     there = [one for one in store.resources if one.get("resourceType") == spec.resource_type][-LAST:]
     spend(len(store.resources) + len(there) * _PER_LOOK * len(parameters))
-    found = [[(one.name, value) for one in parameters for value in islice(iterate_values(resource, one), 3)] for resource in there]
-    return describe_found(
-        [[(name, value.get("reference", value) if isinstance(value, dict) else value) for name, value in each] for each in found]
-    )
+    wanted = {key.partition(":")[0]: value for key, value in spec.search.items()}
+    found = [
+        [
+            (one.name, shown)
+            for one in parameters
+            for value in islice(iterate_values(resource, one), 3)
+            # What is as it was searched for is not why the resource was not found.
+            if (shown := value.get("reference", value) if isinstance(value, dict) else value) != wanted[one.name]
+        ]
+        for resource in there
+    ]
+    return describe_found([each for each in found if each])
 
 
 def _prepare_field(field: FhirField, at: str) -> _Field:

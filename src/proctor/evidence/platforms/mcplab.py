@@ -59,7 +59,7 @@ def read(document: Json) -> list[Evidence]:
     check_object(entry, _LINE, "$", unknowns, has_answer=bool(messages))
     if not messages and error is None:
         unknowns.mark_parts(_ALL, "the line has no messages")
-    evidence = _read_messages(messages, unknowns) if messages else Evidence()
+    evidence = _read_messages(messages, unknowns, failed=error is not None) if messages else Evidence()
     text = evidence.text if evidence.text is not None else text_or_none(entry.get("final_text"))
     kept = None if text is None else find_kept_part(text, ANSWER_LIMIT)
     if kept is not None:
@@ -97,7 +97,7 @@ def read(document: Json) -> list[Evidence]:
     ]
 
 
-def _read_messages(messages: list[dict[str, Any]], unknowns: Unknowns) -> Evidence:
+def _read_messages(messages: list[dict[str, Any]], unknowns: Unknowns, *, failed: bool) -> Evidence:
     found: list[Message] = []
     for index, message in enumerate(messages):
         content = message.get("content")
@@ -107,8 +107,10 @@ def _read_messages(messages: list[dict[str, Any]], unknowns: Unknowns) -> Eviden
     answers = [message for message in found if message.role == "assistant"]
     # A run that reached its turn limit ends with a call: MCPLab itself has the final text "" for it.
     if answers and found[-1].role != "user" and (found[-1].role != "assistant" or found[-1].calls):
-        spoken = next((message.text for message in reversed(answers) if not message.calls), "")
-        found.append(Message(role="assistant", text=spoken))
+        spoken = next((message.text for message in reversed(answers) if not message.calls), None if failed else "")
+        found.append(Message(role="assistant", text=spoken or ""))
+        if spoken is None:
+            return msgspec.structs.replace(build_evidence(found, unknowns), text=None, body=None)
     return build_evidence(found, unknowns)
 
 
