@@ -13,9 +13,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from proctor.actions.check_stream import prepare_once
-from proctor.formats.mcplab_text import rules_of
 from proctor.actions.suites import parse_suite
 from proctor.evidence.platforms import mcplab
+from proctor.formats.mcplab_text import rules_of
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.result import CaseResult, RunResult
