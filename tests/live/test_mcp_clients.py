@@ -44,9 +44,10 @@ async def test_both_examples_over_stdio(tmp_path: Path, mode: Any) -> None:
     async with asyncio.timeout(120):
         async with Client(over_stdio(tmp_path), mode=mode) as client:
             await author_and_verify(client)
+            (task, *_) = (await call(client, "tasks", action="list"))["data"]
         # What one server kept the next one finds.
         async with Client(over_stdio(tmp_path, "--home", str(tmp_path / ".proctor")), mode=mode) as client:
-            assert len((await call(client, "criteria", action="list"))["data"]) == 2
+            assert len((await call(client, "criteria", action="list", taskId=task["id"]))["data"]) == 2
 
 
 def test_a_workspace_is_used_over_stdio(tmp_path: Path) -> None:

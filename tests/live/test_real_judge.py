@@ -40,10 +40,12 @@ def test_a_real_model_is_held_to_the_shape_of_the_reply(address: str, tmp_path: 
     assert done.out, done.err
     for case in json.loads(done.out)["cases"]:
         verdict = case["assertions"][0]
-        assert verdict["outcome"] in ("pass", "fail"), verdict
+        # So small a model quotes what is not there, which is noticed; the shape is what it is held to.
+        assert verdict["outcome"] in ("pass", "fail") or verdict["code"] == "judge_unfounded", json.dumps(verdict)
         assert 0 <= verdict["score"] <= 1
         assert verdict["reason"]
         details = verdict["details"]
         assert details["usage"]["total_tokens"] > 0
         assert details["prompt_version"].startswith("custom-")
-        assert not details.get("repaired"), "grammar-enforced output needs no second try"
+        for reply in details["replies"]:
+            assert [list(entry) for entry in json.loads(reply)["results"]] == [["id", "quotes", "reason", "pass"]], reply

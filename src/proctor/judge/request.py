@@ -84,7 +84,13 @@ def reply_schema(*, scored: bool, ids: Sequence[str] = ()) -> dict[str, Json]:
     """
     decision: dict[str, Json] = {"score": {"type": "number", "description": "from 0 to 1"}} if scored else {"pass": {"type": "boolean"}}
     named: dict[str, Json] = {"type": "string", "enum": list(ids)} if ids else {"type": "string"}
-    quotes: Json = {"type": "array", "items": {"type": "string"}, "description": "passages of the data that decided it, word for word"}
+    quotes: dict[str, Json] = {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "passages of the data that decided it, word for word",
+    }
+    if ids:
+        quotes["maxItems"] = 3
     # The decision comes last: a model that writes it first writes the reason to suit it.
     members: dict[str, Json] = {"id": named, "quotes": quotes, "reason": {"type": "string"}, **decision}
     item = {"type": "object", "properties": members, "required": list(members), "additionalProperties": False}
