@@ -89,7 +89,9 @@ class Exchange:
         outputs = self.outputs or []
         # A text in a message of its own after the calls was written when they had been answered.
         last = max((place for place, message in enumerate(outputs) if message.text and message.text.strip()), default=0)
-        own = [call for message in outputs[last:] for call in message.calls if not is_hosted_call(call)]
+        # ADK records several requests in one span: the calls of the first ones are answered in its own input.
+        answered = {result.id for message in self.inputs or () for result in message.results if result.id is not None}
+        own = [call for message in outputs[last:] for call in message.calls if not is_hosted_call(call) and call.id not in answered]
         return len(own) > sum(len(message.results) for message in outputs)
 
     def knows_own_calls(self) -> bool:
