@@ -7,6 +7,7 @@ tried; they are spread evenly over formats and documents with a fixed seed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -47,6 +48,12 @@ def parts_of(evidence: Evidence) -> dict[str, Any]:
 
 
 def _without(value: Any, name: str) -> Any:
+    if isinstance(value, str) and value.endswith("}"):
+        # An object as text: an answer that is JSON, or what an error was reported with.
+        prefix, brace, written = value.partition("{")
+        with contextlib.suppress(ValueError):
+            return prefix, _without(json.loads(brace + written), name)
+        return value
     if isinstance(value, dict):
         return {key: _without(member, name) for key, member in value.items() if key != name}
     return [_without(member, name) for member in value] if isinstance(value, (list, tuple)) else value

@@ -148,9 +148,15 @@ def fill(draft: Draft, entry: dict[str, Any]) -> None:
     if draft.role == "assistant" and not draft.calls and not draft.results and not "".join(draft.texts):
         unread = {key: holder[key] for holder, known in ((entry, _KNOWN), (more, _MORE_KNOWN)) for key in list_unrecognised(holder, known)}
         for key, value in unread.items():
-            inner = value.values() if isinstance(value, dict) else ()
-            if (isinstance(value, str) and " " in value) or any(isinstance(member, (str, dict)) for member in inner):
+            if _holds_sentence(value, 3):
                 unknowns.mark_unrecognised(("answer",), f"{at}: {show(key, 60)} of a message without text is not read")
+
+
+def _holds_sentence(value: Json, depth: int) -> bool:
+    """Return whether a value is or holds a text of several words, which may be an answer."""
+    if isinstance(value, str):
+        return " " in value
+    return isinstance(value, dict) and depth > 0 and any(_holds_sentence(member, depth - 1) for member in value.values())
 
 
 def _holds_results(entry: dict[str, Any]) -> bool:
