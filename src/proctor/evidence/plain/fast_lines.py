@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 import msgspec
 
 from proctor.evidence.shared.usage import HOLDERS
+from proctor.evidence.unknowns.markers import LAST_LETTERS, find_removed, is_redacted
 from proctor.evidence.values.access import split_words
 from proctor.evidence.values.json_bytes import UNWRITABLE, exceeds_depth, may_repeat_key
 from proctor.evidence.values.text import MAYBE_JSON, may_be_json, parse_json
@@ -106,10 +107,9 @@ class _Line(Evidence, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
     metadata: dict[str, _Value] = {}  # noqa: RUF012 - as above
 
 
-_OPENINGS = (b'"<', b'"[', b'"(', b'"{', b'"\\u')
-_BRACKETED = re.compile(rb'"(?:[<\[({]|\\u00(?:3c|5b|28|7b))\s*[A-Za-z]', re.IGNORECASE)
-"""The beginning of a text that may be nothing but a word in brackets: `<masked>`, `[hidden]`."""
-_REMOVED_UPPER = (b"REDACTED", b"[MASKED", b"[FILTERED", b"[REMOVED")
+_TEXT_RESULT = re.compile(rb'"result"\s*:\s*"')
+_LONGEST_MARK = 200
+"""Bytes of a result that may only replace removed data."""
 _decode = make_json_decoder(_Line).decode
 _decode_any = msgspec.json.Decoder().decode
 _encode_into = msgspec.json.Encoder().encode_into
@@ -148,11 +148,11 @@ def decode_unique_line(line: bytes) -> Evidence | None:
 
     Finding repeated keys costs a fifth of the time from a line to its verdict, or half of it if keys are in another order.
     """
-    if _may_hide_removed(line):
-        return None
     try:
         evidence = _decode(line)
     except _UNREADABLE:
+        return None
+    if _has_removed_data(evidence, line):
         return None
     text = evidence.text
     # Most lines: an answer that is no JSON, and nothing to fill in.
@@ -161,20 +161,26 @@ def decode_unique_line(line: bytes) -> Evidence | None:
     return _complete_evidence(evidence)
 
 
-def _may_hide_removed(line: bytes) -> bool:
-    """Return whether a line may have a mark in the place of removed data, which the general reader looks for."""
-    # A single byte is found many times faster than a word, and most lines do not have it.
-    return (
-        (b"*" in line and b"***" in line)
-        or (not line.isascii() and b"\xe2\x80\xa6" in line)
-        or (b"\\" in line and b"u2026" in line)
-        or (b"D" in line and any(map(line.__contains__, _REMOVED_UPPER)))
-        or (any(map(line.__contains__, _OPENINGS)) and _BRACKETED.search(line) is not None)
-        or b"edacted" in line
-        or b"runcated" in line
-        or b" chars" in line
-        or b"more char" in line
-    )
+def _has_removed_data(evidence: _Line, line: bytes) -> bool:
+    """Return whether data of the answer or a call was removed or cut off, which the general reader marks."""
+    text = evidence.text
+    # Nearly every text ends with none of the letters of a mark.
+    if text and text[-1] in LAST_LETTERS and find_removed(text) is not None:
+        return True
+    has_texts = _TEXT_RESULT.search(line) is not None
+    for call in evidence.tool_calls or ():
+        if call.name[-1:] in LAST_LETTERS and is_redacted(call.name):
+            return True
+        for value in (call.arguments or {}).values():
+            kind = type(value)
+            if kind is str:
+                if value[-1:] in LAST_LETTERS and find_removed(value) is not None:
+                    return True
+            elif (kind is dict or kind is list) and find_removed(value) is not None:
+                return True
+        if has_texts and len(written := bytes(_get_stored(call))) < _LONGEST_MARK and is_redacted(_decode_value(written)):
+            return True
+    return False
 
 
 def _complete_evidence(evidence: _Line) -> Evidence | None:

@@ -66,7 +66,7 @@ _CUT_FLAG = re.compile(r"(?:(?:is|was|arguments?|args|input|parameters|result|ou
 """Fields of a call that report that its arguments or its result are not whole."""
 _SEARCHED = 5
 """Levels of arguments and results that are searched for removed values."""
-_LAST_LETTERS = frozenset("]>)}*\u2026dD \n")
+LAST_LETTERS = frozenset("]>)}*\u2026dD \n")
 """Last letters of a text that may replace removed data or end with the mark of a cut."""
 
 
@@ -86,7 +86,7 @@ def find_removed(value: Json, depth: int = _SEARCHED) -> str | None:
     """Return a text in a value that replaces removed data, or whose end was cut off; None if there is none."""
     if isinstance(value, str):
         # Nearly every text ends with none of these.
-        is_marked = value[-1:] in _LAST_LETTERS and (is_redacted(value) or _CUT.search(value, max(0, len(value) - 100)))
+        is_marked = value[-1:] in LAST_LETTERS and (is_redacted(value) or _CUT.search(value, max(0, len(value) - 100)))
         return value if is_marked else None
     if not isinstance(value, (dict, list)) or not depth:
         return None
