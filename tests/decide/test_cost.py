@@ -67,7 +67,7 @@ def judged(*opinions: dict[str, Any]) -> CaseResult:
 
 def opinion(model: str, *ids: str, tokens: int | None = 1000, **more: Any) -> dict[str, Any]:
     usage = {} if tokens is None else {"usage": {"input_tokens": tokens, "output_tokens": 0}}
-    return {"requests": [{"id": identifier, "model": model, **usage, **more} for identifier in ids]}
+    return {"judge_requests": [{"id": identifier, "model": model, **usage, **more} for identifier in ids]}
 
 
 JUDGES: dict[str, tuple[tuple[dict[str, Any], ...], float | None]] = {
@@ -77,6 +77,7 @@ JUDGES: dict[str, tuple[tuple[dict[str, Any], ...], float | None]] = {
     "two requests": ((opinion("small", "1"), opinion("small", "2")), 2.0),
     "a claim of two requests": ((opinion("small", "1", "2"), opinion("small", "2")), 2.0),
     "remembered": ((opinion("small"),), 0.0),
+    "details of another kind under a near name": (({"requests": 3},), 0.0),
     "no price": ((opinion("other", "1"),), None),
     "a price in the settings of the model": ((opinion("other", "1", cost=0.5),), 0.5),
     "no tokens reported": ((opinion("small", "1", tokens=None),), None),

@@ -155,6 +155,11 @@ def test_a_model_that_is_down_is_not_asked_for_every_case(fault: ModelFault, cod
     assert set(codes) == {code} and requests == sent
 
 
+def test_a_request_that_a_firewall_refuses_is_no_reason_to_stop() -> None:
+    _, requests = ask_many(lambda request: ModelFault("unauthorized", "blocked", status=403), 5)
+    assert requests == 5
+
+
 def test_a_model_that_was_down_is_tried_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gated_model, "PAUSE_S", 0.0)
     told = iter([ModelFault("unauthorized", "no", status=401)])

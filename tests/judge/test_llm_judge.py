@@ -67,7 +67,7 @@ def test_the_questions_of_one_material_are_one_request_and_everything_about_it_i
             "samples": [{"model": "m", "passed": True, "reason": "as it should be", "usage": usage}],
             "replies": [reply],
             "usage": usage,
-            "requests": [{"id": "grader#1", "model": "m", "usage": usage}],
+            "judge_requests": [{"id": "grader#1", "model": "m", "usage": usage}],
             "agreement": 1.0,
             "shared_by": 3,
         },
@@ -430,7 +430,7 @@ def test_the_second_time_nobody_is_asked_and_a_changed_criterion_asks_for_itself
     assert (judge.spent.calls, judge.spent.cached) == (0, 2)
     assert [opinion.details.get("cached") for opinion in before + after] == [None, None, True, True]
     for one, other in zip(before, after, strict=True):
-        assert {**other.details, "requests": one.details["requests"]} == {**one.details, "cached": True}
+        assert {**other.details, "judge_requests": one.details["judge_requests"]} == {**one.details, "cached": True}
         assert (one.outcome, one.reason) == (other.outcome, other.reason)
     judged(LlmJudge([third], quick(), cache=FolderCache(tmp_path)), [*ask("a"), *ask("changed", material=questions[1].material)])
     assert len(third.requests) == 1

@@ -51,7 +51,7 @@ def find_user_cost(user: UserEnding | None, prices: PriceList) -> tuple[float | 
 def _price_requests(verdicts: Sequence[Verdict], prices: PriceList) -> Iterator[float | str]:
     """Yield what each request to the judge cost; claims that were asked in one request name the same one."""
     requests = {
-        request["id"]: request for verdict in verdicts if verdict.outcome != "skip" for request in verdict.details.get("requests", ())
+        request["id"]: request for verdict in verdicts if verdict.outcome != "skip" for request in verdict.details.get("judge_requests", ())
     }
     for request in requests.values():
         cost = price_usage(_read_usage(request.get("usage")), request.get("model"), prices)

@@ -144,7 +144,7 @@ class GatedModel:
     def _note_fault(self, fault: ModelFault) -> None:
         """Count a fault, and take the model for down where asking again would only cost time."""
         self._faults = self._faults + 1 if fault.code in _TRANSPORT else 0
-        if self._faults >= MOST_FAULTS or fault.code == "unauthorized" or fault.status == 404:
+        if self._faults >= MOST_FAULTS or fault.status in (401, 404):
             self._down, self._down_until = fault, asyncio.get_running_loop().time() + PAUSE_S
 
     def _refuse_while_down(self) -> None:

@@ -122,7 +122,7 @@ def _make_details(ballots: Sequence[Ballot]) -> dict[str, Json]:
         details["cost"] = math.fsum(costs)
     requests = {request["id"]: request for ballot in ballots for request in ballot.requests}
     if requests:
-        details["requests"] = list(requests.values())
+        details["judge_requests"] = list(requests.values())
     if all(ballot.cached for ballot in ballots):
         details["cached"] = True
     if any(ballot.repaired for ballot in ballots):

@@ -86,9 +86,13 @@ class PendingVerdict(Verdict, frozen=True, gc=False):
         """Return the verdict that `opinions` make."""
         assert self.settle is not None, "made by `make_pending`, which takes it"
         settled = self.settle(opinions)
-        requests = {request["id"]: request for opinion in opinions for request in opinion.details.get("requests", ())}
+        requests = {request["id"]: request for opinion in opinions for request in opinion.details.get("judge_requests", ())}
         # Here and not in each check: whatever a check makes of its opinions, all of them were paid for.
-        return msgspec.structs.replace(settled, details={**settled.details, "requests": list(requests.values())}) if requests else settled
+        return (
+            msgspec.structs.replace(settled, details={**settled.details, "judge_requests": list(requests.values())})
+            if requests
+            else settled
+        )
 
 
 def make_pending(
