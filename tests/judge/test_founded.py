@@ -167,6 +167,19 @@ def test_a_model_that_was_down_is_tried_again_after_a_pause(monkeypatch: pytest.
     assert codes == ["judge_unauthorized", None, None]
 
 
+def test_a_burst_of_faults_is_tried_again() -> None:
+    faults = iter([ModelFault("transport", "backlog")] * 20)
+    model = ScriptedModel(lambda request: next(faults, None) or reply_with()(request))
+    judged = LlmJudge([model], JudgeSettings(backoff_s=0.0, concurrency=32, retries=2))
+    question = Question(criterion="x", material=Material(subject="y"))
+
+    async def main() -> list[str]:
+        asked = [judged.judge([question], case=str(number), attempt=0, tape=LIVE) for number in range(32)]
+        return [opinions[0].outcome for opinions in await asyncio.gather(*asked)]
+
+    assert asyncio.run(main()) == ["pass"] * 32
+
+
 def test_faults_that_are_not_in_a_row_do_not_count() -> None:
     turns = iter([*([ModelFault("transport", "x")] * 9), None] * 3)
     codes, requests = ask_many(lambda request: next(turns) or reply_with()(request), 3, retries=9)

@@ -25,7 +25,7 @@ MAX_BACKOFF_S = 30.0
 
 
 MOST_FAULTS = 10
-"""Faults of the transport in a row after which a model counts as down."""
+"""Faults of the transport in a row after which a model counts as down; more where many requests fail together in one burst."""
 PAUSE_S = 60.0
 """Seconds before a model that is down is tried with one request again."""
 _TRANSPORT = ("transport", "timeout", "overloaded")
@@ -64,6 +64,7 @@ class GatedModel:
         self._spent = spent
         self._prices = prices
         self._faults = 0
+        self._most_faults = max(MOST_FAULTS, 2 * settings.concurrency)
         self._down: ModelFault | None = None
         self._down_until = 0.0
         # What this provider takes; where that is unknown, what it is documented to take.
@@ -144,7 +145,7 @@ class GatedModel:
     def _note_fault(self, fault: ModelFault) -> None:
         """Count a fault, and take the model for down where asking again would only cost time."""
         self._faults = self._faults + 1 if fault.code in _TRANSPORT else 0
-        if self._faults >= MOST_FAULTS or fault.status in (401, 404):
+        if self._faults >= self._most_faults or fault.status in (401, 404):
             self._down, self._down_until = fault, asyncio.get_running_loop().time() + PAUSE_S
 
     def _refuse_while_down(self) -> None:
@@ -153,7 +154,7 @@ class GatedModel:
             # One request goes through and finds out; those after it wait for what it finds.
             self._down_until = now + PAUSE_S
             return
-        why = f"{self._faults} requests in a row failed" if self._faults >= MOST_FAULTS else "an earlier request was refused"
+        why = f"{self._faults} requests in a row failed" if self._faults >= self._most_faults else "an earlier request was refused"
         raise TargetError(f"not sent, because {why}: {self._down.message}", code=self._down.code)
 
     def _count_spending(self, reply: ChatReply) -> None:
