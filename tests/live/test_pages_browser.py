@@ -240,7 +240,8 @@ def test_hostile_text_does_nothing_but_stand_there(browser: Any, filled: Place) 
             assert page.evaluate("document.documentElement.scrollWidth") <= 390
             if not page.locator("#part-results a[rel=next]").count():
                 break
-            page.click("#part-results a[rel=next]")
+            with page.expect_navigation():
+                page.click("#part-results a[rel=next]")
         for address in results[::20]:
             page.goto(address)
             open_details(page)
