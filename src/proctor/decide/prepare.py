@@ -175,7 +175,7 @@ class PreparedCase:
         if not (even and case.assertions and alone) or any(many):
             return self.decide  # where work is multiplied, its steps are counted one by one
         # Bare checks are not wrapped in caution, which only matters for evidence with unknown parts: that is decided by `decide`.
-        return make_quick_decision(case, self._bare, self.decide, with_account)
+        return make_quick_decision(case, self._bare, self.decide, with_account, only_presence=self.only_presence)
 
     def _decide_straight(self, evidence: Evidence) -> tuple[Verdict, ...]:
         pairs = zip(self.case.assertions, self._checks, strict=True)

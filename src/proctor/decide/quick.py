@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.checks.registry import Decide
 from proctor.model.case import Case
-from proctor.model.evidence import Evidence, Json, Source
+from proctor.model.evidence import Evidence, Json, Source, get_stored_account
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict
 from proctor.scoring.score import score_evenly
@@ -26,22 +26,24 @@ _Steps = tuple[tuple[int, Decide, Verdict | None], ...]
 _CLOCK_WORDS = frozenset({"expression", "$expr", "$date"})
 
 
-def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCase, add_account: AddAccount | None = None) -> DecideCase:
-    """Return a function that decides `case` by `checks`; `careful` decides if one raises, or a part is unknown."""
+def make_quick_decision(
+    case: Case, checks: Sequence[Decide], careful: DecideCase, add_account: AddAccount | None = None, *, only_presence: bool = False
+) -> DecideCase:
+    """Return a function that decides `case` by `checks`; `careful` decides if one raises, or a part is unknown.
+
+    With `only_presence` all claims are that something is there. Unknown parts cannot overturn their pass, so a record is searched for them
+    only after a failure.
+    """
     checks = tuple(checks)
     # The result of the last clean pass, and its verdicts next to their checks: one value that is replaced as a whole, as threads share it.
     remembered: tuple[CaseResult, _Steps] = (CaseResult(case, "pass", 1.0, ()), ((0, checks[0], None),) if checks else ())
 
     def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
+        nonlocal remembered
         # Only `careful` decides claims about parts that are unknown, and runs that did not finish.
-        account = evidence.account
+        account = get_stored_account(evidence) if only_presence else evidence.account
         if evidence.error is not None or evidence.no_run is not None or (account is not None and (account.unknown or account.unplayed)):
             return careful(evidence, source, attempt, clock)
-        result = decide_checks(evidence, source, attempt, clock)
-        return result if account is None or add_account is None or result.account is not None else add_account(result, evidence)
-
-    def decide_checks(evidence: Evidence, source: Source | None, attempt: int, clock: Clock | None) -> CaseResult:
-        nonlocal remembered
         clean, steps = remembered
         try:
             for position, check, passed in steps:  # noqa: B007 - used below
@@ -50,9 +52,9 @@ def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCas
                     break
             else:
                 # Evidence without a source shares one result, which is immutable.
-                if clean.source is source and clean.attempt == attempt:
-                    return clean
-                return CaseResult(case, "pass", 1.0, clean.verdicts, source, None, None, attempt, clean.extracted)
+                is_same = clean.source is source and clean.attempt == attempt
+                result = clean if is_same else CaseResult(case, "pass", 1.0, clean.verdicts, source, None, None, attempt, clean.extracted)
+                return result if account is None or add_account is None else add_account(result, evidence)
             # The verdicts before this one were the remembered ones; no check runs twice.
             verdicts = (*clean.verdicts[:position], verdict, *[check(evidence) for check in checks[position + 1 :]])
         except Exception:  # `careful` finds out which check could not be decided
@@ -63,10 +65,12 @@ def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCas
                 # Without a clock: a case that needs it is never decided here.
                 return careful(evidence, source, attempt, None)
         outcome, score = score_evenly(verdicts)
+        if only_presence and account is None and outcome != "pass" and evidence.account is not None:
+            return careful(evidence, source, attempt, clock)
         result = CaseResult(case, outcome, score, verdicts, source, None, None, attempt)
         if outcome == "pass" and score == 1.0:
             remembered = (result, tuple(zip(range(len(checks)), checks, verdicts, strict=True)))
-        return result
+        return result if account is None or add_account is None else add_account(result, evidence)
 
     return decide
 

@@ -5,6 +5,7 @@ recorded*; an empty tuple means *recorded, and there were none*. That difference
 can be answered at all, so readers must state what they could observe.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -362,3 +363,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     def is_recorded(self, field: str) -> bool:
         """Return whether a field was recorded at all: `evidence.is_recorded("tool_calls")`."""
         return getattr(self, field) is not None
+
+
+get_stored_account: Callable[[Evidence], Account | None] = Evidence.__dict__["account"].__get__
+"""Returns the account that a reader stored; reading the attribute of a plain record may search the record first."""

@@ -6,7 +6,6 @@ format or spelling, unrecognised keys, deep nesting, a mistake, a failed run.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
@@ -17,7 +16,8 @@ from proctor.evidence.unknowns.markers import LAST_LETTERS, find_removed, is_red
 from proctor.evidence.values.access import split_words
 from proctor.evidence.values.json_bytes import UNWRITABLE, exceeds_depth, may_repeat_key
 from proctor.evidence.values.text import MAYBE_JSON, may_be_json, parse_json
-from proctor.model.evidence import Evidence, ToolCall, Usage
+from proctor.model.account import Account
+from proctor.model.evidence import Evidence, ToolCall, Usage, get_stored_account
 from proctor.model.typed import make_json_decoder
 
 _LEVELS = 6
@@ -73,6 +73,7 @@ class _Call(_RawCall, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
 # The field itself, which the property hides.
 _get_stored: Any = ToolCall.__dict__["result"].__get__
 _set_stored: Any = ToolCall.__dict__["result"].__set__
+_store_account: Any = Evidence.__dict__["account"].__set__
 
 
 def _decode_value(written: bytes) -> Any:
@@ -89,7 +90,7 @@ class _Usage(Usage, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
     total_tokens: _Count | None = None
 
 
-class _Line(Evidence, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+class _RawLine(Evidence, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     # What needs normalising is typed as absent, so that the general reader reads a line that has it.
     nodes: None = None
     turns: None = None
@@ -107,7 +108,20 @@ class _Line(Evidence, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
     metadata: dict[str, _Value] = {}  # noqa: RUF012 - as above
 
 
-_TEXT_RESULT = re.compile(rb'"result"\s*:\s*"')
+class _Line(_RawLine, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """A record in which removed data is looked for when its account is first read: a claim that something is there passes without it."""
+
+    @property
+    def account(self) -> Account | None:  # type: ignore[override]  # hides the field of the same name
+        account = get_stored_account(self)
+        if account is None and _has_removed_data(self):
+            from proctor.evidence.plain.record import read_plain  # only a record with removed data needs it
+
+            account = read_plain(_decode_any(msgspec.json.encode(self))).account
+            _store_account(self, account)
+        return account
+
+
 _LONGEST_MARK = 200
 """Bytes of a result that may only replace removed data."""
 _decode = make_json_decoder(_Line).decode
@@ -152,7 +166,8 @@ def decode_unique_line(line: bytes) -> Evidence | None:
         evidence = _decode(line)
     except _UNREADABLE:
         return None
-    if _has_removed_data(evidence, line):
+    # What is unknown by a stored account and by marks is joined by the general reader.
+    if get_stored_account(evidence) is not None and _has_removed_data(evidence):
         return None
     text = evidence.text
     # Most lines: an answer that is no JSON, and nothing to fill in.
@@ -161,24 +176,22 @@ def decode_unique_line(line: bytes) -> Evidence | None:
     return _complete_evidence(evidence)
 
 
-def _has_removed_data(evidence: _Line, line: bytes) -> bool:
-    """Return whether data of the answer or a call was removed or cut off, which the general reader marks."""
-    text = evidence.text
-    # Nearly every text ends with none of the letters of a mark.
-    if text and text[-1] in LAST_LETTERS and find_removed(text) is not None:
+def _has_removed_data(evidence: _Line) -> bool:
+    """Return whether data of the answer or a call was removed or cut off."""
+    if find_removed(evidence.text) is not None:
         return True
-    has_texts = _TEXT_RESULT.search(line) is not None
     for call in evidence.tool_calls or ():
         if call.name[-1:] in LAST_LETTERS and is_redacted(call.name):
             return True
         for value in (call.arguments or {}).values():
-            kind = type(value)
-            if kind is str:
-                if value[-1:] in LAST_LETTERS and find_removed(value) is not None:
-                    return True
-            elif (kind is dict or kind is list) and find_removed(value) is not None:
+            # Nearly every text ends with none of the letters of a mark.
+            if type(value) is not int and (type(value) is not str or value[-1:] in LAST_LETTERS) and find_removed(value) is not None:
                 return True
-        if has_texts and len(written := bytes(_get_stored(call))) < _LONGEST_MARK and is_redacted(_decode_value(written)):
+        result = _get_stored(call)
+        if type(result) is msgspec.Raw:
+            written = bytes(result)
+            result = _decode_value(written) if written[:1] == b'"' and len(written) < _LONGEST_MARK else None
+        if result is not None and is_redacted(result):
             return True
     return False
 
