@@ -51,6 +51,7 @@ torture: .venv/.ready
 	PROCTOR_CROWD_ROUNDS=30 PROCTOR_FLOOD_ROUNDS=30 $(BIN)/python -m pytest -m live -q tests/live tests/rest/test_doorstep.py -k "doorstep or flood"
 	PROCTOR_CRASH_ROUNDS=20 PROCTOR_OUTAGE_S=30 PROCTOR_SIGNAL_ROUNDS=100 $(BIN)/python -m pytest -m live -q tests/live -k "(crash or outage or signal or restart) and not doorstep and not flood"
 	PROCTOR_SCHEMA_EXAMPLES=200 $(BIN)/python -m pytest -m live -q tests/rest/test_openapi.py
+	PROCTOR_ON_REQUEST=1 $(BIN)/python -m pytest -q -m "on_request" tests
 	PROCTOR_EVERY_DATABASE=1 $(BIN)/python -m pytest -m live -q tests/rest --ignore tests/rest/test_openapi.py
 	PROCTOR_FUZZ_EXAMPLES=110000 PROCTOR_PAIRS=200 $(BIN)/python -m pytest -q tests/fuzz tests/evidence/test_never_green.py
 	PROCTOR_HARMLESS_PLACES=30000 $(BIN)/python -m pytest -q tests/evidence/test_harmless_fields.py

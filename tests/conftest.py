@@ -38,9 +38,10 @@ LIVE_ROOMS = {
     "targets/test_mcp_results.py",
 }
 """Rooms and files that have live tests. Who wants only those need not read the others, which takes every worker half a minute."""
-_NAMES = "app case_checks leaderboard otlp otlp_logs sandbox_kinds scenarios security verification_authoring verification_secrets"
+_NAMES = "app case_checks leaderboard otlp otlp_logs sabotaged_agents sandbox_kinds scenarios security verification_authoring verification_secrets"
 ABOVE_THE_DATABASE = {f"rest/test_{name}.py" for name in _NAMES.split()}
 """Files about what happens above the database, which others of their room try on both: they use SQLite, and both in `make torture`."""
+ON_REQUEST = os.environ.get("PROCTOR_ON_REQUEST") == "1"
 EVERY_DATABASE = os.environ.get("PROCTOR_EVERY_DATABASE") == "1"
 SHARE = float(os.environ.get("PROCTOR_EXAMPLES", "0.3"))
 """How many of its examples a test of a property tries: other ones in every run, and in `make torture` ten times as many."""
@@ -59,6 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    config.addinivalue_line("markers", "on_request: takes a minute or more; `make torture` runs it")
     config.addinivalue_line("markers", "quiet: live, and held to milliseconds; `make test-live` runs it before the others and by itself")
 
 
@@ -106,6 +108,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not EVERY_DATABASE and (left_out := [item for item in items if _is_second_database(item)]):
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not _is_second_database(item)]
+    if not ON_REQUEST and (left_out := [item for item in items if item.get_closest_marker("on_request")]):
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("on_request")]
     live = [item for item in items if item.get_closest_marker("live")]
     for item in live:
         if not _may_be_live(item.path):

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.running import proctor
 from tests.live.small_model import small_model
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.live, pytest.mark.on_request, pytest.mark.timeout(420)]
 
 
 @pytest.fixture(scope="module")

@@ -148,6 +148,7 @@ def test_the_ids_of_the_rows_are_unique() -> None:
 
 
 @pytest.mark.live
+@pytest.mark.on_request
 def test_the_table_holds_on_postgresql_too(postgres: Cluster, postgres_template: str, tmp_path: Path) -> None:
     prepared = Prepared(postgres.new_database(postgres_template), tmp_path)
     try:

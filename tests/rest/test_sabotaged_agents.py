@@ -64,9 +64,9 @@ def work(steps: list[tuple[str, list[Any]]], ask: Ask) -> None:
 
 def compare(found: Found, row: dict[str, Any]) -> None:
     expected = {**dict.fromkeys(row.get("fails", {}), "fail"), **dict.fromkeys(row.get("errors", {}), "error")}
-    assert {label: outcome for label, (outcome, _) in found.items() if outcome != "pass"} == expected, found
+    assert {label: outcome for label, (outcome, _) in found.items() if outcome != "pass"} == expected, (row["id"], found)
     for label, part in {**row.get("fails", {}), **row.get("errors", {})}.items():
-        assert part in found[label][1]
+        assert part in found[label][1], row["id"]
 
 
 def write_document(task: dict[str, Any]) -> dict[str, Any]:
@@ -98,8 +98,10 @@ def test_a_sabotage_is_found_and_named_locally(task: dict[str, Any], row: dict[s
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(("task", "row"), ROWS)
-def test_a_sabotage_is_found_and_named_by_the_service(service: Service, task: dict[str, Any], row: dict[str, Any]) -> None:
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", TASKS)
+def test_sabotages_are_found_and_named_by_the_service(service: Service, name: str) -> None:
+    task = TASKS[name]
     author = Author(service, service.keys()["organization"])
     environment = author.post("/environments", {"name": "clinic"})
     for type, config in task["systems"].items():
@@ -108,14 +110,18 @@ def test_a_sabotage_is_found_and_named_by_the_service(service: Service, task: di
     benchmark = author.benchmark("Clinic", environment_id=environment["id"])
     made = author.task(benchmark, "work")
     labels = {author.criterion(made, assertion, label=label, required=True)["id"]: label for label, assertion in task["criteria"].items()}
-    agent = Agent(author, author.post(f"/benchmarks/{benchmark['id']}/publish")["reference"])
-    agent.start()
+    reference = author.post(f"/benchmarks/{benchmark['id']}/publish")["reference"]
+    solver = author.solver_key("agent")
+    for row in (HONEST, *task["sabotages"]):
+        agent = Agent(author, reference, key=solver)
+        agent.start()
 
-    def ask(kind: str, method: str, path: str, body: Any) -> Any:
-        answer = service.ask(method, agent.at(kind, path), key=agent.token, **({} if body is None else {"json": body}))
-        return answer.json() if answer.content else None
+        def ask(kind: str, method: str, path: str, body: Any, agent: Agent = agent) -> Any:
+            answer = service.ask(method, agent.at(kind, path), key=agent.token, **({} if body is None else {"json": body}))
+            return answer.json() if answer.content else None
 
-    work(sabotage(task, row), ask)
-    done = agent.ask("POST", f"/v1/task-runs/{agent.task}/complete")
-    compare({labels[one["criterion_id"]]: (one["outcome"], one["details"]) for one in done["criterion_runs"]}, row)
-    assert (done["verdict"] == "pass", done["undecided"]) == (row is HONEST, len(row.get("errors", {})))
+        work(sabotage(task, row), ask)
+        done = agent.ask("POST", f"/v1/task-runs/{agent.task}/complete")
+        found = {labels[one["criterion_id"]]: (one["outcome"], one["details"]) for one in done["criterion_runs"]}
+        compare(found, row)
+        assert (done["verdict"] == "pass", done["undecided"]) == (row is HONEST, len(row.get("errors", {}))), row["id"]

@@ -72,9 +72,9 @@ def elsewhere(tmp_path: Path) -> TestDatabase:
 
 @pytest.mark.timeout(60)
 def test_every_table_and_every_kind_of_value_arrives_as_it_was(database: TestDatabase, elsewhere: TestDatabase) -> None:
-    database.run(lambda opened: fill(opened, 120))
+    database.run(lambda opened: fill(opened, 30))
     before, lines = database.run(everything), database.run(exported)
-    count = 120 * len(METADATA.sorted_tables)
+    count = 30 * len(METADATA.sorted_tables)
     assert len(lines) == count + 2
     assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
     assert elsewhere.run(importing(lines)) == ImportCounts(added=count, present=0)
