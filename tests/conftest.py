@@ -38,7 +38,9 @@ LIVE_ROOMS = {
     "targets/test_mcp_results.py",
 }
 """Rooms and files that have live tests. Who wants only those need not read the others, which takes every worker half a minute."""
-_NAMES = "app case_checks leaderboard otlp otlp_logs sabotaged_agents sandbox_kinds scenarios security verification_authoring verification_secrets"
+_NAMES = """
+    app case_checks leaderboard otlp otlp_logs sabotaged_agents sandbox_kinds scenarios security verification_authoring verification_secrets
+"""
 ABOVE_THE_DATABASE = {f"rest/test_{name}.py" for name in _NAMES.split()}
 """Files about what happens above the database, which others of their room try on both: they use SQLite, and both in `make torture`."""
 ON_REQUEST = os.environ.get("PROCTOR_ON_REQUEST") == "1"
