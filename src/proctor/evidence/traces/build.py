@@ -164,7 +164,7 @@ def _sum_usage(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknowns
     mark_usage(usages, unknowns)
     usage = add_usage(usages)
     # With several models it is unknown which tokens are whose.
-    models = dict.fromkeys([model for exchange in exchanges for model in exchange.list_models()]) if usage is not None else ()
+    models = dict.fromkeys([step.model for exchange in exchanges for step in exchange.steps if step.model])
     return msgspec.structs.replace(usage, models=tuple(models)) if usage is not None and len(models) > 1 else usage
 
 

@@ -90,20 +90,27 @@ class SpanDraft(Draft):
 class ParsedMessages:
     """The messages in one place of a trace, and what was not recognised of them."""
 
-    __slots__ = ("ends", "has_bare_text", "messages", "unknowns")
+    __slots__ = ("_unknowns", "ends", "has_bare_text", "messages")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.unknowns = Unknowns()
+        self._unknowns: Unknowns | None = None
         self.ends: list[str] = []
         """Why the messages of a model ended, in lower case, as far as it is recorded; an empty word where they were cut."""
         self.has_bare_text = False
         """Whether there is a text in place of a message."""
 
     @property
+    def unknowns(self) -> Unknowns:
+        """What is unknown of the messages; most have nothing of the kind."""
+        if self._unknowns is None:
+            self._unknowns = Unknowns()
+        return self._unknowns
+
+    @property
     def unrecognised(self) -> list[str]:
         """What was not recognised and may act or speak."""
-        unknown = self.unknowns.unknown
+        unknown = self._unknowns.unknown if self._unknowns is not None else None
         return list(dict.fromkeys(why for part, why in unknown.items() if part in (*CALL_PARTS, "answer"))) if unknown else []
 
     def list_unrecognised(self) -> list[str]:

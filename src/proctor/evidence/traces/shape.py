@@ -94,7 +94,7 @@ class Shape:
         wrong = (key for key, kind in zip(keys, types, strict=True) if kind not in (_TYPES.get(key, kind), type(None)))
         self.suspects = tuple(key for key in (NOT_UNDERSTOOD, *wrong) if key in keys)
         """Attributes that may not be readable: neither a text nor a count as their names require."""
-        self.is_clean = not (self.unrecognised or self.near_misses or self.suspects or self.only_messages)
+        self.is_clean = not (self.unrecognised or self.near_misses or self.suspects)
 
 
 def is_recognised(key: str) -> bool:

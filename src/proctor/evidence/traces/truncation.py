@@ -47,12 +47,13 @@ def _find_losses(spans: Sequence[Span], tree: SpanTree) -> list[Loss]:
     found = [
         Loss(span.id, f"{span.dropped} attributes or events of the span {show(span.name)} were dropped") for span in spans if span.dropped
     ]
-    texts: list[str] = []
-    for step in tree.steps:
-        own = step.shape.texts(step.attributes) if step.shape.texts is not None else ("",)
-        # Most spans have only short ones.
-        if max(map(len, own)) >= _SHORTEST_LIMIT:
-            texts += [text for text in own if len(text) >= _SHORTEST_LIMIT]
+    texts = [
+        text
+        for step in tree.steps
+        if (get_texts := step.shape.texts) is not None
+        for text in get_texts(step.attributes)
+        if len(text) >= _SHORTEST_LIMIT
+    ]
     events = [(span, event.attributes) for span in spans if span.events for event in span.events]
     values = (value for _, attributes in events for value in attributes.values())
     texts += [value for value in values if isinstance(value, str) and len(value) >= _SHORTEST_LIMIT] if events else ()

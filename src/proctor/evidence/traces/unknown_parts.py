@@ -61,6 +61,8 @@ def mark_steps(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns
         shape, kind, name, events = step.shape, step.kind, step.span.name, step.span.events
         if events or not shape.is_clean:
             _mark_attributes(step, listed, unknowns)
+        if shape.only_messages and kind != "model":
+            _mark_step_messages(step, unknowns)
         if kind == "tool":
             if not is_named_tool(step):
                 unknowns.mark("tool_calls", f"the span {show(name)} is a tool without a name")
@@ -83,8 +85,6 @@ def _mark_attributes(step: Step, listed: Collection[str], unknowns: Unknowns) ->
         unknowns.mark_unrecognised(parts, f"{show(key)} of the span {name} is not read; is it misspelt?")
     for key in shape.unrecognised:
         check_field(key, step.attributes[key], f"the span {name}", unknowns, listed=listed, has_answer=True)
-    if shape.only_messages and step.kind != "model":
-        _mark_step_messages(step, unknowns)
 
 
 def _find_unreadable(step: Step) -> str | None:
