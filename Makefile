@@ -12,7 +12,8 @@ PYTEST := $(BIN)/python -m pytest --disable-plugin-autoload -p anyio -p hypothes
 .PHONY: demo test cover changelog hooks test-live test-lowest test-newest torture sbom licences format lint typecheck docs screenshots bench bench-peers serve site clean
 SOURCES := src tests benchmarks docs supply_chain
 
-demo: .venv/.ready
+# Only what proctor itself needs, unless the whole environment is there already.
+demo: $(if $(wildcard .venv/.ready),.venv/.ready,.venv/.lean)
 	@$(BIN)/proctor demo
 
 test: .venv/.ready
@@ -147,11 +148,22 @@ clean:
 	rm -rf site .venv .pytest_cache .ruff_cache .hypothesis
 
 ifdef UV
+.venv/.lean: pyproject.toml uv.lock
+	@echo "Installing proctor into .venv ..."
+	@$(UV) sync --quiet --frozen --inexact --python $(PYTHON) --no-dev
+	@touch $@
+
 .venv/.ready: pyproject.toml uv.lock
 	$(UV) sync --quiet --frozen --python $(PYTHON) --extra all
 	$(BIN)/python -m compileall -q src
 	@touch $@
 else
+.venv/.lean: pyproject.toml uv.lock
+	@echo "Installing proctor into .venv ..."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
 .venv/.ready: pyproject.toml uv.lock
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'

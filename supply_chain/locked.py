@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-CORE = "proctor"
+CORE = "proctor-evals"
 """Who needs a package that every installation has; others are needed by extras."""
 _SUMS = frozenset({"all"})
 """Extras that only name others."""
@@ -42,7 +42,7 @@ def read_lock(path: Path = ROOT / "uv.lock") -> dict[str, Any]:
 def runtime_packages(known: dict[str, Any] | None = None) -> list[Package]:
     """Return what an installation with all extras may consist of, sorted by name; proctor itself is not among them."""
     known = known or read_lock()
-    root = known["proctor"]
+    root = known[CORE]
     extras: dict[str, list[Any]] = root.get("optional-dependencies", {})
     roots = {CORE: root.get("dependencies", []), **{name: needs for name, needs in extras.items() if name not in _SUMS}}
     needed_by: dict[str, set[str]] = {}

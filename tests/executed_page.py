@@ -32,8 +32,6 @@ _DIRECTIVE = re.compile(r"<!-- (?P<verb>file|plugin|run)(?:: (?P<rest>.*?))? -->
 _PART = re.compile(f"{_DIRECTIVE.pattern}|{FENCE.pattern.replace('language', 'tongue')}", re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _INSTALL = re.compile(r"pip install (?P<words>[^`\n#]+)")
-_CHECKOUT = re.compile(r"^/[^\[]*")
-"""Where a reader keeps proctor: it is not on the public index, where another project has its name."""
 
 
 def page_id(path: Path) -> str:
@@ -55,14 +53,14 @@ def is_executed(path: Path) -> bool:
 def find_requirements(text: str) -> tuple[str, ...]:
     """What a reader has installed who comes to the first command or program of a page: proctor, and what the text before it says.
 
-    The page's own package (`pip install .`) is left to `<!-- plugin -->`; a checkout is proctor.
+    The page's own package (`pip install .`) is left to `<!-- plugin -->`.
     """
     executed = find_executed_blocks(text)
     above = _COMMENT.sub("", text[: executed[0].start()] if executed else text)
-    found = {"proctor"}
+    found = {"proctor-evals"}
     for match in _INSTALL.finditer(above):
         words = [word for word in shlex.split(match["words"]) if not word.startswith("-") and word != "."]
-        found.update(_CHECKOUT.sub("proctor", word) for word in words)
+        found.update(words)
     return tuple(sorted(found))
 
 

@@ -40,7 +40,7 @@ def list_distributions(requirements: Sequence[str]) -> dict[str, Distribution]:
             if (name, extra) in seen:
                 continue
             seen.add((name, extra))
-            if name == "proctor":
+            if name == PROJECT["name"]:
                 waiting += map(Requirement, PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"])
                 continue
             try:
@@ -58,7 +58,7 @@ def list_extras(requirements: Sequence[str]) -> set[str]:
     waiting = [Requirement(text) for text in requirements]
     while waiting:
         wanted = waiting.pop()
-        if wanted.name == "proctor":
+        if wanted.name == PROJECT["name"]:
             waiting += [Requirement(text) for extra in wanted.extras - found for text in PROJECT["optional-dependencies"][extra]]
             found |= wanted.extras
     return found

@@ -75,7 +75,7 @@ def test_the_page_runs_as_shown_where_only_what_it_names_is_installed(
     page: Path, tmp_path: Path, lean_python: Callable[[tuple[str, ...]], Path]
 ) -> None:
     requirements = find_requirements(page.read_text(encoding="utf-8"))
-    if "proctor[dask]" in requirements and importlib.util.find_spec("distributed") is None:
+    if "proctor-evals[dask]" in requirements and importlib.util.find_spec("distributed") is None:
         pytest.skip("the extra dask is not installed")
     done = run_page(lean_python(requirements), page, tmp_path / "here", write="PROCTOR_REGEN" in os.environ)
     assert done.returncode == 0, f"with {', '.join(requirements)}:\n{done.stdout}{done.stderr}"
@@ -84,9 +84,9 @@ def test_the_page_runs_as_shown_where_only_what_it_names_is_installed(
 @pytest.mark.parametrize(
     ("requirement", "asked", "found"),
     [
-        ("proctor", "msgspec pytest mcp httpx2 opentelemetry google", "msgspec"),
-        ("proctor[otlp]", "pytest opentelemetry.proto opentelemetry.sdk google.protobuf", "opentelemetry.proto google.protobuf"),
-        ("proctor[serve]", "httpx2 mcp fastapi starlette asyncpg openpyxl", "httpx2 mcp fastapi starlette"),
+        ("proctor-evals", "msgspec pytest mcp httpx2 opentelemetry google", "msgspec"),
+        ("proctor-evals[otlp]", "pytest opentelemetry.proto opentelemetry.sdk google.protobuf", "opentelemetry.proto google.protobuf"),
+        ("proctor-evals[serve]", "httpx2 mcp fastapi starlette asyncpg openpyxl", "httpx2 mcp fastapi starlette"),
     ],
 )
 def test_what_a_page_does_not_name_is_not_there(requirement: str, asked: str, found: str, tmp_path: Path) -> None:
@@ -99,10 +99,10 @@ def test_what_a_page_does_not_name_is_not_there(requirement: str, asked: str, fo
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("```console\n$ proctor list\n```\n", ["proctor"]),
-        ("`pip install '/path/to/it[mcp]'`\n```python\n1\n```\n`pip install late`\n", ["proctor", "proctor[mcp]"]),
-        ("<!-- pip install hidden -->\n```sh\npip install -U /path/to/it 'b[c]' d   # e\n```\n", ["b[c]", "d", "proctor"]),
-        ("<!-- file: a.py -->\n```python\n1\n```\n`pip install /path/to/it`, `pip install .`, `pip install b`\n", ["b", "proctor"]),
+        ("```console\n$ proctor list\n```\n", ["proctor-evals"]),
+        ("`pip install 'proctor-evals[mcp]'`\n```python\n1\n```\n`pip install late`\n", ["proctor-evals", "proctor-evals[mcp]"]),
+        ("<!-- pip install hidden -->\n```sh\npip install -U proctor-evals 'b[c]' d   # e\n```\n", ["b[c]", "d", "proctor-evals"]),
+        ("<!-- file: a.py -->\n```python\n1\n```\n`pip install proctor-evals`, `pip install .`, `pip install b`\n", ["b", "proctor-evals"]),
     ],
     ids=["nothing", "what is named later does not count", "in a block", "a saved file is not a program"],
 )
@@ -148,11 +148,11 @@ def test_an_extra_that_a_block_needs_is_named_above_it(page: Path) -> None:
     for match in FENCE.finditer(text):
         named = list_extras(find_requirements(re.sub("<!-- run -->|(?<=```)(?:console|python)", "", text[: match.start()])))
         missing = [extra for extra, pattern in NEEDS.items() if re.search(pattern, match["body"], re.MULTILINE) and extra not in named]
-        assert not missing, f"pip install '/path/to/the/checkout[{missing[0]}]' stands nowhere above:\n{match['body']}"
+        assert not missing, f"pip install 'proctor-evals[{missing[0]}]' stands nowhere above:\n{match['body']}"
 
 
 BY_NAME = re.compile(r"""(?:pip install|uv add|pipx install|PROCTOR_INSTALL: *)[^\n`#]*?[\s"']proctor(?:\[[\w,]+\])?(?![\w./\[-]|\s*@)""")
-"""On the public index the name belongs to another project; `proctor[live] @ git+...` says where ours is."""
+"""On the public index this name belongs to another project."""
 
 
 INSTALLING = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "action.yml", *sorted((ROOT / "ci").rglob("*.yml"))]
@@ -160,7 +160,7 @@ INSTALLING = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "action.yml", *sorted((RO
 
 @pytest.mark.parametrize("page", INSTALLING, ids=page_id)
 def test_no_page_has_the_reader_install_the_other_project_of_that_name(page: Path) -> None:
-    assert not BY_NAME.findall(page.read_text(encoding="utf-8")), "install from /path/to/the/checkout"
+    assert not BY_NAME.findall(page.read_text(encoding="utf-8")), "the distribution is proctor-evals"
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_no_page_has_the_reader_install_the_other_project_of_that_name(page: Pat
         ("pip install -U dspy proctor", True),
         ('PROCTOR_INSTALL: "proctor[live]"', True),
         ("PROCTOR_INSTALL: proctor[live]", True),
-        ("pip install '/path/to/the/checkout[live]'", False),
+        ("pip install 'proctor-evals[live]'", False),
         ("pip install /path/to/proctor", False),
         ('PROCTOR_INSTALL: "proctor[live] @ git+https://example.com/proctor.git"', False),
         ("pip install .` beside proctor", False),

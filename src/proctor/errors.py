@@ -68,11 +68,20 @@ class SpecError(InputError):
         return SpecError(self.message, field=field, offset=self.offset, nearest=self.nearest, hint=self.hint)
 
 
+DISTRIBUTION = "proctor-evals"
+"""What is installed: on the public index `proctor` is another project."""
+
+
+def install_command(extra: str | None = None) -> str:
+    """Return the command that installs proctor, with an extra if one is named."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {DISTRIBUTION}"
+
+
 class MissingExtra(InputError):
     """An optional part of proctor is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an optional part: pip install 'proctor[{extra}]'")
+        super().__init__(f"{what} needs an optional part: {install_command(extra)}")
         self.extra = extra
 
 

@@ -166,7 +166,7 @@ def test_sftp_that_is_not_installed_is_an_error_that_names_the_extra(tmp_path: P
     text = CLINIC.replace("drop: {kind: files,", "drop: {kind: files, seed: {sftp: true},")
     (case,) = proctor.run(write_suite(tmp_path, text), target=book, home=tmp_path).cases
     assert (case.outcome, case.code) == ("error", "no_sandbox")
-    assert case.reason is not None and "pip install 'proctor[sftp]'" in case.reason
+    assert case.reason is not None and "pip install 'proctor-evals[sftp]'" in case.reason
 
 
 @pytest.mark.parametrize("option", ["record", "replay"])

@@ -126,7 +126,7 @@ def test_without_the_library_the_install_command_is_named(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("fhirpathpy")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fhirpathpy", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'proctor\[health\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'proctor-evals\[health\]'"):
         compile_fhirpath("name", field="fhirpath")
 
 

@@ -166,7 +166,7 @@ def test_without_the_optional_part_the_install_command_is_named(monkeypatch: pyt
 
     data = protobuf_request().SerializeToString()
     monkeypatch.setitem(sys.modules, "opentelemetry.proto.collector.trace.v1.trace_service_pb2", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'proctor\[otlp\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'proctor-evals\[otlp\]'"):
         otlp_protobuf.read_protobuf_spans(data)
 
 

@@ -235,7 +235,7 @@ def test_the_help_of_the_service_says_what_is_missing(capsys: pytest.CaptureFixt
     with mock.patch("builtins.__import__", load), pytest.raises(SystemExit) as ended:
         serve.run(["--help"])
     out = capsys.readouterr().out
-    assert ended.value.code == 0 and "REST, MCP and OTLP" in out and "pip install 'proctor[serve]'" in out
+    assert ended.value.code == 0 and "REST, MCP and OTLP" in out and "pip install 'proctor-evals[serve]'" in out
 
 
 def test_the_estimate_counts_the_requests_that_the_claims_of_a_case_take() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from proctor.cli.missing_parts import explain_missing
+from proctor.cli.other_distributions import find_others
 from tests.integration.running import proctor
 
 
@@ -19,7 +21,7 @@ def test_a_module_that_no_extra_brings_is_told_as_it_is(name: str | None) -> Non
 @pytest.mark.parametrize("name", ["uvicorn", "fastapi.routing"])
 def test_a_module_of_an_extra_is_told_with_it(name: str) -> None:
     told = str(explain_missing(ModuleNotFoundError("no such module", name=name), "`proctor serve`", "serve"))
-    assert told == "`proctor serve` needs an optional part: pip install 'proctor[serve]'"
+    assert told == "`proctor serve` needs an optional part: pip install 'proctor-evals[serve]'"
 
 
 @pytest.mark.parametrize(("command", "module"), [("serve", "proctor.rest.settings"), ("view", "proctor.rest.view")])
@@ -27,3 +29,22 @@ def test_a_broken_installation_is_no_missing_part(command: str, module: str, mon
     monkeypatch.setitem(sys.modules, module, None)
     done = proctor(command)
     assert done.code == 3 and module in done.err and "pip install" not in done.err, done
+
+
+@pytest.mark.parametrize(
+    ("folder", "files", "found"),
+    [
+        ("proctor-0.8.dist-info", {"top_level.txt": "proctor\n"}, ["proctor"]),
+        ("exam_proctor-1.0.dist-info", {"RECORD": "proctor/__init__.py,sha256=x,12\n"}, ["exam-proctor"]),
+        ("proctor_evals-0.1.0.dist-info", {"RECORD": "proctor/__init__.py,sha256=x,12\n"}, []),
+        ("other-1.0.dist-info", {"top_level.txt": "other\n"}, []),
+        ("proctor_tools-1.0.dist-info", {"RECORD": "proctor_tools/__init__.py,sha256=x,12\n"}, []),
+        ("proctor_broken-1.0.dist-info", {}, []),
+    ],
+)
+def test_another_distribution_with_our_import_name_is_found(folder: str, files: dict[str, str], found: list[str], tmp_path: Path) -> None:
+    (tmp_path / "proctor").mkdir()
+    (tmp_path / folder).mkdir()
+    for name, text in files.items():
+        (tmp_path / folder / name).write_text(text)
+    assert find_others([str(tmp_path), str(tmp_path / "missing")]) == found

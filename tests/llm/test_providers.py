@@ -364,7 +364,7 @@ def without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
 
 def test_without_the_extra_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "pydantic_ai")
-    with pytest.raises(MissingExtra, match=r"pip install 'proctor\[providers\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'proctor-evals\[providers\]'"):
         build_model(ModelSettings(provider="groq", model="m", api_key=KEY))
 
 

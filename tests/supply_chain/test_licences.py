@@ -38,7 +38,7 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_the_packages_are_those_of_the_core_and_of_every_extra() -> None:
     needed = {package.name: package.needed_by for package in PACKAGES}
-    assert needed["msgspec"] == ("proctor",) and needed["fhirpathpy"] == ("health",) and "providers" in needed["pydantic-ai-slim"]
+    assert needed["msgspec"] == ("proctor-evals",) and needed["fhirpathpy"] == ("health",) and "providers" in needed["pydantic-ai-slim"]
     assert needed["greenlet"] == ("postgres", "serve"), "an extra of a dependency is followed"
     assert "pywin32" in needed, "also what only other platforms need"
     assert not {"pytest", "ruff", "proctor"} & set(needed)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from proctor.actions.described import Description, Field, struct_fields
+from proctor.errors import install_command
 from proctor.llm.providers import KNOWN
 from proctor.llm.settings import ModelSettings
 from proctor.targets.build import TYPES
@@ -84,7 +85,7 @@ def models() -> Iterable[Description]:
     """Every provider of models that has a client of ours."""
     shared = struct_fields(ModelSettings)
     for name, (summary, example) in _PROVIDERS.items():
-        others = f"With `proctor[providers]` also: {', '.join(KNOWN)}."
+        others = f"With `{install_command('providers')}` also: {', '.join(KNOWN)}."
         yield Description(kind="models", name=name, summary=summary, fields=shared, example=f"models:\n  small: {example}", notes=(others,))
 
 

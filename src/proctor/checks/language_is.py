@@ -1,7 +1,7 @@
 """Claims about the language of the answer.
 
 Decided by `py3langid`, a naive Bayes model over byte sequences that knows 140 languages by their ISO 639 codes; it needs the extra: `pip
-install 'proctor[language]'`. The model gives every language a share, and the shares of the languages named are added: with
+install 'proctor-evals[language]'`. The model gives every language a share, and the shares of the languages named are added: with
 `sure_at_least` or more the claim holds; where they have less than 0.05, or another language alone has `sure_at_least`, it does not. What
 lies between is not guessed: `error`, code `language_unclear`. An answer with fewer than 20 letters (a letter of Chinese, Japanese or
 Korean counts as three) is `error`, code `too_short_to_tell`.

@@ -23,10 +23,16 @@ class Command(NamedTuple):
         """Load the command's module and run it."""
         # Only the command that was asked for: loading all of them would be most of the time of a short one.
         module = load_command(self.name)
+        if self.name in _FIRST:
+            from proctor.cli.other_distributions import warn_of_others  # nothing that is timed needs it
+
+            warn_of_others()
         code: int = module.run(arguments)
         return code
 
 
+_FIRST = ("demo", "init", "try")
+"""Commands that people begin with, which report a broken installation."""
 COMMANDS = (
     Command("init", "look around and write a suite, a target and a first case for the agent that is there"),
     Command("try", "send one message to an agent and show what was seen; --save makes it a case"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proctor.errors import SpecError
+from proctor.errors import SpecError, install_command
 from proctor.llm.client import Dialect, HttpModel
 from proctor.llm.connections import MakeTransport
 from proctor.llm.ports import ChatModel
@@ -65,7 +65,7 @@ def build_model(settings: ModelSettings, *, transport: MakeTransport | None = No
     if provider not in PROVIDERS and not is_provider(provider):
         near = nearest(provider, (*PROVIDERS, *ALIASES, *KNOWN))
         hint = f"; nearest: {', '.join(repr(word) for word in near)}" if near else ""
-        known = f"known are {', '.join(PROVIDERS)}, and with proctor[providers] {', '.join(KNOWN)}"
+        known = f"known are {', '.join(PROVIDERS)}, and with {install_command('providers')} {', '.join(KNOWN)}"
         raise SpecError(f"unknown provider {show(settings.provider)}, {known}{hint}", field="provider", nearest=near)
     check_settings(settings)
     if transport is not None and settings.proxy is not None:

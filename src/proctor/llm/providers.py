@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from proctor.errors import MissingExtra, SpecError
+from proctor.errors import MissingExtra, SpecError, install_command
 from proctor.llm.ports import ChatReply, ChatRequest, FaultCode, ModelFault
 from proctor.llm.settings import REQUEST_SETTINGS, ModelSettings, strip_url
 from proctor.model.evidence import Json
@@ -232,7 +232,7 @@ def _make_model(provider: str, settings: ModelSettings) -> Model[Any]:
         return infer_model(f"{provider}:{settings.model}", provider_factory=lambda name: _make_provider(name, settings))
     except ImportError as error:
         # The SDK of this one provider: pydantic-ai says which of its own extras brings it.
-        raise SpecError(f"a model of {provider} needs more than proctor[providers]: {error}", field="provider") from None
+        raise SpecError(f"a model of {provider} needs more than {install_command('providers')}: {error}", field="provider") from None
     except UserError as error:
         raise SpecError(f"a model of {provider}: {shorten(str(error), 400)}", field="api_key") from None
 

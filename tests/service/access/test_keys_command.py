@@ -215,4 +215,4 @@ def test_without_the_optional_part_the_way_to_it_is_told(module: str, tmp_path: 
     # In a process of its own: modules that are loaded twice in this one would be two.
     script = f"import sys; sys.modules[{module!r}] = None; from proctor.cli.main import run; sys.exit(run(['db', 'migrate']))"
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 4 and "pip install 'proctor[serve]'" in done.stderr, done.stderr
+    assert done.returncode == 4 and "pip install 'proctor-evals[serve]'" in done.stderr, done.stderr

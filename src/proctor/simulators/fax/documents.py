@@ -1,6 +1,6 @@
 """Documents of faxes: PDF and TIFF, their pages and their text layer, and text that becomes a PDF.
 
-The text layer of a PDF is read by `pypdf`, an extra: `pip install '/path/to/the/checkout[fax]'`, in a process of its own.
+The text layer of a PDF is read by `pypdf`, an extra: `pip install 'proctor-evals[fax]'`, in a process of its own.
 Without it, and of a TIFF always, the text is empty, so that a claim about words does not hold: there is nobody who reads pictures.
 What is broken is told in `note`, never raised.
 """
