@@ -19,7 +19,7 @@ from proctor.service.hub import stamp
 from proctor.service.runs.failures import find_failures
 from proctor.service.runs.figures import keep_figures, tally_run
 from proctor.service.runs.latency import find_latency
-from proctor.service.runs.long_attempts import make_range_finder
+from proctor.service.runs.worker import make_range_finder
 from proctor.store import tables
 from proctor.store.bodies import compress_bytes, pack, to_json
 from proctor.store.database import Database, open_database

@@ -19,9 +19,9 @@ import proctor
 from proctor.checks.registry import default_registry
 from proctor.formats import native_rows
 from proctor.formats.foreign_names import COUNTERPARTS
+from proctor.formats.native_rows import MOST_PROBLEMS
 from proctor.formats.native_schema import build_native_schema
 from proctor.formats.promptfoo_claims import read_claim, read_number
-from proctor.formats.row_problems import MOST_PROBLEMS
 from proctor.formats.row_types import convert_cell
 from proctor.formats.rows import TableOptions
 from proctor.model.case import Suite

@@ -12,7 +12,7 @@ import pytest
 
 import proctor
 from proctor.formats import native_rows
-from proctor.formats.kept_cases import CaseBytes
+from proctor.formats.native_rows import CaseBytes
 from proctor.model.case import SimulatedUser
 from tests.formats.test_cases_from_data import load
 

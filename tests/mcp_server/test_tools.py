@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from proctor.errors import StoreError
 from proctor.formats.suites import read_suite
 from proctor.mcp_server import prompts
-from proctor.mcp_server.tools import all_tools
+from proctor.mcp_server.server import all_tools
 from tests.mcp_server.clients import ERAS, use
 from tests.mcp_server.scenario import call, refusal
 

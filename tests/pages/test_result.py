@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from proctor.model.verdict import Verdict
 from proctor.service.hub import Hub
-from proctor.service.runs.long_attempts import make_range_finder
+from proctor.service.runs.worker import make_range_finder
 from proctor.store.bodies import to_json
 from proctor.store.entry_digests import make_digest
 from proctor.store.shown_entries import make_shown

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.patterns import script_engine
-from proctor.patterns.cost import BUDGET, find_longest_text, search_cost
-from proctor.patterns.engine import Pattern, compile_pattern
+from proctor.patterns.engine import BUDGET, Pattern, compile_pattern, find_longest_text, search_cost
 from proctor.patterns.plain_syntax import Choice, Node, Sequence, read_plain
 from tests.tables import load, rows
 

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import proctor
 from proctor.errors import InputError, StoreError
-from proctor.rest import logs, workers
+from proctor.rest import process, workers
 from proctor.rest.app import make_app
 from proctor.rest.errors import make_refusal_response
 from proctor.rest.metrics import Metrics, write_page
@@ -38,7 +38,7 @@ def lines() -> Iterator[Any]:
     stream = io.StringIO()
     loggers = [logging.getLogger(name) for name in ("proctor", "uvicorn")]
     before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
-    logs.log_to_stream(stream)
+    process.log_to_stream(stream)
     yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
     for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
         logger.handlers[:], logger.propagate = handlers, propagate

@@ -7,7 +7,7 @@ import gc
 import weakref
 from typing import Any
 
-from proctor.rest.client_watch import ClientWatch
+from proctor.rest.app import ClientWatch
 from proctor.service.decisions.waiting_client import CLIENT_LEAVES
 
 

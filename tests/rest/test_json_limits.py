@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.rest.json_limits import JsonLimits, check_json
-from proctor.rest.limits import may_be_large
+from proctor.rest.limits import JsonLimits, check_json, may_be_large
 from proctor.service.refusals import Refusal
 from tests.rest.services import Service
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from proctor.errors import StoreError
-from proctor.rest.openapi_process import write_document
+from proctor.rest.process import write_document
 from tests.rest.openapi_document import DOCUMENT
 
 

@@ -12,8 +12,7 @@ from scipy import stats
 
 from proctor.scoring.exact import fisher, mcnemar
 from proctor.scoring.intervals import Counts, newcombe_paired
-from proctor.scoring.paired import compare_cases, compare_runs
-from proctor.scoring.power import compute_power, detectable_drop, repeats_needed
+from proctor.scoring.paired import compare_cases, compare_runs, compute_power, detectable_drop, repeats_needed
 from tests.scoring.test_statistics_intervals import some_counts
 
 

@@ -20,7 +20,7 @@ from proctor.model.evidence import Evidence, Source
 from proctor.model.name_table import NameTable, TakenNames
 from proctor.model.result import CaseResult
 from proctor.model.scratch import IN_MEMORY, Scratch
-from proctor.scoring.packed_counts import PackedCounts
+from proctor.scoring.metrics import PackedCounts
 from proctor.sources.records import Record
 from proctor.sources.scratch_files import FileNumbers, FilePieces
 from proctor.sources.tables import DataFiles
@@ -94,7 +94,7 @@ def test_more_rows_are_read_and_checked_in_the_same_memory(tmp_path: Path, monke
     monkeypatch.setattr("proctor.sources.scratch_files._MOST_PAGES", 2)
     monkeypatch.setattr("proctor.sources.scratch_files._MOST_PENDING", 64)
     monkeypatch.setattr("proctor.scoring.metrics.MOST_COUNTED", 5)
-    monkeypatch.setattr("proctor.formats.native_cases.TakenNames", lambda scratch: TakenNames(5, scratch))
+    monkeypatch.setattr("proctor.formats.native.TakenNames", lambda scratch: TakenNames(5, scratch))
     suite = 'proctor: 1\ncases: {from: rows.csv, as: {input: "{question}", expect: [{response_contains: "{id}"}]}}\n'
     (tmp_path / "suite.yaml").write_text(suite)
 

@@ -561,7 +561,7 @@ def test_a_server_that_is_not_there_is_told_without_the_password() -> None:
 def test_a_missing_driver_names_what_to_install(driver: str, url: str, extra: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, driver, None)
-    with pytest.raises(MissingExtra, match=rf"proctor\[{extra}\]"):
+    with pytest.raises(MissingExtra, match=rf"proctor-evals\[{extra}\]"):
         asyncio.run(open_database(url))
 
 

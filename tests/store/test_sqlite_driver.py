@@ -17,7 +17,7 @@ from proctor.errors import StoreError
 from proctor.store import sqlite_driver
 from proctor.store.database import Database, open_database
 from proctor.store.sqlite_driver import OneWayConnection
-from proctor.store.sqlite_rows import run_for_rows
+from proctor.store.trace_work import run_for_rows
 
 TABLE = sa.Table("numbers", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("word", sa.Text, unique=True))
 

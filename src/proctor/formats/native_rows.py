@@ -12,28 +12,214 @@ rows are put aside and a case is made when it is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
 from proctor.errors import InputError, SpecError
 from proctor.expressions.text_form import write_text_form
-from proctor.formats.held_cases import HeldCases
 from proctor.formats.located import Located, Reading
 from proctor.formats.matrix import Variant, make_variant
 from proctor.formats.native_ports import CaseReader, Shared
 from proctor.formats.placeholders import LocatedTemplate, locate_value, make_filler
 from proctor.formats.promptfoo_rows import PromptfooRows, is_promptfoo
-from proctor.formats.row_problems import RowProblems
 from proctor.formats.row_shapes import RowShape, learn_shape
 from proctor.formats.row_types import TYPES, convert_cells
-from proctor.formats.rows import DataSource, Row, Table, TableOptions
+from proctor.formats.rows import DataSource, Row, Spool, Table, TableOptions
 from proctor.model.case import Assertion, Case
+from proctor.model.case_traits import CaseTraits
 from proctor.model.evidence import Json
+from proctor.model.lazy_cases import LazySequence
 from proctor.model.name_table import TakenNames
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 from proctor.model.show import nearest, show, tell_more
+from proctor.model.typed import make_json_decoder, make_msgpack_decoder
 from proctor.model.variants import make_variant_id
+
+# --- what is told about the rows of one file of data, of which there may be a hundred thousand with the same fault
+
+MOST_PROBLEMS = 100
+"""Errors, and warnings, that are told of one file."""
+
+
+class RowProblems:
+    """The problems of the rows of one file: after so many errors there is no use in going on, and of warnings so many are told."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.untold = 0
+        """Warnings beyond those that are told."""
+        self._counts = {"error": 0, "warning": 0}
+        self._warned: set[tuple[str, str | None]] = set()
+
+    def add(self, problems: Sequence[Problem]) -> bool:
+        """Take the problems of one row; returns whether the next one is to be looked at."""
+        for problem in problems:
+            if problem.level == "warning" and self._was_warned(problem):
+                continue
+            self._counts[problem.level] += 1
+            if self._counts[problem.level] <= MOST_PROBLEMS:
+                self.problems.append(problem)
+            elif problem.level == "warning":
+                self.untold += 1
+            else:
+                told = f"more than {MOST_PROBLEMS} problems; the rest of the file was not looked at"
+                self.problems.append(Problem(message=told, origin=problem.origin, code="too_many_problems"))
+                return False
+        return True
+
+    def _was_warned(self, problem: Problem) -> bool:
+        """Return whether a row before has had the same warning: what stands in the template is worth one for all of them."""
+        told = (problem.message, problem.origin.path)
+        if told in self._warned:
+            return True
+        # Bounded: where a message holds a value of its row, every row would add another one.
+        if len(self._warned) < MOST_PROBLEMS:
+            self._warned.add(told)
+        return False
+
+
+# ---
+
+
+# --- holds the cases of a file of data while they are few, and puts them aside when they are many
+
+# --- A case as bytes, for cases that are asked for again and again: to decode one is far quicker than to read its row anew
+
+_UNLIKE = (TypeError, ValueError, OverflowError, RecursionError)
+"""What is raised for a value that cannot be written, or is not read as what it was; `msgspec.ValidationError` is a `ValueError`."""
+
+
+def _copy_type(kind: type[msgspec.Struct], **other: Any) -> Any:
+    """Return a type with the same fields, some of them of another type."""
+    return msgspec.defstruct(
+        f"Kept{kind.__name__}", [(field.name, other.get(field.name, field.type)) for field in msgspec.structs.fields(kind)], kw_only=True
+    )
+
+
+class CaseBytes:
+    """Cases of one file as bytes and back."""
+
+    def __init__(self) -> None:
+        # The spec stays bytes at first: only the name of the check, which stands beside it, tells its type.
+        claim = _copy_type(Assertion, spec=msgspec.Raw)
+        # A simulated user holds claims, too, and few files have one.
+        self._decoder = make_msgpack_decoder(_copy_type(Case, assertions=tuple[claim, ...], user=None))
+        self._specs: dict[str, msgspec.msgpack.Decoder[Any]] = {}
+        """How the parameters of a check are read, by its name."""
+
+    def encode(self, case: Case) -> bytes | None:
+        """Return a case as bytes; None where they would not make the very same case."""
+        try:
+            self._learn_specs(case)
+            found = msgspec.msgpack.encode(case)
+            again = self.decode(found)
+            # What is equal may still be written in another way: 1 and 1.0, or true and 1.
+            return found if again == case and msgspec.msgpack.encode(again) == found else None
+        except _UNLIKE:
+            return None
+
+    def decode(self, found: bytes) -> Case:
+        """Return the case that bytes were made of."""
+        kept = msgspec.structs.asdict(self._decoder.decode(found))
+        kept["assertions"] = tuple(map(self._make_claim, kept["assertions"]))
+        return Case(**kept)
+
+    def _make_claim(self, kept: Any) -> Assertion:
+        fields = msgspec.structs.asdict(kept)
+        fields["spec"] = self._specs[kept.check].decode(kept.spec)
+        return Assertion(**fields)
+
+    def _learn_specs(self, case: Case) -> None:
+        for claim in case.assertions:
+            if claim.check not in self._specs:
+                self._specs[claim.check] = make_msgpack_decoder(type(claim.spec))
+
+
+_ROW = make_json_decoder(Row)
+_IS_ROW, _IS_CASE = b"r", b"c"
+"""With what a piece of a spool begins."""
+
+
+class Maker(Protocol):
+    """Makes the cases of one row."""
+
+    @property
+    def width(self) -> int:
+        """How many cases a row makes."""
+        ...
+
+    def is_quick(self, number: int) -> bool:
+        """Return whether cases of a variant are made of their rows without reading them in full."""
+        ...
+
+    def make_case(self, row: Row, index: int, number: int, problems: list[Problem] | None) -> Case | None:
+        """Return the case of a row for one variant; without `problems` the row was read before."""
+        ...
+
+
+class HeldCases:
+    """What was read: cases while they are few; when they are many, each is put aside, as its row where that is as quick."""
+
+    def __init__(self, maker: Maker, source: DataSource, most: int) -> None:
+        """`most` is how many cases are few."""
+        self._maker, self._source, self._most = maker, source, most
+        self._rows: list[tuple[Row, Sequence[Case]]] = []
+        self._spool: Spool | None = None
+        self._bytes = CaseBytes()
+        self._traits = CaseTraits()
+        self.count = 0
+
+    def add(self, row: Row, cases: Sequence[Case]) -> None:
+        """Take one more row, and what was made of it."""
+        self.count += 1
+        for case in cases:
+            self._traits.note(case)
+        if self._spool is not None:
+            self._put_aside(self._spool, row, cases)
+            return
+        self._rows.append((row, cases))
+        if self.count * self._maker.width > self._most:
+            self._spool = self._source.make_spool()
+            # All that was held so far goes first: a case is found again by its position.
+            for held in self._rows:
+                self._put_aside(self._spool, *held)
+            self._rows.clear()
+
+    def _put_aside(self, spool: Spool, row: Row, cases: Sequence[Case]) -> None:
+        # Every row takes as many places as it has variants, also one that lacks cases: positions are computed, not kept.
+        width, written = self._maker.width, None
+        for number in range(width):
+            # A row that lacks cases has problems, and nobody will ask for them.
+            slow = len(cases) == width and not self._maker.is_quick(number)
+            found = self._bytes.encode(cases[number]) if slow else None
+            if found is not None:
+                spool.append(_IS_CASE + found)
+                continue
+            written = msgspec.json.encode(row) if written is None else written
+            spool.append(_IS_ROW + written)
+
+    def finish(self) -> Sequence[Case]:
+        """Return the cases of all rows."""
+        if self._spool is None:
+            return tuple(case for _, cases in self._rows for case in cases)
+        spool = self._spool
+        return LazySequence(
+            self.count * self._maker.width,
+            lambda index: self._make(spool.read(index), index),
+            scratch=self._source,
+            traits=self._traits,
+        )
+
+    def _make(self, piece: bytes, index: int) -> Case:
+        if piece.startswith(_IS_CASE):
+            return self._bytes.decode(piece[1:])
+        number, variant = divmod(index, self._maker.width)
+        case = self._maker.make_case(_ROW.decode(piece[1:]), number, variant, None)
+        assert case is not None, "a row that was read once can be read again"
+        return case
+
 
 BLOCK_KEYS = ("from", "as", "types", "prompt", "sheet", "split", "delimiter", "limit")
 HELD = 5_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date, datetime
 
 from proctor.errors import CheckFault, SpecError
@@ -11,7 +11,6 @@ from proctor.expressions.scope import Scope
 from proctor.matchers.equal import find_difference
 from proctor.matchers.expected import Boolean, Compound, Expected, Number, Object, Present, Scalar, from_expression
 from proctor.matchers.form import Form, Matcher, Nested, Operand, matcher
-from proctor.matchers.kinds import KINDS, read_kinds
 from proctor.matchers.lists import make_canonical_key
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.matchers.ordering import moment_of
@@ -20,9 +19,58 @@ from proctor.matchers.texts import pattern_at
 from proctor.matchers.weight import bound_product
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
+from proctor.model.numbers import is_number
 from proctor.model.show import kind_of, nearest, show
 from proctor.model.verdict import TextRange
 from proctor.patterns.engine import Pattern
+
+# --- the names of kinds of values, ours and those of JSON Schema
+
+
+def _is_integer(value: Json) -> bool:
+    return is_number(value) and (isinstance(value, int) or value.is_integer())
+
+
+def _is_text(value: Json) -> bool:
+    return isinstance(value, str)
+
+
+def _list(value: Json) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def _is_object(value: Json) -> bool:
+    return isinstance(value, dict)
+
+
+KINDS: dict[str, Callable[[Json], bool]] = {
+    "text": _is_text,
+    "string": _is_text,
+    "number": is_number,
+    "integer": _is_integer,
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "list": _list,
+    "array": _list,
+    "object": _is_object,
+}
+"""A test for each name; a whole number written `1.0` is an integer."""
+
+
+def read_kinds(value: Json, field: str) -> tuple[str, ...]:
+    """Return one name or a list of names, all known."""
+    names = value if isinstance(value, list) else [value]
+    for name in names:
+        if not isinstance(name, str) or name not in KINDS:
+            raise SpecError(
+                f"unknown type {show(name, 60)}; expected one of {', '.join(KINDS)}",
+                field=field,
+                nearest=nearest(name, KINDS) if isinstance(name, str) else (),
+            )
+    if not names:
+        raise SpecError("a list of types needs at least one", field=field)
+    return tuple(names)
+
 
 _SCHEMA_KEYS = ("type", "pattern", "enum", "const", "minimum", "maximum")
 _FEW = 4

@@ -10,25 +10,113 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import json
+import logging
+import os
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable, Generator
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import uvicorn
 from fastapi import FastAPI
 
-from proctor.errors import InputError
+from proctor.errors import InputError, StoreError
 from proctor.rest.app import make_app, open_hub
 from proctor.rest.connections import make_protocol
-from proctor.rest.logs import log_to_stream
-from proctor.rest.openapi_process import write_document
 from proctor.rest.security import is_loopback
 from proctor.rest.settings import ServeSettings
 from proctor.service.access.keys import find_local_caller
 from proctor.service.decisions.pattern_process import used_for_patterns
 from proctor.service.decisions.pool import DecisionPool
+from proctor.service.hub import stamp
+
+# --- makes the OpenAPI document in a process of its own, run as `python -m proctor.rest.process`
+
+_TIMEOUT_S = 60.0
+
+
+async def write_document() -> bytes:
+    """Return the document as bytes. Raises `StoreError` where the process does not get there."""
+    command = (sys.executable, "-m", "proctor.rest.process")
+    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE)
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            written, _ = await process.communicate()
+    except TimeoutError:
+        written = b""
+    finally:
+        # Its time is over, or whoever asked has gone: it would go on for nobody.
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode != 0 or not written:
+        raise StoreError("the document cannot be made just now: its process ended too early")
+    return written
+
+
+def main() -> None:
+    """Write the document to standard output."""
+    import msgspec
+
+    from proctor.rest.app import make_app
+    from proctor.rest.settings import ServeSettings
+    from proctor.service.settings import ServiceSettings
+
+    os.nice(10)  # others are being answered
+    # Nothing is opened, and every service has the same routes.
+    sys.stdout.buffer.write(msgspec.json.encode(make_app(ServeSettings(service=ServiceSettings(home=Path()))).openapi()))
+
+
+if __name__ == "__main__":
+    main()
+
+# ---
+
+
+# --- writes logs: one JSON object per line, about requests and workers, without what was sent
+
+_PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
+
+
+class JsonLineFormatter(logging.Formatter):
+    """Writes a record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line: dict[str, object] = {
+            "time": stamp(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {name: value for name, value in vars(record).items() if name not in _PLAIN}
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            line["error"] = type(error).__name__
+            # Where, and not what: messages of errors quote what was sent.
+            frames = traceback.extract_tb(error.__traceback__)[-8:]
+            line["trace"] = [f"{frame.filename.rpartition('/src/')[2]}:{frame.lineno} {frame.name}" for frame in frames]
+        return json.dumps(line, ensure_ascii=True, default=str)
+
+
+def log_to_stream(stream: TextIO | None = None, level: int = logging.INFO) -> None:
+    """Send the logs of the service and of its server to a stream, standard error by default."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonLineFormatter())
+    # All of ours: whatever logger had no handler would be written as it is, with what was sent.
+    for name in ("proctor", "uvicorn"):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(level if name == "proctor" else logging.WARNING)
+        logger.propagate = False
+
+
+# ---
+
 
 GRACE_S = 15
 _BACKLOG = 1024

@@ -12,7 +12,6 @@ import msgspec
 
 from proctor.model.stamps import stamp_moment
 from proctor.service.access.agent_cache import AgentCache
-from proctor.service.access.key_cache import KeyCache
 from proctor.service.access.secret_box import SecretBox
 from proctor.service.counters import Counters
 from proctor.service.decisions.pool import Decisions, ThreadDecisions
@@ -20,8 +19,84 @@ from proctor.service.fair_turns import FairTurns
 from proctor.service.recent import RecentValues, Turns
 from proctor.service.run_signals import RunSignals
 from proctor.service.settings import ServiceSettings
-from proctor.service.steady_clock import SteadyClock
 from proctor.store.database import Database
+from proctor.store.pages import Row
+
+# --- A clock for waits and leases that are kept in a database: it shows the time of day and never goes back
+
+
+class SteadyClock:
+    """Unix seconds that never go back; called like `time.time`."""
+
+    def __init__(self, wall: Callable[[], float] = time.time, passing: Callable[[], float] = time.monotonic) -> None:
+        self._wall = wall
+        self._passing = passing
+        self._ahead = wall() - passing()
+        """What is to be added to the time that has passed."""
+
+    def __call__(self) -> float:
+        """Return the time now."""
+        passed = self._passing()
+        # Both a forward step and the drift of the two clocks are taken from the wall; a step back is not.
+        self._ahead = max(self._ahead, self._wall() - passed)
+        return passed + self._ahead
+
+
+# ---
+
+
+# --- remembers keys that were just looked up, so that a busy sender does not cost a query per request
+
+_LARGEST = 2_000
+
+
+class KeyCache:
+    """Rows of keys by their hash, for `ttl_s` seconds."""
+
+    def __init__(self, ttl_s: float = 5.0) -> None:
+        self._ttl_s = ttl_s
+        self._rows: dict[str, tuple[float, Row]] = {}
+        self._used: dict[str, float] = {}
+        self.changes = 0
+        """Counts what was forgotten: a row that was read before belongs to the past."""
+        self.closed = False
+        """That an organization key was created is known and does not change any more."""
+
+    def get(self, hash: str, now: float) -> Row | None:
+        """Return the row while it is fresh."""
+        found = self._rows.get(hash)
+        # Bounded on both sides: a row from a time that is still to come would be believed until then, whoever revokes the key elsewhere.
+        if found is None or not 0 <= now - found[0] < self._ttl_s:
+            return None
+        return found[1]
+
+    def put(self, hash: str, row: Row, now: float, changes: int) -> None:
+        """Keep a row that was read when `changes` was the count; the oldest row gives way."""
+        # Something was revoked while this row was being read: the row may be from before, and would be believed for seconds.
+        if changes != self.changes:
+            return
+        self._rows.pop(hash, None)
+        while len(self._rows) >= _LARGEST:
+            self._rows.pop(next(iter(self._rows)))
+        self._rows[hash] = (now, row)
+
+    def forget(self, hash: str) -> None:
+        """Forget a key that was changed, so that it is looked up again."""
+        # Counted for all keys together: a needless look into the database is cheaper than remembering every key that was forgotten.
+        self.changes += 1
+        self._rows.pop(hash, None)
+
+    def should_note_use(self, key_id: str, now: float, every_s: float) -> bool:
+        """Return whether the use of a key should be noted: at most once in `every_s`."""
+        last = self._used.get(key_id)
+        if last is not None and 0 <= now - last < every_s:
+            return False
+        self._used.pop(key_id, None)
+        while len(self._used) >= _LARGEST:
+            self._used.pop(next(iter(self._used)))
+        self._used[key_id] = now
+        return True
+
 
 # Crockford's base 32, as ULIDs have it: no letter that is taken for a digit, and the order of texts is the order of time.
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

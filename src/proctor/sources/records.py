@@ -6,7 +6,9 @@ a trace may be spread over several of them, so their spans wait in a window.
 """
 
 import os
+import re
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
@@ -18,12 +20,11 @@ from proctor.evidence.plain.fast_lines import decode_unique_line, make_line_deco
 from proctor.evidence.reading import find_spans, read_bytes
 from proctor.evidence.unknowns.account import declare_complete
 from proctor.evidence.values.json_bytes import decode, split_documents
-from proctor.model.account import MCPLAB_TRACE
+from proctor.model.account import MCPLAB_TRACE, PARTS, Account, Part
 from proctor.model.evidence import Evidence, Source
-from proctor.model.mapping import DeclaredEvidence
+from proctor.model.mapping import DeclaredEvidence, EvidenceMap
 from proctor.model.show import nearest
 from proctor.model.typed import decode_json
-from proctor.sources.grouped_lines import GroupedLines
 from proctor.sources.span_lines import OTLP_WORDS, SPAN_FORMATS, may_hold_rows
 from proctor.sources.texts import check_path
 
@@ -31,6 +32,78 @@ if TYPE_CHECKING:
     from proctor.evidence.otlp.spans import Span
     from proctor.sources.mcplab_results import ResultsBeside
     from proctor.sources.trace_window import OnTrace, TraceWindow
+
+
+# --- lines of a log that belong to one run, by the `group` of a mapping
+
+_WORD = re.compile(rb"[\w.:-]+")
+_SEARCHED_BYTES = 10_000
+"""Bytes of a line that is not JSON in which names of runs are looked for."""
+
+
+class _Run(msgspec.Struct):
+    """The lines of one run, and the positions of its first and its last one in the file."""
+
+    source: Source
+    lines: list[bytes]
+    first: int
+    last: int
+
+
+class GroupedLines:
+    """Lines of a file by the run they belong to; runs may be interleaved, so they are held until the file ends."""
+
+    def __init__(self, paths: EvidenceMap) -> None:
+        from proctor.evidence.mapping.read import compile_mapping  # most evidence needs no mapping
+
+        self._mapping = compile_mapping(paths)
+        self._runs: dict[str, _Run] = {}
+        self._broken: list[tuple[int, frozenset[str], str]] = []
+        """Lines that are not JSON: the position of each, the words in it, which may name its run, and why it cannot be read."""
+        self._count = 0
+
+    def add(self, line: bytes, source: Source) -> None:
+        """Add a line. Raises `EvidenceError` for a line that is not JSON or has no value of `group`."""
+        self._count += 1
+        try:
+            value = decode(line)
+        except EvidenceError as error:
+            words = frozenset(word.decode(errors="replace") for word in _WORD.findall(line[:_SEARCHED_BYTES]))
+            self._broken.append((self._count, words, f"line {source.line} cannot be read: {error.message}"))
+            raise
+        name = self._mapping.find_group(value)
+        if name is None:
+            raise EvidenceError(self._mapping.explain_no_group(value))
+        run = self._runs.setdefault(name, _Run(Source(source.file, source.line, name), [], self._count, self._count))
+        run.lines.append(line)
+        run.last = self._count
+
+    def read(self) -> Iterator[tuple[Evidence | EvidenceError, Source]]:
+        """Yield the runs in the order of their first lines, or why they cannot be read, and forget them."""
+        runs, broken, self._runs, self._broken = self._runs, self._broken, {}, []
+        named = {name: why for _, words, why in broken for name in words & runs.keys()}
+        # A line that names no run may belong to any that goes on after it.
+        unnamed = [(place, why) for place, words, why in broken if words.isdisjoint(runs)]
+        for name, run in runs.items():
+            after = bisect_right(unnamed, (run.first, ""))
+            is_inside = after < len(unnamed) and unnamed[after][0] < run.last
+            lost = unnamed[after][1] if is_inside else named.get(name)
+            try:
+                evidence = self._mapping.read([decode(line) for line in run.lines])
+                yield evidence if lost is None else _mark_lost(evidence, lost), run.source
+            except EvidenceError as error:
+                yield error, run.source
+
+
+def _mark_lost(evidence: Evidence, why: str) -> Evidence:
+    """Return the evidence of a run of which a line is lost: it may have held any part."""
+    account = evidence.account or Account()
+    unknown: dict[Part, str] = {**account.unknown, **dict.fromkeys(PARTS, why)}
+    return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown, overridable=(), seen_tools=()))
+
+
+# ---
+
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """The longest line of a JSONL file: a file without line breaks must not fill the memory."""

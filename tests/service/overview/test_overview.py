@@ -9,7 +9,7 @@ import pytest
 from proctor.model.run import RunEntry
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
-from proctor.service.overview import suites
+from proctor.service.overview import read as overview_read
 from proctor.store.bodies import pack
 from proctor.store.tables import alert_rules, results
 from tests.pages.conftest import kept_world, url, world  # noqa: F401  # fixtures
@@ -39,7 +39,7 @@ def test_the_newest_run_stands_against_the_last_one_before(world: World) -> None
 
 def test_what_changed_between_two_runs_that_have_ended_is_found_out_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     first = ask(world)["suites"]
-    monkeypatch.setattr(suites, "_compare_suite", lambda *given: pytest.fail("both were compared before"))
+    monkeypatch.setattr(overview_read, "_compare_suite", lambda *given: pytest.fail("both were compared before"))
     assert ask(world)["suites"] == first != []
 
 
@@ -80,7 +80,7 @@ def test_a_case_that_may_fail_now_and_then_has_not_turned(world: World) -> None:
 
 
 def test_of_very_many_failing_cases_some_are_looked_at_and_it_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    monkeypatch.setattr(suites, "MOST_FAILED", 3)
+    monkeypatch.setattr(overview_read, "MOST_FAILED", 3)
     (suite,) = ask(world)["suites"]
     assert suite["is_part"] and suite["newly_failing"]["total"] >= 1
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from proctor.actions.overview import SuiteChange
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub, stamp
-from proctor.service.overview.suites import find_suite_changes
+from proctor.service.overview.read import find_suite_changes
 from proctor.service.runs.comparisons import compare_runs
 from proctor.service.runs.ending import keep_run_figures
 from proctor.service.runs.failures import group_run_failures

@@ -18,8 +18,7 @@ from proctor.service.access.projects import create_project
 from proctor.service.hub import Hub
 from proctor.service.runs import worker
 from proctor.service.runs.requests import RunSpec, cancel_run, get_run, start_run
-from proctor.service.runs.turns import RunTurns
-from proctor.service.runs.worker import run_worker, work_once
+from proctor.service.runs.worker import RunTurns, run_worker, work_once
 from proctor.store import run_rows
 from proctor.store.tables import runs
 from proctor.store.tenants import ensure_organization

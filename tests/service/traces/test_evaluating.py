@@ -19,7 +19,7 @@ from proctor.service.decisions.case_selection import ActiveCase, is_selected
 from proctor.service.decisions.trace_process import ThreadDecider
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.traces import cases, evaluation_leases, evaluation_results, judging
+from proctor.service.traces import cases, evaluation_leases, evaluator, judging
 from proctor.service.traces import evaluator as evaluation
 from proctor.service.traces.cases import CaseSpec
 from proctor.service.traces.evaluator import Evaluator, evaluate_all, evaluate_traces
@@ -405,7 +405,7 @@ def test_a_result_that_could_not_be_written_is_not_lost(database: TestDatabase, 
             raise failures.pop()
         return await write(*arguments, **more)
 
-    monkeypatch.setattr(evaluation_results, "finish_traces", once)
+    monkeypatch.setattr(evaluator, "finish_traces", once)
 
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)

@@ -22,12 +22,11 @@ from proctor.service.decisions.process import _make_time_limit
 from proctor.service.decisions.trace_process import CannotStart, PairDecider, ProcessDecider, ThreadDecider
 from proctor.service.decisions.trace_verdicts import Batch, CaseText, Decision, OutOfTime, Task, TraceDecider
 from proctor.service.hub import Hub
-from proctor.service.traces import cases, evaluation_leases, evaluation_results
+from proctor.service.traces import cases, evaluation_leases
+from proctor.service.traces import evaluator as evaluating
 from proctor.service.traces import evaluator as evaluation
 from proctor.service.traces.cases import CaseSpec
-from proctor.service.traces.evaluation_results import ResultWriter
-from proctor.service.traces.evaluator import Evaluator, evaluate_all
-from proctor.service.traces.judge_turns import JudgeTurns
+from proctor.service.traces.evaluator import Evaluator, JudgeTurns, ResultWriter, evaluate_all
 from proctor.service.traces.reevaluation import ReevaluationRequest, request_reevaluation
 from proctor.store.bodies import pack, unpack
 from proctor.store.tables import traces
@@ -599,7 +598,7 @@ async def test_what_is_due_again_when_its_result_was_just_written_is_taken_at_on
 async def test_what_was_written_before_the_database_went_away_is_left_to_whoever_took_it_since(
     monkeypatch: pytest.MonkeyPatch, hub: Hub
 ) -> None:
-    finish_traces = evaluation_results.finish_traces
+    finish_traces = evaluating.finish_traces
     written: list[str] = []
 
     async def refuse_some(connection: Any, *, owner: str, done: Sequence[FinishedTrace], found: Any) -> int:
@@ -610,7 +609,7 @@ async def test_what_was_written_before_the_database_went_away_is_left_to_whoever
         written.append(done[0].row["id"])
         return await finish_traces(connection, owner=owner, done=done, found=found)
 
-    monkeypatch.setattr(evaluation_results, "finish_traces", refuse_some)
+    monkeypatch.setattr(evaluating, "finish_traces", refuse_some)
     _, agent = await world(hub)
     await traces_of(hub, agent, 2)
     given: list[Sequence[str]] = []

@@ -13,7 +13,7 @@ from proctor.service.access.audit import list_notes
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.traces import unknown_agents
+from proctor.service.traces import intake
 from proctor.service.traces.evaluator import evaluate_all
 from proctor.service.traces.intake import read_spans
 from tests.databases import TestDatabase
@@ -148,12 +148,12 @@ async def test_a_paused_project_gets_no_new_agents(hub: Hub) -> None:
 
 
 async def test_no_more_agents_come_into_being_than_are_allowed_and_the_others_are_told(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
-    monkeypatch.setattr(unknown_agents, "MOST_MADE", 3)
+    monkeypatch.setattr(intake, "MOST_MADE", 3)
     await world(hub)
     many = [group for number in range(5) for group in request(root(new_trace()), service=f"s{number}")["resourceSpans"]]
-    intake = await read_spans(hub, LOCAL, receive_json({"resourceSpans": many}))
-    assert len(intake.arrivals) == 3 and intake.refused_spans == 2
-    assert any("no more are" in reason and "POST /api/agents" in reason for reason in intake.reasons)
+    found = await read_spans(hub, LOCAL, receive_json({"resourceSpans": many}))
+    assert len(found.arrivals) == 3 and found.refused_spans == 2
+    assert any("no more are" in reason and "POST /api/agents" in reason for reason in found.reasons)
     adopted = (await made_agents(hub))[-1]
     await agents.update_agent(hub, LOCAL, adopted["id"], {"settings": {}})
     await send(hub, request(root(new_trace()), service="s9"))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.service.hub import Hub
-from proctor.service.steady_clock import SteadyClock
+from proctor.service.hub import Hub, SteadyClock
 from proctor.service.traces.evaluator import evaluate_all
 from proctor.service.upkeep.clock_watch import repair_waits
 from tests.databases import TestDatabase

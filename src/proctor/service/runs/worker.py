@@ -13,36 +13,45 @@ still under way after the longest time that an attempt may take is broken off; a
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from proctor.actions.check_stream import wall_clock
+from proctor.actions.history import case_result
 from proctor.actions.run_builder import BuiltRun
+from proctor.cassettes.scrub import REDACTED
+from proctor.decide.judging import Ask
 from proctor.errors import InputError, StoreError, TargetError
-from proctor.model.evidence import Json
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, Json
+from proctor.model.result import CaseResult
+from proctor.model.run import RunEntry
+from proctor.report.ranges import add_ranges
 from proctor.runner.events import Event, Listener
 from proctor.runner.ports import RunPorts
 from proctor.runner.run import Runner, RunOutcome
+from proctor.service.decisions.messages import make_undecided_result
+from proctor.service.decisions.suite_verdicts import SuiteDecisions
 from proctor.service.hub import Hub, new_id, stamp
+from proctor.service.redaction import redact, redact_text
 from proctor.service.refusals import Refusal
 from proctor.service.run_signals import QUEUED
 from proctor.service.runs.backtest_runner import BacktestRunner, build_backtest
 from proctor.service.runs.building import asked_of, build_project_run, read_chosen_suite, settings_of, source_of
-from proctor.service.runs.cleaning import Cleaner
 from proctor.service.runs.ending import count_attempts, keep_run_figures
-from proctor.service.runs.long_attempts import make_range_finder
-from proctor.service.runs.run_decisions import RunDecisions
-from proctor.service.runs.turns import RunTurns
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
 from proctor.store.pages import Row
 from proctor.store.run_rows import (
     LeaseLost,
     RunLease,
     RunRows,
+    WaitingProject,
+    claim_run,
     end_run,
     is_cancel_requested,
     list_done_attempts,
@@ -50,8 +59,144 @@ from proctor.store.run_rows import (
     renew_lease,
     requeue_run,
 )
+from proctor.store.shown_entries import Ranges
 from proctor.store.tables import projects
 from proctor.store.tenants import find_row
+
+# --- whose run is next
+
+
+class RunTurns:
+    """Who was served when, in the workers of one process."""
+
+    def __init__(self) -> None:
+        # Counts turns, where a clock might give two of them the same place.
+        self._number = 0
+        self._organizations: dict[str, int] = {}
+        self._projects: dict[str, int] = {}
+        self._taking = asyncio.Lock()
+
+    async def take(self, hub: Hub, owner: str) -> Row | None:
+        """Take the next run; None when none waits."""
+        # One after the other, so that each sees who was served last.
+        async with self._taking:
+            return await self._take(hub, owner)
+
+    async def _take(self, hub: Hub, owner: str) -> Row | None:
+        async with hub.database.reading() as connection:
+            waiting = await list_waiting_projects(connection, now=hub.clock())
+        self._forget(waiting)
+        for project in sorted(waiting, key=self._place):
+            async with hub.database.writing() as connection:
+                row = await claim_run(
+                    connection,
+                    owner=owner,
+                    now=hub.clock(),
+                    lease_s=hub.settings.lease_s,
+                    at=hub.now(),
+                    project_id=project.project_id,
+                )
+            # Another worker may have been faster.
+            if row is not None:
+                self._number += 1
+                self._organizations[project.organization_id] = self._projects[project.project_id] = self._number
+                return row
+        return None
+
+    def _place(self, project: WaitingProject) -> tuple[int, int, str]:
+        # Who was never served comes first, for one turn: then it has the highest number of all. So nobody saves up turns by staying away.
+        served = self._organizations.get(project.organization_id, 0), self._projects.get(project.project_id, 0)
+        return (*served, project.since)
+
+    def _forget(self, waiting: list[WaitingProject]) -> None:
+        """Keep no memory of those who have stayed away while many others came."""
+        if len(self._projects) > 10_000:
+            known = {each.project_id for each in waiting}
+            self._projects = {id: number for id, number in self._projects.items() if id in known}
+            known = {each.organization_id for each in waiting}
+            self._organizations = {id: number for id, number in self._organizations.items() if id in known}
+
+
+# ---
+
+
+# --- decides the cases of a run by the pool
+
+
+class RunDecisions(SuiteDecisions):
+    """Decides the cases of a run: where nothing can be decided now, that is the error of one attempt."""
+
+    async def decide_one(
+        self, case: Case, evidence: Evidence, *, attempt: int = 0, clock: str | None = None, ask: Ask | None = None
+    ) -> CaseResult:
+        """Return the result of a case, whatever happens."""
+        try:
+            return await super().decide_one(case, evidence, attempt=attempt, clock=clock, ask=ask)
+        except Refusal as error:
+            return make_undecided_result(case, "not_decided", error.message, attempt=attempt)
+
+
+# ---
+
+
+# --- finds what the verdicts of an attempt are about when it is kept: of very long texts nobody can look for it in time later
+
+
+def make_range_finder(cases: Sequence[Case]) -> Callable[[RunEntry], Ranges]:
+    """Return what finds, of each verdict of an attempt, the characters that it is about."""
+
+    def find_ranges(entry: RunEntry) -> Ranges:
+        # Looked for each time: few attempts are so long, and a run may have very many cases.
+        case = next((case for case in cases if case.id == entry.case), None) or Case(id=entry.case)
+        result = case_result(case, entry)
+        found = () if entry.evidence is None else add_ranges(result, entry.evidence).ranges
+        # None at all would be looked for again.
+        return found or ((),) * len(result.verdicts)
+
+    return find_ranges
+
+
+# ---
+
+
+# --- what is kept of an attempt on the service, without secrets: those of the project word for word, others by name and by looks
+
+# A shorter secret would be found all over innocent text, and take it along.
+_SHORTEST = 4
+
+
+class Cleaner:
+    """Takes secrets out of entries and texts."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        # Longest first: one secret may be part of another.
+        self._secrets = sorted({secret for secret in secrets if len(secret) >= _SHORTEST}, key=lambda secret: (-len(secret), secret))
+
+    def clean_entry(self, entry: RunEntry) -> bytes:
+        """Return the entry as JSON that can be read again, whatever an agent answered."""
+        value: Json = redact(msgspec.to_builtins(entry))
+        try:
+            data = msgspec.json.encode(value)
+        except UnicodeEncodeError:
+            # Halves of surrogate pairs, which no encoding knows; infinite numbers are null, as everywhere.
+            sound: Json = json.loads(json.dumps(value), parse_constant=lambda _: None)
+            data = json.dumps(sound, ensure_ascii=False).encode("utf-8", errors="replace")
+        for secret in self._secrets:
+            # In the encoded entry as a whole: a secret may also stand in a name, or be a part of a longer text.
+            data = data.replace(_in_json(secret), REDACTED.encode())
+        return data
+
+    def clean_text(self, text: str) -> str:
+        """Return a text without secrets."""
+        for secret in self._secrets:
+            text = text.replace(secret, REDACTED)
+        return redact_text(text)
+
+
+def _in_json(secret: str) -> bytes:
+    # As JSON spells it: a secret with a quote or a backslash stands escaped in the entry.
+    return json.dumps(secret, ensure_ascii=False).encode("utf-8", errors="replace")[1:-1]
+
 
 LOOK_EVERY_S = 0.3
 """How often a worker asks whether its run is to end. What is said in this process it hears at once."""

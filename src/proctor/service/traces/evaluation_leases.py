@@ -10,19 +10,141 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import StoreError
 from proctor.service.decisions.case_selection import ActiveCase
 from proctor.service.decisions.trace_verdicts import CaseKey, CaseText
 from proctor.service.hub import Hub, new_id
-from proctor.service.traces.active_cases import list_active_cases, read_case_texts
-from proctor.service.traces.evaluation_queue import EvaluationQueue
-from proctor.store.trace_work import abandon_leases, find_next_due, list_leased, renew_leases, return_leases
+from proctor.store.tables import cases
+from proctor.store.trace_work import (
+    MOST_AGENTS,
+    BatchRequest,
+    abandon_leases,
+    choose_batch,
+    find_next_due,
+    has_abandoned,
+    lease_abandoned,
+    lease_batch,
+    lease_chosen,
+    list_leased,
+    renew_leases,
+    return_leases,
+)
 from proctor.store.traces import list_pieces
+
+# --- chooses whose traces are evaluated next: agents in turn, those that took long behind the others, and now and then abandoned traces
+
+FEW_TRACES = 25
+"""How many abandoned traces are leased at once: one of them may end the worker again, and takes the others along."""
+
+
+class EvaluationQueue:
+    """Chooses and leases what one worker evaluates, batch by batch."""
+
+    def __init__(self, hub: Hub, owner: str) -> None:
+        self._hub = hub
+        self._owner = owner
+        self._look_behind = False
+        self._resting: dict[str, float] = {}
+        self.last_agent = ""
+        """The agent whose turn was last."""
+        self.has_more = False
+        """Whether there is probably more than what was taken last."""
+
+    def make_request(self, limit: int, most_bytes: int, *, without: frozenset[str]) -> BatchRequest:
+        """Return the request for the next batch, in which some agents have no part."""
+        now = self._hub.clock()
+        until = now + self._hub.settings.lease_s
+        return BatchRequest(
+            owner=self._owner, now=now, until=until, limit=limit, most_bytes=most_bytes, after=self.last_agent, without=without
+        )
+
+    def postpone_agents(self, agents: Iterable[str], until: float) -> None:
+        """Let agents wait until then, as long as others want something."""
+        self._resting |= dict.fromkeys(agents, until)
+
+    async def lease_next(self, turn: BatchRequest) -> list[str]:
+        """Lease what is due, and now and then abandoned traces, and return the ids."""
+        self._resting = {agent: until for agent, until in self._resting.items() if until > turn.now}
+        # Every second time: abandoned traces may end the worker again, so they must neither come before all healthy
+        # work nor wait until there is none.
+        self._look_behind = not self._look_behind
+        if self._look_behind and (ids := await self._lease_abandoned(turn)):
+            return ids
+        chosen: list[tuple[str, str]] = []
+        if self._resting:
+            chosen = await self._lease_due(msgspec.structs.replace(turn, without=turn.without | frozenset(self._resting)))
+        # Those who rest have their turn all the same when nobody else wants anything.
+        chosen = chosen or await self._lease_due(turn)
+        if not chosen:
+            # Nothing is due, and in this turn nobody has looked for abandoned traces yet.
+            return [] if self._look_behind else await self._lease_abandoned(turn)
+        self.has_more = len(chosen) >= turn.limit
+        # Where all agents had a turn the next round begins one agent later, so that nobody is always first. Where there were more agents
+        # than fit, it goes on behind the last of them.
+        first_round = list(dict.fromkeys(agent for _, agent in chosen))
+        self.last_agent = first_round[0 if len(first_round) < MOST_AGENTS else -1]
+        return [id for id, _ in chosen]
+
+    async def _lease_due(self, turn: BatchRequest) -> list[tuple[str, str]]:
+        database = self._hub.database
+        if database.dialect == "postgresql":
+            # Chosen and locked at once, and what others have locked is passed over.
+            async with database.writing() as connection:
+                return await lease_batch(connection, turn)
+        # There is one writer, and nobody to be passed over: it is kept waiting for as short as possible.
+        async with database.reading() as connection:
+            chosen = await choose_batch(connection, turn)
+        if chosen:
+            async with database.writing() as connection:
+                await lease_chosen(connection, turn, chosen)
+        return chosen
+
+    async def _lease_abandoned(self, turn: BatchRequest) -> list[str]:
+        async with self._hub.database.reading() as connection:
+            # A look first, which holds up no writer: nearly always there is nothing.
+            if not await has_abandoned(connection, turn.now):
+                return []
+        async with self._hub.database.writing() as connection:
+            ids = await lease_abandoned(connection, turn, FEW_TRACES)
+        # Only a few were taken, on purpose; whether there are more is found out at once.
+        self.has_more = True
+        return ids
+
+
+# ---
+
+
+# --- reads the cases that traces are evaluated against
+
+
+async def list_active_cases(connection: AsyncConnection, project_ids: Sequence[str]) -> dict[str, list[ActiveCase]]:
+    """Return the active cases of some projects, oldest first, by project."""
+    columns = (cases.c.id, cases.c.version, cases.c.project_id, cases.c.agent_id, cases.c.name, cases.c.when_matches, cases.c.sample)
+    query = sa.select(*columns).where(cases.c.project_id.in_(project_ids), cases.c.active).order_by(cases.c.created_at, cases.c.id)
+    found: dict[str, list[ActiveCase]] = {}
+    for id, version, project_id, agent_id, name, when, sample in (await connection.execute(query)).all():
+        case = ActiveCase(id=id, version=version, project_id=project_id, agent_id=agent_id, name=name, when=when, sample=sample)
+        found.setdefault(project_id, []).append(case)
+    return found
+
+
+async def read_case_texts(connection: AsyncConnection, wanted: Sequence[ActiveCase]) -> dict[CaseKey, CaseText]:
+    """Return the documents of some cases, read in the transaction that found them."""
+    if not wanted:
+        return {}
+    query = sa.select(cases.c.id, cases.c.version, cases.c.name, cases.c.document, cases.c.dialect)
+    rows = (await connection.execute(query.where(cases.c.id.in_([case.id for case in wanted])))).all()
+    return {
+        (id, version): CaseText(id=id, version=version, name=name, text=text, dialect=dialect) for id, version, name, text, dialect in rows
+    }
+
 
 BATCH_TRACES = 500
 """How many traces are leased at once: enough that one read and one write serve many of them."""

@@ -14,25 +14,219 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 import msgspec
+from sqlalchemy.exc import IntegrityError
 
 from proctor.errors import StoreError
 from proctor.runner.ports import Judge
+from proctor.scoring.reduce import reduce_attempts
 from proctor.service.access.known_agents import find_agent
 from proctor.service.agent import Agent
+from proctor.service.decisions.case_selection import ActiveCase
 from proctor.service.decisions.trace_evidence import get_declared, get_response_path
 from proctor.service.decisions.trace_process import BatchDecider, CannotStart, ThreadDecider, make_decider
-from proctor.service.decisions.trace_verdicts import Batch, Decision, Task, make_failed
-from proctor.service.hub import Hub
+from proctor.service.decisions.trace_verdicts import Batch, CaseKey, CaseText, Decision, Finding, Task, make_failed
+from proctor.service.hub import Hub, new_id
 from proctor.service.traces.due_signal import get_due_signal, wait_for_either
 from proctor.service.traces.evaluation_leases import EvaluationLeases, LeasedBatch
-from proctor.service.traces.evaluation_results import ResultWriter, TraceJob
-from proctor.service.traces.judge_turns import JudgeTurns
 from proctor.service.traces.judging import judge_trace, open_workspace_judge
 from proctor.store.bodies import to_json
+from proctor.store.database import is_gone
+from proctor.store.exports import queue_exports
+from proctor.store.many import clean_text
+from proctor.store.pages import Row
+from proctor.store.trace_work import FinishedTrace, finish_traces
+
+# --- A queue of traces that wait for the judge: every agent in turn, a few at once, so that a long queue of one does not hold up the
+
+T = TypeVar("T")
+
+
+class JudgeTurns(Generic[T]):
+    """A queue for each agent, and a few tasks that work on all of them in turn. `work` raises nothing."""
+
+    def __init__(self, at_once: int, work: Callable[[T], Awaitable[None]]) -> None:
+        self._at_once = max(1, at_once)
+        self._work = work
+        self._queues: dict[str, deque[T]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, agent_id: str, item: T) -> None:
+        """Queue an item of an agent."""
+        self._queues.setdefault(agent_id, deque()).append(item)
+        # One that has come to its end no longer looks for more.
+        if sum(not task.done() for task in self._tasks) < self._at_once:
+            task = asyncio.create_task(self._work_in_turn(), name="judge traces")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def list_full_agents(self, most: int) -> frozenset[str]:
+        """Return the agents of which this many items wait, or more."""
+        return frozenset(agent for agent, queue in self._queues.items() if len(queue) >= most)
+
+    @property
+    def waiting(self) -> int:
+        """How many items wait, over all agents."""
+        return sum(map(len, self._queues.values()))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self._tasks
+
+    async def wait_until_idle(self) -> None:
+        """Wait until nothing waits any more."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def wait_for_progress(self, seconds: float) -> None:
+        """Wait until one of the tasks is done, at most so many seconds."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+    async def abandon(self) -> None:
+        """Stop at once and drop what waits."""
+        self._queues.clear()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _work_in_turn(self) -> None:
+        while self._queues:
+            # A dictionary keeps the order of insertion: its first agent is the one that has waited longest, which costs no search.
+            agent, queue = next(iter(self._queues.items()))
+            # No `await` from here until the queue is back in its place: several tasks share the queues without a lock.
+            item = queue.popleft()
+            # To the end of the round, or out of it.
+            del self._queues[agent]
+            if queue:
+                self._queues[agent] = queue
+            await self._work(item)
+
+
+# ---
+
+
+# --- writes the results of evaluated traces with the lease in hand: one result for each trace, case and version, whoever else tried
+
+# --- makes the rows that are written for an evaluated trace
+
+
+def make_finished(row: Row, decision: Decision) -> FinishedTrace:
+    """Return the end of the work on a trace."""
+    if decision.error is not None:
+        return FinishedTrace(row=row, status="failed", error=decision.error)
+    if decision.no_run is not None:
+        return FinishedTrace(row=row, status="evaluated", no_run=decision.no_run, input_text=decision.asked)
+    counts: dict[str, int] = {}
+    for finding in decision.findings:
+        counts[finding.outcome] = counts.get(finding.outcome, 0) + 1
+    outcome = reduce_attempts(counts) if counts else None
+    return FinishedTrace(row=row, status="evaluated", outcome=outcome, input_text=decision.asked)
+
+
+def make_result_row(row: Row, case: ActiveCase, finding: Finding, now: str) -> dict[str, Any]:
+    """Return the row of one result of the trace in `row`."""
+    return {
+        "id": new_id("res"),
+        "organization_id": row["organization_id"],
+        "project_id": row["project_id"],
+        "agent_id": row["agent_id"],
+        "trace_id": row["id"],
+        "case_id": case.id,
+        "case_version": case.version,
+        "case_key": clean_text(finding.key),
+        "trace_revision": row["revision"],
+        "outcome": finding.outcome,
+        "score": finding.score,
+        "verdict": finding.verdict,
+        "code": finding.code,
+        "body": finding.body,
+        "created_at": now,
+        "updated_at": now,
+    }
+
+
+_LONGEST_ERROR = 1_000
+"""How many characters of the database's complaint a failed trace keeps."""
+
+
+class TraceJob(msgspec.Struct, kw_only=True):
+    """One trace of a batch, and what was decided so far."""
+
+    row: dict[str, Any]
+    task: Task
+    cases: Sequence[ActiveCase]
+    """Those of the whole batch; the task says which of them count."""
+    texts: Mapping[CaseKey, CaseText]
+    decision: Decision | None = None
+
+    def get_decision(self) -> Decision:
+        """Return the decision, which must have been made by now."""
+        assert self.decision is not None
+        return self.decision
+
+
+class ResultWriter:
+    """Writes what one worker decided."""
+
+    def __init__(self, hub: Hub, leases: EvaluationLeases) -> None:
+        self._hub = hub
+        self._leases = leases
+
+    async def finish(self, jobs: Sequence[TraceJob], ids: set[str]) -> None:
+        """Write results, end the leases, and take what is written out of `ids`. Raises `StoreError` when the database is away."""
+        if not jobs:
+            return
+        now = self._hub.now()
+        try:
+            await self._write([make_finished(job.row, job.get_decision()) for job in jobs], self._make_rows(jobs, now), ids)
+        except (StoreError, IntegrityError) as error:
+            # Nothing is wrong with the results then: the traces are given back, and evaluated when the database is there again.
+            if is_gone(error):
+                raise
+            # One of them spoils the whole transaction: written one by one, the others get through.
+            for job in jobs:
+                await self._finish_alone(job, now, ids)
+
+    async def _finish_alone(self, job: TraceJob, now: str, ids: set[str]) -> None:
+        """Write one trace by itself; if the database is there and refuses these results, the trace fails with its reason."""
+        try:
+            await self._write([make_finished(job.row, job.get_decision())], self._make_rows([job], now), ids)
+        except (StoreError, IntegrityError) as error:
+            if is_gone(error):
+                raise
+            # Without its results, which the database refuses: the trace must leave the queue, or it would be evaluated for ever.
+            await self._write([make_finished(job.row, make_failed("store_error", str(error)[:_LONGEST_ERROR]))], [], ids)
+
+    def _make_rows(self, jobs: Sequence[TraceJob], now: str) -> list[dict[str, Any]]:
+        return [make_result_row(job.row, job.cases[finding.case], finding, now) for job in jobs for finding in job.get_decision().findings]
+
+    async def _write(self, finished: Sequence[FinishedTrace], rows: Sequence[dict[str, Any]], ids: set[str]) -> None:
+        written = {one.row["id"] for one in finished}
+        try:
+            async with self._hub.database.writing() as connection:
+                count = await finish_traces(connection, owner=self._leases.owner, done=finished, found=rows)
+                # In the same transaction: a result that was written is exported even if this process dies now.
+                if self._hub.settings.export_otlp_endpoint is not None:
+                    await queue_exports(connection, rows, self._hub.clock())
+                # Before the commit: from then on the next batch of this worker may have those that are due again, and passes over what is
+                # still held.
+                self._leases.held -= written
+                ids -= written
+        except BaseException:
+            # Nothing was written: they are still worked on, or given back with the rest.
+            self._leases.held |= written
+            ids |= written
+            raise
+        # After the commit: what was rolled back is evaluated again and would count twice.
+        self._hub.counters.add("traces_evaluated", count)
+        self._hub.counters.add("evaluations", len(rows))
+
 
 MOST_ATTEMPTS = 3
 """How often a trace is tried that ended its worker."""
