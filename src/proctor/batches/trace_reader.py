@@ -22,6 +22,10 @@ def read_traces(evaluator: Evaluator, partition: Partition, wanted: Collection[P
     """Return the traces at these places, read as they were read before; one that is not there any more is missing."""
     if partition.file.kind == "spans":
         return _read_gathered(evaluator, partition, wanted)
+    if partition.parts:
+        names = {part.file.name: part for part in partition.parts}
+        by_file = {name: [place for place in wanted if place.file == name] for name in dict.fromkeys(place.file for place in wanted)}
+        return {place: trace for name in by_file for place, trace in read_traces(evaluator, names[name], by_file[name]).items()}
     places: dict[_Key, list[PlaceInFile]] = {}
     for place in wanted:
         places.setdefault((place.row if place.offset is None else None, place.offset), []).append(place)
