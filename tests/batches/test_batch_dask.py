@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -138,3 +139,16 @@ def test_nobody_at_the_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         DaskExecutor(scheduler="tcp://127.0.0.1:9"),
     ):
         pass
+
+
+@needs_dask
+def test_the_log_of_dask_is_silent_only_while_a_batch_uses_it(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_executor, "CONNECTED_WITHIN_S", 1)
+    logger = logging.getLogger("distributed")
+    level = logger.level
+    with DaskExecutor(scheduler=client.scheduler.address):
+        assert logger.level == logging.CRITICAL
+    assert logger.level == level
+    with pytest.raises(InputError, match="no Dask scheduler"), DaskExecutor(scheduler="tcp://127.0.0.1:1"):
+        pass
+    assert logger.level == level

@@ -77,8 +77,10 @@ class DaskExecutor:
 
     def _connect(self) -> Any:
         distributed = self._distributed
-        # What goes wrong is reported once, by this class: the tracebacks of the library come before it otherwise.
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        # A client that is closed while it reconnects to a scheduler that is gone logs a traceback; this class reports the error.
+        logger = logging.getLogger("distributed")
+        self._stack.callback(logger.setLevel, logger.level)
+        logger.setLevel(logging.CRITICAL)
         try:
             if self._scheduler is None:
                 # Tasks hold the interpreter's lock nearly all of the time: threads would wait for each other.
@@ -97,6 +99,7 @@ class DaskExecutor:
                 distributed.Client(self._scheduler, security=security, timeout=CONNECTED_WITHIN_S, set_as_default=False)
             )
         except (OSError, ValueError, TypeError, TimeoutError) as error:
+            self._stack.close()
             raise InputError(f"no Dask scheduler could be reached at {self._scheduler or 'this machine'}: {error}") from error
 
     def map(self, work: Work, tasks: Sequence[bytes]) -> Iterator[Done]:
