@@ -31,6 +31,8 @@ WINDOW = 16
 """Tasks that are submitted at once for each thread of a cluster: a scheduler that holds all of them slows down."""
 _GONE = (OSError, TimeoutError, asyncio.CancelledError, concurrent.futures.CancelledError)
 """What comes of asking a scheduler that is gone."""
+_LOGGERS = ("distributed", "distributed.client")
+"""The second has a level of its own, by the settings of Dask."""
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,9 +80,9 @@ class DaskExecutor:
     def _connect(self) -> Any:
         distributed = self._distributed
         # A client that is closed while it reconnects to a scheduler that is gone logs a traceback; this class reports the error.
-        logger = logging.getLogger("distributed")
-        self._stack.callback(logger.setLevel, logger.level)
-        logger.setLevel(logging.CRITICAL)
+        for logger in map(logging.getLogger, _LOGGERS):
+            self._stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.CRITICAL)
         try:
             if self._scheduler is None:
                 # Tasks hold the interpreter's lock nearly all of the time: threads would wait for each other.
