@@ -15,11 +15,10 @@ import msgspec
 
 from proctor.actions.check_stream import CheckStream
 from proctor.actions.own_checks import find_registry
-from proctor.batches.error_table import ErrorTable
 from proctor.batches.output_folder import OutputFolder, Reading, make_metadata, name_spill
 from proctor.batches.output_store import describe_full, is_full
 from proctor.batches.put_off import WithoutJudge
-from proctor.batches.result_table import ResultTable
+from proctor.batches.result_table import ErrorTable, ResultTable
 from proctor.batches.sketch import LineNames, Sketch
 from proctor.batches.slice_sketch import count_most_slices
 from proctor.batches.slicer import Slicer, list_beside, list_groupings, make_finder

@@ -13,8 +13,12 @@ import msgspec
 
 from proctor.actions.run_builder import BuiltRun, build_run, names_agents
 from proctor.decide.selection import select
+from proctor.errors import InputError
+from proctor.formats.located import Reading
 from proctor.formats.mcplab_library import Library
 from proctor.formats.suites import read_suite
+from proctor.formats.workspace import Section
+from proctor.formats.workspace_prices import read_prices
 from proctor.model.case import Suite
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Json
@@ -28,11 +32,27 @@ from proctor.service.hub import Hub
 from proctor.service.runs.backtest import Backtest
 from proctor.service.runs.names import read_tags
 from proctor.service.runs.policy import ProjectPolicy
-from proctor.service.runs.prices import read_project_prices
+from proctor.service.suites.documents import refusal_of
 from proctor.service.suites.mcplab_library import LIBRARY_KEY, library_of
 from proctor.service.suites.mcplab_rules import plan_sent_suite
 from proctor.store.bodies import to_json
 from proctor.store.pages import Row
+
+PRICES_KEY = "prices"
+
+
+def read_project_prices(project: Row) -> PriceList | None:
+    """Return the prices that the settings of a project tell, if any; refused where they cannot be read."""
+    settings = project["settings"] or {}
+    if PRICES_KEY not in settings:
+        return None
+    reading = Reading(file=None, text="")
+    try:
+        found = read_prices(Section.of({PRICES_KEY: settings[PRICES_KEY]}).node.get(PRICES_KEY), reading)
+        reading.finish()
+    except InputError as error:
+        raise refusal_of(error, "project", what="the prices of the project") from None
+    return found
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,11 +22,16 @@ import msgspec
 
 from proctor.actions.check_stream import wall_clock
 from proctor.actions.run_builder import BuiltRun
+from proctor.decide.judging import Ask
 from proctor.errors import InputError, StoreError, TargetError
-from proctor.model.evidence import Json
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, Json
+from proctor.model.result import CaseResult
 from proctor.runner.events import Event, Listener
 from proctor.runner.ports import RunPorts
 from proctor.runner.run import Runner, RunOutcome
+from proctor.service.decisions.messages import make_undecided_result
+from proctor.service.decisions.suite_verdicts import SuiteDecisions
 from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.refusals import Refusal
 from proctor.service.run_signals import QUEUED
@@ -35,7 +40,6 @@ from proctor.service.runs.building import asked_of, build_project_run, read_chos
 from proctor.service.runs.cleaning import Cleaner
 from proctor.service.runs.ending import count_attempts, keep_run_figures
 from proctor.service.runs.long_attempts import make_range_finder
-from proctor.service.runs.run_decisions import RunDecisions
 from proctor.service.runs.turns import RunTurns
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
 from proctor.store.pages import Row
@@ -52,6 +56,20 @@ from proctor.store.run_rows import (
 )
 from proctor.store.tables import projects
 from proctor.store.tenants import find_row
+
+
+class RunDecisions(SuiteDecisions):
+    """Decides the cases of a run: where nothing can be decided now, that is the error of one attempt."""
+
+    async def decide_one(
+        self, case: Case, evidence: Evidence, *, attempt: int = 0, clock: str | None = None, ask: Ask | None = None
+    ) -> CaseResult:
+        """Return the result of a case, whatever happens."""
+        try:
+            return await super().decide_one(case, evidence, attempt=attempt, clock=clock, ask=ask)
+        except Refusal as error:
+            return make_undecided_result(case, "not_decided", error.message, attempt=attempt)
+
 
 LOOK_EVERY_S = 0.3
 """How often a worker asks whether its run is to end. What is said in this process it hears at once."""

@@ -10,19 +10,44 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import StoreError
 from proctor.service.decisions.case_selection import ActiveCase
 from proctor.service.decisions.trace_verdicts import CaseKey, CaseText
 from proctor.service.hub import Hub, new_id
-from proctor.service.traces.active_cases import list_active_cases, read_case_texts
 from proctor.service.traces.evaluation_queue import EvaluationQueue
+from proctor.store.tables import cases
 from proctor.store.trace_work import abandon_leases, find_next_due, list_leased, renew_leases, return_leases
 from proctor.store.traces import list_pieces
+
+
+async def list_active_cases(connection: AsyncConnection, project_ids: Sequence[str]) -> dict[str, list[ActiveCase]]:
+    """Return the active cases of some projects, oldest first, by project."""
+    columns = (cases.c.id, cases.c.version, cases.c.project_id, cases.c.agent_id, cases.c.name, cases.c.when_matches, cases.c.sample)
+    query = sa.select(*columns).where(cases.c.project_id.in_(project_ids), cases.c.active).order_by(cases.c.created_at, cases.c.id)
+    found: dict[str, list[ActiveCase]] = {}
+    for id, version, project_id, agent_id, name, when, sample in (await connection.execute(query)).all():
+        case = ActiveCase(id=id, version=version, project_id=project_id, agent_id=agent_id, name=name, when=when, sample=sample)
+        found.setdefault(project_id, []).append(case)
+    return found
+
+
+async def read_case_texts(connection: AsyncConnection, wanted: Sequence[ActiveCase]) -> dict[CaseKey, CaseText]:
+    """Return the documents of some cases, read in the transaction that found them."""
+    if not wanted:
+        return {}
+    query = sa.select(cases.c.id, cases.c.version, cases.c.name, cases.c.document, cases.c.dialect)
+    rows = (await connection.execute(query.where(cases.c.id.in_([case.id for case in wanted])))).all()
+    return {
+        (id, version): CaseText(id=id, version=version, name=name, text=text, dialect=dialect) for id, version, name, text, dialect in rows
+    }
+
 
 BATCH_TRACES = 500
 """How many traces are leased at once: enough that one read and one write serve many of them."""

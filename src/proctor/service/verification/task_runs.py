@@ -10,17 +10,20 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Unpack
 
+import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.model.evidence import Json
+from proctor.model.account import Account
+from proctor.model.evidence import Evidence, Json, State
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
+from proctor.service.redaction import redact
 from proctor.service.refusals import Refusal
 from proctor.service.verification import resources
 from proctor.service.verification.declaration import Operation
 from proctor.service.verification.fields import read_only
-from proctor.service.verification.live_states import read_live_stamps, read_live_state
+from proctor.service.verification.hidden_values import HiddenValues, find_hidden_values
 from proctor.service.verification.playgrounds import close_overdue, prepare_playground, start_playground
 from proctor.service.verification.resources import Paging, authorize, require_record
 from proctor.service.verification.run_nouns import CRITERION_RUN, KEPT_STATE, RUN, TASK_RUN, TASK_RUN_OF_RUN, UPLOAD
@@ -38,13 +41,46 @@ from proctor.service.verification.run_records import (
     refuse_finished,
 )
 from proctor.service.verification.sandbox_life import Prepared
+from proctor.service.verification.sandbox_requests import make_stamps, read_end_state
 from proctor.service.verification.scenarios import read_scenario
-from proctor.service.verification.states import find_uploads, keep_state, open_uploads, pack_upload, read_stamps
+from proctor.service.verification.states import Uploaded, find_uploads, keep_state, open_uploads, pack_upload, read_stamps
 from proctor.service.verification.tasks import TASK
 from proctor.service.verification.verifying import verify
 from proctor.simulators.scenarios import ScenarioStep
 from proctor.store.pages import Row
-from proctor.store.records import change_record
+from proctor.store.records import change_record, children
+from proctor.store.sandboxes import find_heads
+
+
+async def read_live_state(hub: Hub, caller: Caller, task_run: Row) -> Uploaded:
+    """Return what the systems of a task run hold; evidence without anything in it where it has none, or was never started."""
+    async with hub.database.reading() as connection:
+        heads = await _list_heads(connection, caller, task_run)
+    if not heads:
+        return Uploaded(Evidence(), HiddenValues(), ())
+    found = await read_end_state(hub, heads)
+    account = Account(unplayed=found.unplayed) if found.unplayed else None
+    return Uploaded(Evidence(state=found.state, account=account), await asyncio.to_thread(_find_hidden, found.state), found.stamps)
+
+
+async def read_live_stamps(connection: AsyncConnection, caller: Caller, task_run: Row) -> tuple[str, ...]:
+    """Return which moment of its systems a task run would be verified on now."""
+    return tuple(make_stamps(await _list_heads(connection, caller, task_run)))
+
+
+async def _list_heads(connection: AsyncConnection, caller: Caller, task_run: Row) -> list[Row]:
+    playground_id = task_run["body"]["playground_id"]
+    if playground_id is None:
+        return []
+    sandboxes = await children(connection, caller.organization_id, "sandbox", playground_id)
+    heads = await find_heads(connection, [row["id"] for row in sandboxes])
+    return [heads[row["id"]] for row in sandboxes if row["id"] in heads]
+
+
+def _find_hidden(state: State) -> HiddenValues:
+    given = msgspec.to_builtins(state)
+    return find_hidden_values(given, redact(given))
+
 
 _TRIES = 3
 _STARTED = TASK_RUN.summary.extend(
