@@ -13,8 +13,7 @@ from collections import Counter
 import msgspec
 
 from proctor.scoring.intervals import Counts
-from proctor.scoring.paired import compare_runs
-from proctor.scoring.paired import compute_power
+from proctor.scoring.paired import compare_runs, compute_power
 
 DROPS = (0.0, 0.05, 0.1, 0.2)
 SUITES = ("alike", "mixed")

@@ -24,7 +24,7 @@ LIMITS: tuple[tuple[str, str, str, str], ...] = (
     ("characters of a regular expression", "proctor.patterns.engine", "LONGEST_PATTERN", "problem of the suite"),
     ("characters a regular expression is searched in", "proctor.patterns.engine", "LONGEST_TEXT", "`error`, code `regex_limit`"),
     ("CPU seconds of one search", "proctor.patterns.script_engine", "SECONDS", "`error`, code `regex_timeout`"),
-    ("steps the uninterruptible regex engine may be proven to need", "proctor.patterns.engine", "BUDGET", "the interruptible engine is used"),
+    ("steps that the uninterruptible regex engine may need", "proctor.patterns.engine", "BUDGET", "the interruptible engine is used"),
     ("characters of a JSONPath", "proctor.paths.parser", "LONGEST_PATH", "problem of the suite"),
     ("steps of one JSONPath over one document", "proctor.paths.evaluate", "MOST_STEPS", "`error`, code `path_limit`"),
     ("characters of an expression", "proctor.expressions.lexer", "LONGEST", "problem of the suite"),

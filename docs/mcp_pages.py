@@ -9,8 +9,8 @@ from proctor.mcp_server.arguments import Schema
 from proctor.mcp_server.nouns import NOUNS
 from proctor.mcp_server.pages import TEMPLATES
 from proctor.mcp_server.prompts import PROMPTS
-from proctor.mcp_server.tool import Action, Tool
 from proctor.mcp_server.server import OF_THE_MACHINE, OF_THE_SERVICE, OURS, all_tools
+from proctor.mcp_server.tool import Action, Tool
 
 _KINDS = {"string": "text", "array": "list", "boolean": "true or false", "integer": "whole number"}
 

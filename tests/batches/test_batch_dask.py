@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -138,3 +139,38 @@ def test_nobody_at_the_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         DaskExecutor(scheduler="tcp://127.0.0.1:9"),
     ):
         pass
+
+
+@needs_dask
+def test_the_log_of_dask_is_silent_only_while_a_batch_uses_it(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_executor, "CONNECTED_WITHIN_S", 1)
+    logger = logging.getLogger("distributed.client")
+    level = logger.level
+    with DaskExecutor(scheduler=client.scheduler.address):
+        assert logger.level == logging.CRITICAL
+    assert logger.level == level
+    with pytest.raises(InputError, match="no Dask scheduler"), DaskExecutor(scheduler="tcp://127.0.0.1:1"):
+        pass
+    assert logger.level == level
+
+
+LOSING_SCHEDULER = """\
+import subprocess, sys, time
+from proctor.processes.dask_executor import DaskExecutor
+
+command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
+scheduler = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+address = next(line.split()[-1] for line in scheduler.stderr if "Scheduler at:" in line)
+with DaskExecutor(scheduler=address) as executor:
+    client = executor._client
+    scheduler.kill()
+    while client.status == "running":
+        time.sleep(0.05)
+    time.sleep(0.3)
+"""
+
+
+@needs_dask
+def test_a_client_that_is_closed_while_it_reconnects_logs_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", LOSING_SCHEDULER], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""

@@ -13,11 +13,10 @@ import msgspec
 
 from proctor.actions.check_stream import prepare_once
 from proctor.actions.closing import Closes, close_all
-from proctor.actions.declared_target import CompletedTarget, take_declared
+from proctor.actions.driven_target import DrivenTarget
 from proctor.actions.judge_needs import require_judge
 from proctor.actions.matrix_targets import TargetGroup, fill_section, require_axes_used, split_by_matrix
 from proctor.actions.models import built_model, model_settings
-from proctor.actions.named_environment import NamedEnvironmentTarget, names_environment
 from proctor.actions.run_policy import McplabOptions, Policy, Seat, TargetLike
 from proctor.actions.run_target import wrap_function
 from proctor.actions.together import TARGET_KEYS, CasesOf, TargetsTogether, of_suite, parts_of
@@ -25,18 +24,86 @@ from proctor.actions.users import RunUsers, build_users
 from proctor.cassettes.ports import Tape
 from proctor.decide.prepare import PreparedCase
 from proctor.errors import InputError
+from proctor.evidence.unknowns.account import declare_complete
+from proctor.formats.located import Located
 from proctor.formats.workspace import Section
 from proctor.llm.ports import ChatModel
+from proctor.model.account import Account
+from proctor.model.attempt import Attempt
 from proctor.model.case import Case, Suite
-from proctor.model.evidence import Json
+from proctor.model.evidence import Evidence, Json
 from proctor.model.lazy_cases import may_have
-from proctor.model.mapping import DeclaredEvidence
+from proctor.model.mapping import DeclaredEvidence, EvidenceSettings
+from proctor.model.show import show
 from proctor.runner.ports import Target
 from proctor.scoring.completeness import count_planned_attempts
 from proctor.targets.build import build_target, check_cases
 
 if TYPE_CHECKING:
     from proctor.actions.mcplab_run import Ready
+
+
+class CompletedTarget(DrivenTarget):
+    """Drives another target, whose evidence is complete in the parts that are declared."""
+
+    def __init__(self, target: Target, declared: DeclaredEvidence) -> None:
+        super().__init__(target)
+        self._declared = declared
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        """Drive the target."""
+        evidence = await super().run(attempt, tape)
+        return declare_complete(evidence, self._declared.complete, self._declared.source)
+
+
+def take_declared(section: Section, name: str) -> tuple[DeclaredEvidence | None, Section]:
+    """Return what a target declares under `evidence`, and its other settings. Raises `InputError` for what cannot be used.
+
+    A target over HTTP reads the mapping itself. Recordings have `evidence` for the files they are in.
+    """
+    node = section.node.get("evidence")
+    kind = section.find_text("type")
+    if node is None or kind == "recorded":
+        return None, section
+    settings = section.with_node(node, lambda placed: placed.get("evidence")).check(EvidenceSettings, f"target {name!r}: evidence")
+    place = f"{section.file}:{node.line}" if section.file is not None and node.line else f"target {name!r}"
+    if kind == "http":
+        return DeclaredEvidence(complete=settings.complete, source=place), section
+    if settings.map is not None:
+        raise section.unknown_member_error("evidence", f"target {name!r}: `evidence.map` is for targets of type http", ())
+    return DeclaredEvidence(complete=settings.complete, source=place), section.with_node(_drop(section.node), _drop)
+
+
+def _drop(node: Located) -> Located:
+    members = {key: member for key, member in node.members() if key != "evidence"}
+    return Located(value=members, line=node.line, column=node.column, path=node.path, key_at=node.key_at)
+
+
+_SETTING = "environment_id"
+
+
+def names_environment(suite: Suite) -> bool:
+    """Return whether a case names an environment and brings no systems."""
+    cases = suite.cases
+    return may_have(cases, "settings") and any(_SETTING in case.settings and not case.systems for case in cases)
+
+
+class NamedEnvironmentTarget(DrivenTarget):
+    """Drives another target, which may observe a state itself; where it does not, the state is unknown, and why is told."""
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        """Drive the target."""
+        evidence = await super().run(attempt, tape)
+        named = attempt.case.settings.get(_SETTING)
+        if named is None or attempt.case.systems or evidence.state is not None:
+            return evidence
+        account = evidence.account or Account()
+        told = (
+            f"the document names its environment {show(named)} by id alone, which only a service has; "
+            "write its simulators into the document as `environment`, or run the task on the service"
+        )
+        return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown={**account.unknown, "state": told}))
+
 
 ALL_AGENTS = McplabOptions()
 

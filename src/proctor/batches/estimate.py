@@ -46,10 +46,13 @@ def estimate_batch(suite: Suite, options: BatchOptions, workers: int | None) -> 
     identity, judged = identify(suite, options)
     folder = OutputFolder(options.output)
     planned = make_plan(folder, folder.read_manifest(), identity, options, read_again=judged)
-    tasks = [task.partition for task in planned.tasks]
+    tasks = [part for task in planned.tasks for part in task.partition.list_parts()]
     files = {part.file for part in tasks}
     size = sum(file.size for file in files)
-    told = f"{count_noun(len(files), 'file')}, {size / 1e6:,.1f} MB, {count_noun(len(tasks), 'partition')} to evaluate"
+    told = f"{count_noun(len(files), 'file')}, {size / 1e6:,.1f} MB, {count_noun(len(planned.tasks), 'partition')} to evaluate"
+    merged = [task.partition for task in planned.tasks if task.partition.parts]
+    if merged:
+        told += f" ({len(merged):,} merged from {sum(len(partition.parts) for partition in merged):,} small files)"
     if planned.shares or not tasks or judged:
         return f"{told}; there is no estimate for spans and for claims that need a judge"
     timed = _Timed()

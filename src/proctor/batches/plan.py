@@ -19,7 +19,7 @@ from proctor.model.show import nearest
 from proctor.report.wording import count_noun
 from proctor.sources.dataset_cells import Cells, read_cells
 from proctor.sources.dataset_files import SUFFIXES, DataFile, import_arrow, list_files, name_places, open_file
-from proctor.sources.dataset_plan import Partition, choose_partition_bytes, plan_partitions, plan_shares
+from proctor.sources.dataset_plan import Partition, choose_partition_bytes, merge_small_files, plan_partitions, plan_shares
 from proctor.sources.dataset_rows import decode_line, list_fitting_files
 from proctor.sources.folder_keys import read_folder_keys
 from proctor.sources.left_out import LeftOut
@@ -77,9 +77,10 @@ def make_plan(
     """Plan a batch over what an earlier one left; `read_again` where traces are read once more when everything is decided."""
     left_out = LeftOut()
     files, ruled_out, partition_bytes, planned = _plan_files(folder, before, options, left_out)
-    sources = [partition for partition in planned if partition.spans]
-    shares = plan_shares(sources, partition_bytes, before.shares if before is not None else None)
-    partitions = [partition for partition in planned if not partition.spans] + shares
+    shares = plan_shares([part for part in planned if part.spans], partition_bytes, before.shares if before is not None else None)
+    merged = merge_small_files(planned, partition_bytes, (*before.partitions, *before.sources) if before is not None else ())
+    sources = [partition for partition in merged if partition.spans]
+    partitions = [partition for partition in merged if not partition.spans] + shares
     if not partitions:
         raise InputError(f"nothing to evaluate: no row in {count_noun(len(files), 'file')} of the data set")
     known = {**before.suites, before.suite.digest: before.suite} if before is not None else {}
@@ -221,7 +222,7 @@ def _list_tasks(
 def _list_known(before: Manifest) -> dict[DataFile, list[Partition]]:
     """Return the partitions of files as they were planned before: a file that has not changed is not opened again."""
     known: dict[DataFile, list[Partition]] = {}
-    for partition in (*before.partitions, *before.sources):
-        if partition.broken is None and partition.file.kind != "spans":
-            known.setdefault(msgspec.structs.replace(partition.file, name=""), []).append(partition)
+    for part in (part for partition in (*before.partitions, *before.sources) for part in partition.list_parts()):
+        if part.broken is None and part.file.kind != "spans":
+            known.setdefault(msgspec.structs.replace(part.file, name=""), []).append(part)
     return known

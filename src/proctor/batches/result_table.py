@@ -1,4 +1,4 @@
-"""The results of a partition as a Parquet file: one row for every trace and case, with its verdicts nested in it.
+"""The results of a partition as a Parquet file, one row for every trace and case with its verdicts nested in it, and its errors as another.
 
 Nearly all traces pass with the very same verdicts (the checks return one object for a plain pass), so that the columns of a result are
 written down once for each different one and repeated by Arrow; only what differs from trace to trace costs Python anything.
@@ -20,6 +20,8 @@ from proctor.sources.dataset_files import import_arrow
 
 ROWS_AT_ONCE = 16_384
 """Rows that are held and written together."""
+ERRORS_AT_ONCE = 10_000
+"""The same for errors: a file in which nothing can be read must not fill the memory."""
 
 
 def make_schema(carry: Sequence[str] = ()) -> Any:
@@ -155,10 +157,6 @@ class ResultTable:
         total = result.cost.total() if result is not None and result.cost is not None else None
         return (None, None) if total is None or result is None or result.cost is None else (total, result.cost.currency)
 
-    def write_rows(self, table: Any) -> None:
-        """Write rows that were decided earlier."""
-        self._writer.write_table(table)
-
     def finish(self, metadata: dict[bytes, bytes]) -> None:
         """Write what is left, and what the file says of itself."""
         self.flush()
@@ -202,3 +200,39 @@ def _write_kind(result: CaseResult) -> dict[str, Any]:
         "reason": reason,
         "verdicts": verdicts,
     }
+
+
+class ErrorTable:
+    """Gathers the rows of one partition; there is a file only where there are rows."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._writer: Any = None
+        self._rows: list[dict[str, Json]] = []
+
+    def add(self, row: dict[str, Json]) -> None:
+        """Add one row."""
+        self._rows.append(row)
+        if len(self._rows) >= ERRORS_AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        arrow, parquet = import_arrow("pyarrow"), import_arrow("pyarrow.parquet")
+        text, whole = arrow.string(), arrow.int64()
+        schema = arrow.schema([("file", text), ("row", whole), ("offset", whole), ("rows", whole), ("code", text), ("reason", text)])
+        if self._writer is None:
+            self._writer = parquet.ParquetWriter(self.path, schema, compression="zstd")
+        self._writer.write_table(arrow.Table.from_pylist(self._rows, schema=schema))
+        self._rows.clear()
+
+    def finish(self) -> Path | None:
+        """Write what is left; returns the file, if there were any rows."""
+        if self._rows:
+            self._flush()
+        self.close()
+        return None if self._writer is None else self.path
+
+    def close(self) -> None:
+        """Give the file back, whole or not."""
+        if self._writer is not None:
+            self._writer.close()

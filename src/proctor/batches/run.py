@@ -219,7 +219,7 @@ def _make_settings(manifest: Manifest, suite: Suite, options: BatchOptions) -> S
         prices=suite.prices,
         declared=options.declared,
         written=() if is_lazy(suite.cases) else tuple(Written(case.own_id, case.origin) for case in suite.cases),
-        sources=tuple((source.id, source.file.name) for source in manifest.sources),
+        sources=tuple((source.id, tuple(part.file.name for part in source.list_parts())) for source in manifest.sources),
         shares=manifest.shares,
         own_checks=describe_own_checks(),
     )
@@ -248,5 +248,5 @@ def _do_tasks(tasks: list[Task], work: Work, executor: Executor, progress: Batch
 
 
 def _describe_failure(partition: Partition, error: str) -> str:
-    name = partition.file.name
-    return error if error.startswith(f"{name}: ") else f"{name}: {error}"
+    names = tuple(f"{part.file.name}: " for part in partition.list_parts())
+    return error if error.startswith(names) else f"{partition.file.name}: {error}"

@@ -52,6 +52,8 @@ class HeldSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     beside: Beside = None
     lost: str | None = None
     """Why a span of the trace could not be read, and where it stood."""
+    file: int = 0
+    """The number of its file in its partition."""
 
 
 class GatheredError(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -94,6 +96,8 @@ class GatheredTrace(msgspec.Struct):
     spans: list[bytes] = []
     lost: str | None = None
     """Why it may lack spans, if so; of several reasons the first."""
+    file: int = 0
+    """The number of its file in `source`."""
 
     def read_evidence(self) -> list[Evidence]:
         """Return the evidence of the trace, at most one; what it may lack is unknown. Raises `EvidenceError`."""
@@ -142,6 +146,7 @@ class SpillWriter:
 
     def __init__(self, path: Path, shares: int) -> None:
         self.path, self._shares = path, shares
+        self.file = 0
         self._file = path.open("wb")
         self._codec = import_arrow("pyarrow").Codec("zstd")
         self._index: list[Segment] = []
@@ -155,7 +160,8 @@ class SpillWriter:
         for span in spans:
             run = runs.setdefault(span.trace_id, len(runs))
             data = _write_span(span)
-            self._hold(digest_trace(span.trace_id) % self._shares, HeldSpan(span.trace_id, row, offset, run, data, beside), len(data))
+            held = HeldSpan(span.trace_id, row, offset, run, data, beside, None, self.file)
+            self._hold(digest_trace(span.trace_id) % self._shares, held, len(data))
 
     def add_error(self, error: GatheredError, traces: frozenset[str] | None = None) -> None:
         """Add what could not be read: it was about these traces, or, without them, about any."""
@@ -240,6 +246,7 @@ class Spills:
                 if not trace.size:
                     # Its place is that of the first span, not of one that could not be read.
                     trace.source, trace.row, trace.offset, trace.run, trace.beside = number, held.row, held.offset, held.run, held.beside
+                    trace.file = held.file
                 trace.size += len(held.span)
                 if trace.size <= MAX_TRACE_BYTES:
                     trace.spans.append(held.span)

@@ -15,11 +15,10 @@ import msgspec
 
 from proctor.actions.check_stream import CheckStream
 from proctor.actions.own_checks import find_registry
-from proctor.batches.error_table import ErrorTable
 from proctor.batches.output_folder import OutputFolder, Reading, make_metadata, name_spill
 from proctor.batches.output_store import describe_full, is_full
 from proctor.batches.put_off import WithoutJudge
-from proctor.batches.result_table import ResultTable
+from proctor.batches.result_table import ErrorTable, ResultTable
 from proctor.batches.sketch import LineNames, Sketch
 from proctor.batches.slice_sketch import count_most_slices
 from proctor.batches.slicer import Slicer, list_beside, list_groupings, make_finder
@@ -66,8 +65,8 @@ class Settings(Reading, frozen=True, kw_only=True):
     """How evidence is read, by the suite, the command line or the workspace."""
     written: tuple[Written, ...] = ()
     """Of each case what its kept text does not tell; nothing for cases that are made when they are asked for."""
-    sources: tuple[tuple[str, str], ...] = ()
-    """The id and the file of every partition whose spans are gathered."""
+    sources: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """The id and the files of every partition whose spans are gathered."""
     shares: int = 0
     """How many shares their traces are decided in."""
     own_checks: dict[str, str] = msgspec.field(default_factory=dict[str, str])
@@ -161,26 +160,17 @@ class Evaluator:
         part = self._folder.name_part(partition.id)
         sketch = Sketch()
         is_share = partition.file.kind == "spans"
-        table = ResultTable(part, None if is_share else partition.file.name, sketch, self.settings.carry)
+        table = ResultTable(part, None if is_share or partition.parts else partition.file.name, sketch, self.settings.carry)
         errors = ErrorTable(self._folder.name_error_part(partition.id))
         only = {number for number, id in enumerate(self._case_ids) if id not in carried} if carried else None
-        deciding = _Deciding(self, partition, table, errors, sketch, only)
         try:
-            if is_share:
-                self._decide_share(partition, deciding)
-            else:
-                asked = self._ask_lines(partition)
-                for cells in read_cells(partition, self.settings.column, msgspec.structs.replace(self.choice, asked=asked)):
-                    deciding.decide_cells(cells)
-                deciding.decide_grouped()
-                if asked is not None and asked.lines:
-                    sketch.names = LineNames(
-                        lines=asked.lines,
-                        missing=sorted(asked.missing),
-                        keys=list(asked.keys) if asked.missing else [],
-                        unlike=asked.unlike,
-                    )
-            deciding.slicer.settle()
+            for piece in partition.list_parts():
+                deciding = _Deciding(self, piece, table, errors, sketch, only)
+                if is_share:
+                    self._decide_share(piece, deciding)
+                else:
+                    self._decide_file(piece, deciding, sketch)
+                deciding.slicer.settle()
             table.flush()  # before the sketch is written down: it is counted there
             table.finish(make_metadata(partition.id, self.settings.suite, sketch))
             if kept is not None:
@@ -194,6 +184,17 @@ class Evaluator:
         failed = sum(sum(case.counts.get(outcome, 0) for outcome in ("fail", "error")) for case in sketch.cases.values())
         return Evaluated(records=sketch.records, traces=sketch.traces, failed=failed, errors=sketch.errors)
 
+    def _decide_file(self, partition: Partition, deciding: _Deciding, sketch: Sketch) -> None:
+        """Decide the records of a part of one file. Raises `ChangedFile` and `OSError`."""
+        asked = self._ask_lines(partition)
+        for cells in read_cells(partition, self.settings.column, msgspec.structs.replace(self.choice, asked=asked)):
+            deciding.decide_cells(cells)
+        deciding.decide_grouped()
+        if asked is not None and asked.lines:
+            keys = list(asked.keys) if asked.missing else []
+            names = LineNames(lines=asked.lines, missing=sorted(asked.missing), keys=keys, unlike=asked.unlike)
+            sketch.merge(Sketch(names=names))
+
     def _ask_lines(self, partition: Partition) -> AskedNames | None:
         """Return what notes whether lines have the names of `--where`; the schema of Parquet has told it already."""
         where = self.choice.where
@@ -203,7 +204,9 @@ class Evaluator:
         """Sort the spans of one partition into shares. Raises `ChangedFile` and `OSError`."""
         spill = SpillWriter(self._folder.name_spill_part(partition.id, self.settings.shares), self.settings.shares)
         try:
-            records = gather_spans(self.reader, partition, self.settings.column, self.choice, spill)
+            records = 0
+            for spill.file, part in enumerate(partition.list_parts()):
+                records += gather_spans(self.reader, part, self.settings.column, self.choice, spill)
             self._folder.commit_spill(spill.finish(), partition.id, self.settings.shares)
         finally:
             spill.close()
@@ -217,13 +220,13 @@ class Evaluator:
 
     def _decide_share(self, partition: Partition, deciding: _Deciding) -> None:
         """Decide the traces of one share of the gathered spans; what could not be read of any is told with the first share."""
-        files = [file for _, file in self.settings.sources]
+        files = [names for _, names in self.settings.sources]
         spills = self.open_spills()
         if partition.start == 0:
             for error in spills.read_errors():
                 deciding.repeat_error(error)
         for trace in spills.read_share(partition.start, partition.end):
-            deciding.decide_trace(trace, files[trace.source])
+            deciding.decide_trace(trace, files[trace.source][trace.file])
 
     def _read_kept(self, task: Task) -> _Kept | None:
         """Return what is carried over of an earlier result; None where nothing is, or where it cannot be read any more."""
@@ -250,8 +253,10 @@ class Evaluator:
         # Without `partitioning=None` pyarrow takes folders of the output such as `day=1` for columns.
         rows = arrow.concat_tables([parquet.read_table(part, partitioning=None), kept.rows])
         order = compute.index_in(rows["case"], arrow.array(self._case_ids, arrow.string()))
-        rows = rows.append_column("order", order).sort_by([(name, "ascending") for name in ("file", "row", "offset", "run", "order")])
-        rows = rows.drop_columns(["order"]).replace_schema_metadata(make_metadata(partition.id, self.settings.suite, sketch))
+        files = arrow.array([piece.file.name for piece in partition.list_parts()], arrow.string())
+        rows = rows.append_column("order", order).append_column("number", compute.index_in(rows["file"], files))
+        rows = rows.sort_by([(name, "ascending") for name in ("number", "file", "row", "offset", "run", "order")])
+        rows = rows.drop_columns(["order", "number"]).replace_schema_metadata(make_metadata(partition.id, self.settings.suite, sketch))
         parquet.write_table(rows, part, compression="zstd")
 
 
@@ -265,7 +270,7 @@ class _Deciding:
         self._table, self._sketch, self._only = table, sketch, only
         self._stream.other_inputs = sketch.other_inputs
         file = partition.file
-        self._file = file.name
+        self._file = table.file = file.name
         self._reader.begin_file(Path(file.path) if file.kind == "lines" and not file.root else None)
         self._row = partition.first_row
         # Of the second part of a file of lines nobody knows how many lines stand before it; the byte tells the place.

@@ -99,13 +99,6 @@ def split_known(text: str, names: frozenset[str]) -> list[Part]:
     return parts
 
 
-def fill_known(text: str, values: Mapping[str, Json]) -> Json:
-    """Return a text with the placeholders of `values` replaced; one that is the whole text keeps the type of its value."""
-    parts = split_known(text, frozenset(values))
-    name = find_whole_name(parts)
-    return join_parts(parts, values) if name is None else values[name]
-
-
 def make_filler(node: Located) -> Callable[[Mapping[str, Json]], Json] | None:
     """Return what makes the plain value of a node with strict placeholders; None where it holds none and is always the same."""
     if node.is_object:

@@ -21,7 +21,6 @@ OTHERS: Final = 1 << 128
 """The bit that stands for every character beyond ASCII: the proof need not tell them apart."""
 EVERYTHING: Final = (1 << 129) - 1
 """The mask of all characters."""
-_ASCII: Final = (1 << 128) - 1
 
 
 def _mask(characters: str) -> int:

@@ -31,6 +31,8 @@ WINDOW = 16
 """Tasks that are submitted at once for each thread of a cluster: a scheduler that holds all of them slows down."""
 _GONE = (OSError, TimeoutError, asyncio.CancelledError, concurrent.futures.CancelledError)
 """What comes of asking a scheduler that is gone."""
+_LOGGERS = ("distributed", "distributed.client")
+"""The second has a level of its own, by the settings of Dask."""
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,8 +79,10 @@ class DaskExecutor:
 
     def _connect(self) -> Any:
         distributed = self._distributed
-        # What goes wrong is reported once, by this class: the tracebacks of the library come before it otherwise.
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        # A client that is closed while it reconnects to a scheduler that is gone logs a traceback; this class reports the error.
+        for logger in map(logging.getLogger, _LOGGERS):
+            self._stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.CRITICAL)
         try:
             if self._scheduler is None:
                 # Tasks hold the interpreter's lock nearly all of the time: threads would wait for each other.
@@ -97,6 +101,7 @@ class DaskExecutor:
                 distributed.Client(self._scheduler, security=security, timeout=CONNECTED_WITHIN_S, set_as_default=False)
             )
         except (OSError, ValueError, TypeError, TimeoutError) as error:
+            self._stack.close()
             raise InputError(f"no Dask scheduler could be reached at {self._scheduler or 'this machine'}: {error}") from error
 
     def map(self, work: Work, tasks: Sequence[bytes]) -> Iterator[Done]:

@@ -6,14 +6,16 @@ from proctor.evidence.unknowns.account import find_known
 from proctor.model.account import PART_NAMES, Known
 from proctor.model.case import Assertion, Case
 from proctor.model.evidence import Evidence, Json
+from proctor.model.numbers import is_number
 from proctor.model.result import AssertionResult, CaseResult
 from proctor.model.run import RunEntry
+from proctor.model.verdict import Verdict
 from proctor.report.catalogue import Catalogue, speak
+from proctor.report.detail_rows import find_part
 from proctor.report.html_comparisons import explain_in_rows
 from proctor.report.html_systems import write_systems
 from proctor.report.html_text import duration_words, list_tag_pairs, write_block, write_label, write_pretty
 from proctor.report.html_timeline import build_timeline, list_facts, list_other_evidence
-from proctor.report.judge_votes import list_votes
 from proctor.report.marked_text import Mark, Marks
 from proctor.report.ranges import add_ranges
 from proctor.report.tallies import has_named_axes, name_axis
@@ -30,6 +32,31 @@ from proctor.report.wording import (
     unknown_words,
     why_words,
 )
+
+_MOST_VOTES = 20
+
+
+def list_votes(verdict: Verdict, words: Catalogue | None = None) -> list[Json]:
+    """Return the answers of a judge: `outcome` of each, `who`, `score` and `reason` as far as they are known."""
+    samples, words = verdict.details.get("samples"), speak(words)
+    rows: list[Json] = [_write_vote(sample, words) for sample in samples[:_MOST_VOTES]] if isinstance(samples, (list, tuple)) else []
+    return [row for row in rows if row]
+
+
+def _write_vote(sample: Json, words: Catalogue) -> dict[str, Json]:
+    said, code = find_part(sample, "passed"), find_part(sample, "code")
+    if not isinstance(said, bool) and code is None:
+        return {}
+    vote: dict[str, Json] = {"outcome": "error" if not isinstance(said, bool) else "pass" if said else "fail"}
+    model, score, reason = (find_part(sample, name) for name in ("model", "score", "reason"))
+    if isinstance(model, str) and model:
+        vote["who"] = write_label(model, 80)
+    if is_number(score):
+        vote["score"] = words.write_figure(number_words(score))
+    if isinstance(reason, str) and reason:
+        vote["reason"] = write_block(reason, 2000)
+    return vote
+
 
 Document = dict[str, Json]
 

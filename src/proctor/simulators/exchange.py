@@ -103,11 +103,6 @@ def _encode_item(item: Json) -> msgspec.Raw:
     return msgspec.Raw(encoded)
 
 
-def answer_text(status: int, text: str) -> Response:
-    """Return a response with plain text."""
-    return Response(status=status, body=text.encode("utf-8", "replace"), headers={"content-type": "text/plain; charset=utf-8"})
-
-
 def refuse(status: int, code: str, message: str, **more: Json) -> Refused:
     """Return the refusal of a request as JSON: a stable word, and a sentence that says what is wrong."""
     return Refused(answer_json(status, {"error": {"code": code, "message": message, **more}}))

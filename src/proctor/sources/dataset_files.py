@@ -25,7 +25,7 @@ from proctor.patterns.globs import compile_glob, matches_glob
 from proctor.sources import azure_store
 from proctor.sources.left_out import LeftOut
 
-Kind = Literal["parquet", "lines", "spans"]
+Kind = Literal["parquet", "lines", "spans", "merged"]
 SCHEMES = ("s3", "gs", "gcs", *azure_store.SCHEMES, "file")
 """Stores that pyarrow reads by itself."""
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst")
@@ -45,7 +45,7 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     size: int
     modified_ns: int
     kind: Kind
-    """`spans` is no file: one share of the traces whose spans were gathered."""
+    """`spans` is no file: one share of the traces whose spans were gathered. Nor is `merged`: several small files."""
     codec: Literal["gzip", "zstd"] | None = None
     fault: str | None = None
     """Why there is nothing to read, where that is known already."""

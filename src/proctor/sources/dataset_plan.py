@@ -2,7 +2,7 @@
 
 A Parquet file is split between its row groups, a file of JSON lines at every so many bytes (a line belongs to the partition in which it
 begins); a compressed file is one partition. A file that cannot be planned (cut off, without the column) is a partition as well, whose
-result is one row that says so: one broken file among thousands keeps nobody from the others.
+result is one row that says so: one broken file among thousands keeps nobody from the others. Small files are merged into one partition.
 
 Where a record is a span, or a few of them, the partitions are only gathered; what is decided are shares of the traces, by a digest of
 their ids.
@@ -11,6 +11,7 @@ their ids.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -31,6 +32,8 @@ LEAST_BYTES = 1024 * 1024
 """How small the partitions of a small data set become, so that there is as much work for every core: some tenths of a second in Parquet."""
 _WANTED = 32
 """Partitions that a data set should at least have."""
+MOST_FILES = 50
+"""Small files that are merged into one partition: in an object store each takes several requests."""
 MOST_SHARES = 4_096
 """Shares of gathered spans: whoever decides one opens the gathered part of every partition."""
 _LEAST_SHARE = 4_096
@@ -45,7 +48,7 @@ AT_ONCE = 32
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A part of one file: the unit of work, of repetition and of commitment."""
+    """A part of one file, or several small files: the unit of work, of repetition and of commitment."""
 
     id: str
     """A digest of everything below: another file, another state of it or another part has another id."""
@@ -64,6 +67,12 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many of its records are read, where not all are."""
     spans: bool = False
     """Whether its records are parts of traces, which are gathered before anything is decided."""
+    parts: tuple[Partition, ...] = ()
+    """The small files that are merged into it, one part for each."""
+
+    def list_parts(self) -> tuple[Partition, ...]:
+        """Return the parts of single files that it consists of."""
+        return self.parts or (self,)
 
 
 def choose_partition_bytes(files: Sequence[DataFile]) -> int:
@@ -107,6 +116,36 @@ def _gather_unread(part: Partition, wanted: _Wanted) -> Partition:
     return _make_partition(part.file, part.start, part.end, part.first_row, broken=part.broken, spans=True, rows=part.rows)
 
 
+def merge_small_files(planned: Sequence[Partition], partition_bytes: int, before: Sequence[Partition] = ()) -> list[Partition]:
+    """Return the partitions with small files merged, each at the place of its first file.
+
+    Partitions of an earlier plan (`before`) whose files have not changed stay as they are: they may have a result.
+    """
+    known = {part.id for part in planned}
+    earlier = {part.id: old for old in before if all(part.id in known for part in old.list_parts()) for part in old.list_parts()}
+    parts_of_file = Counter(part.file for part in planned)
+    most_bytes, most_files = min(partition_bytes, PARTITION_BYTES), min(MOST_FILES, len(planned) // _WANTED)
+    groups: dict[str, list[Partition]] = {}
+    filling: dict[bool, tuple[str, int]] = {}
+    for part in planned:
+        key = earlier[part.id].id if part.id in earlier else part.id
+        if part.id not in earlier and parts_of_file[part.file] == 1:
+            size = part.file.size * _GROWTH[part.file.codec or ""]
+            group, filled = filling.get(part.spans, ("", most_bytes))
+            if filled + size <= most_bytes and len(groups[group]) < most_files:
+                key, size = group, filled + size
+            filling[part.spans] = key, size
+        groups.setdefault(key, []).append(part)
+    return [parts[0] if len(parts) == 1 else earlier.get(parts[0].id) or _merge(parts) for parts in groups.values()]
+
+
+def _merge(parts: Sequence[Partition]) -> Partition:
+    name = f"{parts[0].file.name} and {count_noun(len(parts) - 1, 'more file')}"
+    file = DataFile(name=name, path="", size=sum(part.file.size for part in parts), modified_ns=0, kind="merged")
+    id = hashlib.sha256(msgspec.json.encode([part.id for part in parts])).hexdigest()[:24]
+    return Partition(id=id, file=file, spans=parts[0].spans, parts=tuple(parts))
+
+
 def plan_shares(sources: Sequence[Partition], partition_bytes: int, count: int | None = None) -> list[Partition]:
     """Return the shares in which the traces of gathered spans are decided, about so large; `count` is how many there were before."""
     if not sources:
@@ -146,7 +185,13 @@ def _plan_file(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
         yield _make_partition(file, broken="a file of JSON lines has no columns; leave out --column, or name only Parquet files")
         return
     try:
-        spans = begins_with_spans(_read_head(file), wanted.evidence_format)
+        source = open_file(file.root, file.path)
+    except OSError as error:
+        # A row of `errors`: among merged files it would keep the others from a result.
+        yield _make_partition(file, broken=f"it cannot be read: {error}")
+        return
+    try:
+        spans = begins_with_spans(_read_head(file, source), wanted.evidence_format)
     except (OSError, ValueError):
         # Whoever reads the file says what is wrong with it.
         spans = None if wanted.evidence_format is None else wanted.evidence_format in SPAN_FORMATS
@@ -159,8 +204,8 @@ def _plan_file(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
         yield _make_partition(file, start, min(start + wanted.partition_bytes, file.size), spans=bool(spans))
 
 
-def _read_head(file: DataFile) -> bytes:
-    with open_file(file.root, file.path) as source:
+def _read_head(file: DataFile, source: Any) -> bytes:
+    with source:
         blocks = source if file.codec is None else import_arrow("pyarrow").CompressedInputStream(source, file.codec)
         head: bytes = blocks.read(_HEAD_BYTES)
         return head if b"\n" in head or len(head) < _HEAD_BYTES else head + blocks.read(_LONG_HEAD_BYTES)

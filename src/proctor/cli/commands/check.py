@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,6 @@ from proctor.cli.parser import (
     add_trust_flag,
     make_parser,
 )
-from proctor.cli.progress import Progress
 from proctor.cli.renderers import FORMATS, make_renderer
 from proctor.cli.selecting import FirstFailure, add_selection_flags, select_cases, stop_at_failure
 from proctor.cli.showing import choose_exit_code, print_unmet
@@ -39,6 +39,40 @@ from proctor.sources.records import Record, read_records
 if TYPE_CHECKING:
     from proctor.actions.judges import OpenedJudge
     from proctor.report.markdown import MarkdownReport
+
+
+_QUIET_S = 1.0
+_EVERY_S = 0.25
+
+
+class Progress:
+    """Counts results and, on a terminal, says so now and then."""
+
+    def __init__(self, *, enabled: bool) -> None:
+        self.enabled = enabled and sys.stderr.isatty()
+        """Whether anybody is looking."""
+        self._started = time.monotonic()
+        self._next = self._started + _QUIET_S
+        self._count = 0
+        self._failed = 0
+        self._shown = False
+
+    def add(self, result: CaseResult) -> None:
+        """Count one more result."""
+        self._count += 1
+        if result.outcome in ("fail", "error"):
+            self._failed += 1
+        # The clock is not asked for every result: at a hundred thousand a second that would show.
+        if self._count % 64 == 0 and (now := time.monotonic()) >= self._next:
+            self._next = now + _EVERY_S
+            rate = self._count / (now - self._started)
+            self._shown = True
+            print(f"\r\x1b[2K{self._count:,} checked, {self._failed:,} failed, {rate:,.0f} a second", end="", file=sys.stderr, flush=True)
+
+    def finish(self) -> None:
+        """Wipe the line."""
+        if self._shown:
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
 
 
 def run(arguments: list[str]) -> int:

@@ -2,8 +2,13 @@
 
 import argparse
 import asyncio
+import contextlib
+import os
 import shlex
+import signal
 import sys
+from collections.abc import Generator, Mapping
+from typing import Any
 
 from proctor.actions.found_suites import find_suites
 from proctor.actions.given_target import WAYS, choose_target
@@ -16,13 +21,11 @@ from proctor.actions.run_options import RunOptions
 from proctor.actions.run_policy import McplabOptions
 from proctor.actions.suites import load_suites
 from proctor.cli.choosing import RUN_HELP
-from proctor.cli.ending import end_by_signals
 from proctor.cli.exits import Exit
 from proctor.cli.gates import Decision, Gate, add_gate_flags, open_gate
 from proctor.cli.judge_flags import add_judge_flags, read_judge_options
 from proctor.cli.language import add_language_flag
 from proctor.cli.live_progress import make_listener, write_annotations
-from proctor.cli.naming import add_name_flags
 from proctor.cli.output import reserve_standard_output
 from proctor.cli.parser import (
     add_capture_flag,
@@ -34,17 +37,129 @@ from proctor.cli.parser import (
     add_trust_flag,
     make_parser,
     parse_amount,
+    parse_share,
     parse_whole,
 )
-from proctor.cli.pass_rate import add_rate_flags, check_rate_flags, choose_rate_exit
 from proctor.cli.renderers import FORMATS
 from proctor.cli.selecting import add_last_failed_flag, add_selection_flags, has_failed, select_cases
 from proctor.cli.showing import add_pivot_flag, check_showing, choose_exit_code, print_unmet, show_run, write_markdown
 from proctor.cli.step_summary import append_summary, is_on_github
-from proctor.cli.unrecorded import tell_unrecorded
+from proctor.errors import InputError
 from proctor.model.case import Suite
+from proctor.model.evidence import Evidence
+from proctor.model.result import RunResult
+from proctor.model.run import RunEntry
+from proctor.processes.guard import GUARD
 from proctor.runner.limits import Budget
 from proctor.runner.settings import RunSettings
+
+# Windows has no SIGHUP.
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+@contextlib.contextmanager
+def end_by_signals(task: asyncio.Task[Any]) -> Generator[None]:
+    """Cancel the task at the first signal, end the process at the second."""
+    loop = asyncio.get_running_loop()
+    told: list[int] = []
+
+    def end(number: int) -> None:
+        told.append(number)
+        if len(told) == 1:
+            GUARD.note_interruption()
+            task.cancel()
+        else:
+            end_at_once()
+
+    # `nohup` sets SIGHUP to be ignored before it starts us, and a handler would undo that.
+    chosen = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    # The event loop on Windows has no signal handlers; there Ctrl-C comes as an exception.
+    with contextlib.suppress(NotImplementedError):
+        for number in chosen:
+            loop.add_signal_handler(number, end, number)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(NotImplementedError):
+            for number in chosen:
+                loop.remove_signal_handler(number)
+
+
+def end_at_once() -> None:
+    """End this process and its children now; what was finished is on the disk."""
+    GUARD.kill_all()
+    with contextlib.suppress(OSError, ValueError):
+        print("interrupted", file=sys.stderr, flush=True)
+    # Without cleaning up: whoever asks for the second time does not want to wait for threads and servers again.
+    os._exit(Exit.INTERRUPTED)
+
+
+def add_rate_flags(parser: argparse.ArgumentParser) -> None:
+    """Add both flags."""
+    parser.add_argument(
+        "--min-pass-rate", type=parse_share, metavar="SHARE", help="the share of attempts that must pass, instead of all; errors still fail"
+    )
+    parser.add_argument("--allow-errors", action="store_true", help="with --min-pass-rate: errors count as attempts that did not pass")
+
+
+def check_rate_flags(options: argparse.Namespace) -> None:
+    """Refuse flags that mean nothing; raises `InputError`."""
+    if options.allow_errors and options.min_pass_rate is None:
+        raise InputError("--allow-errors goes with --min-pass-rate")
+
+
+def choose_rate_exit(run: RunResult, least: float, *, allow_errors: bool) -> tuple[Exit, str]:
+    """Return the exit code of a run held against a pass rate, with the rate and the bound in words.
+
+    An attempt that ended in an error was not examined: no rate covers it, unless errors are allowed.
+    """
+    passes, errors = run.counts["pass"], run.counts["error"]
+    examined = passes + run.counts["fail"]
+    if not examined and not errors:
+        return Exit.NOTHING, "nothing was examined, so that no pass rate is reached"
+    if errors and not allow_errors:
+        many = "1 attempt ended in an error and was" if errors == 1 else f"{errors:,} attempts ended in an error and were"
+        told = f"{many} not examined, so that no pass rate is reached; --allow-errors counts them as attempts that did not pass"
+        return Exit.FAILED, told
+    if not examined:
+        return Exit.FAILED, "nothing was examined, so that no pass rate is reached"
+    attempts = examined + errors
+    # A rate that is the bound itself must not miss it by a rounding error.
+    reached = passes / attempts >= least - 1e-9
+    beside = f", {errors:,} of them an error" if errors else ""
+    held = f"at least {100 * least:.1f} %: {'reached' if reached else 'not reached'}"
+    told = f"pass rate {100 * passes / attempts:.1f} % ({passes:,} of {attempts:,} attempts{beside}), {held}"
+    return (Exit.PASSED if reached else Exit.FAILED), told
+
+
+_MOST = 3
+"""Attempts of a first run; whoever has more cases knows by then what their agent tells."""
+
+
+def tell_unrecorded(entries: Mapping[tuple[str, int], RunEntry], target: str | None) -> str | None:
+    """Return a line about tool calls that nothing tells of; None for every other run."""
+    if not 0 < len(entries) <= _MOST or any(entry.outcome != "pass" for entry in entries.values()):
+        return None
+    seen = [entry.evidence for entry in entries.values()]
+    if not all(evidence is not None and evidence.error is None and not _tells_calls(evidence) for evidence in seen):
+        return None
+    asked = next((evidence.input for evidence in seen if evidence is not None and isinstance(evidence.input, str)), None)
+    if asked is None or len(asked) > 200 or "\n" in asked:
+        # The line is there to be copied into a shell; a long message, or one of several lines, would spoil it.
+        asked = "MESSAGE"
+    flag = f" --target {shlex.quote(target)}" if target is not None else ""
+    return f"which tools were called is not recorded; how the agent can tell it: proctor try {shlex.quote(asked)}{flag}"
+
+
+def _tells_calls(evidence: Evidence) -> bool:
+    return evidence.tool_calls is not None or any(turn.tool_calls is not None for turn in evidence.turns or ())
+
+
+def add_name_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of a command that keeps a run."""
+    parser.add_argument("--name", default="", metavar="NAME", help="what to call the run; of several with one name the newest is meant")
+    parser.add_argument("--tag", default=[], action="append", metavar="TAG", help="a word to find the run by, as @TAG; may be repeated")
+    parser.add_argument("--note", default="", metavar="TEXT", help="a remark to keep with the run")
 
 
 def run(arguments: list[str]) -> int:
