@@ -215,3 +215,55 @@ def test_a_rubric_is_measured_on_labels_of_the_users_own(labels: Path, judge: Ju
     done = proctor("judge", "calibrate", "--rubric", "sql_equivalent", own, "--threshold", "0.5", "--format", "json", "-j", "32")
     found = json.loads(done.out)
     assert (found["items"], found["threshold"]) == (len(own.read_text(encoding="utf-8").splitlines()), 0.5)
+
+
+SUITE = """
+proctor: 1
+name: judged
+cases:
+  - id: hello
+    input: hi
+    expect: [judged: It is good.]
+"""
+
+
+def check_suite(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """The calibration on the verdict, and the warnings, of one check."""
+    (folder / "suite.yaml").write_text(SUITE, encoding="utf-8")
+    (folder / "evidence.jsonl").write_text('{"input": "hi", "text": "good"}\n', encoding="utf-8")
+    done = proctor("check", "suite.yaml", "evidence.jsonl", "--format", "json")
+    verdict = json.loads(done.out)["cases"][0]["assertions"][0]
+    return verdict["details"].get("calibration"), [line for line in done.err.splitlines() if "calibrat" in line]
+
+
+def test_a_calibration_is_stamped_on_every_verdict(labels: Path, judge: Judge, tmp_path: Path) -> None:
+    stamp, warnings = check_suite(tmp_path)
+    assert stamp is None and len(warnings) == 1 and "openai/stub is not calibrated; `proctor judge calibrate LABELS`" in warnings[0]
+    report = json.loads(proctor("judge", "calibrate", labels, "--format", "json").out)
+    stamp, warnings = check_suite(tmp_path)
+    kappa = report["figures"]["kappa"]
+    assert warnings == [] and stamp is not None
+    assert (stamp["kappa"], stamp["low"], stamp["labels"]) == (kappa["value"], kappa["interval"][0], 4)
+    assert stamp["models"] == ["openai/stub"] and stamp["prompt"].startswith("2/") and len(stamp["date"]) == 10
+
+
+def test_a_calibration_of_another_prompt_or_model_is_not_stamped(
+    labels: Path, judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert proctor("judge", "calibrate", labels).code == 0
+    (tmp_path / "own.md").write_text("Be strict.", encoding="utf-8")
+    (tmp_path / "proctor.yaml").write_text("judge: {model: openai/stub, prompt: own.md}", encoding="utf-8")
+    stamp, warnings = check_suite(tmp_path)
+    assert stamp is None and "the prompt of the judge openai/stub changed since its calibration on" in warnings[0]
+    (tmp_path / "proctor.yaml").unlink()
+    monkeypatch.setenv("PROCTOR_JUDGE_MODEL", "other")
+    stamp, warnings = check_suite(tmp_path)
+    assert stamp is None and "the judge openai/other is not calibrated: the calibration of" in warnings[0]
+
+
+def test_a_damaged_file_of_calibrations_counts_as_missing(labels: Path, judge: Judge, tmp_path: Path) -> None:
+    (tmp_path / ".proctor").mkdir()
+    (tmp_path / ".proctor" / "calibrations.json").write_text("{", encoding="utf-8")
+    assert "is not calibrated" in check_suite(tmp_path)[1][0]
+    assert proctor("judge", "calibrate", labels).code == 0
+    assert check_suite(tmp_path)[1] == []

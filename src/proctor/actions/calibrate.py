@@ -16,6 +16,7 @@ from proctor.cassettes.ports import LIVE, Tape
 from proctor.checks import registry
 from proctor.checks._rubric import VERSIONS
 from proctor.errors import InputError
+from proctor.judge.stamps import Stamp, write_stamp
 from proctor.model.judgement import Material, Opinion, PendingVerdict, Question, make_pending, make_verdict
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.model.verdict import Verdict
@@ -52,6 +53,23 @@ def judge_to_calibrate(home: Path, options: JudgeOptions) -> OpenedJudge:
             "  name one: --judge-model provider/name, `judge: {model: ...}` in proctor.yaml, or the variable PROCTOR_JUDGE_MODEL"
         )
     return opened
+
+
+def store_calibration(home: Path, judge: OpenedJudge, found: Calibration, *, today: str) -> None:
+    """Store what was measured, so that the verdicts of this judge carry it. Raises `StoreError`."""
+    kappa = found.figures["kappa"]
+    stamp = Stamp(
+        models=judge.models,
+        prompt=judge.prompt,
+        kappa=kappa.value,
+        low=kappa.interval.low if kappa.interval is not None else None,
+        high=kappa.interval.high if kappa.interval is not None else None,
+        labels=found.decided,
+        threshold=found.threshold,
+        samples=judge.settings.samples,
+        date=today,
+    )
+    write_stamp(home, stamp)
 
 
 def question_of(item: LabelledAnswer, threshold: float | None) -> Question:

@@ -90,10 +90,12 @@ class LlmJudge:
         costs: Mapping[str, Prices] = {},
         spent: JudgeSpending | None = None,
         takes_first_entry: bool = False,
+        calibration: dict[str, Json] | None = None,
     ) -> None:
         """With `spent` given, several judges count together, and a limit of requests holds for all of them.
 
-        With `takes_first_entry` a judge that contradicts itself about a claim is taken at its first word, as MCPLab does.
+        With `takes_first_entry` a judge that contradicts itself about a claim is taken at its first word, as MCPLab does. `calibration` is
+        stamped on every verdict.
         """
         if not models:
             raise SpecError("a judge needs a model", field="model")
@@ -117,6 +119,8 @@ class LlmJudge:
             "provider": ", ".join(dict.fromkeys(model.provider for model in models)),
             "prompt_version": self.prompt.version,
         }
+        if calibration is not None:
+            self._who["calibration"] = calibration
 
     async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
         """Return one opinion per question, in order."""

@@ -39,6 +39,12 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     again: str
     """Added where an earlier reply could not be used."""
 
+    @property
+    def name(self) -> str:
+        """The version and a digest of all texts: another text is another prompt, whatever its version."""
+        texts = [getattr(self, field) for field in self.__struct_fields__]
+        return f"{self.version}/{sha256(msgspec.json.encode(texts)).hexdigest()[:12]}"
+
 
 def load_prompt(override: str | None = None) -> Prompt:
     """Return our prompt, with `override` as its instruction if given; its version is then `custom-` and a digest of that text."""

@@ -7,13 +7,24 @@ import sys
 import time
 from pathlib import Path
 
-from proctor.actions.calibrate import CONCURRENCY, RUBRICS, THRESHOLD, calibrate, judge_to_calibrate, rubric_labels, starter_labels
+from proctor.actions.calibrate import (
+    CONCURRENCY,
+    RUBRICS,
+    THRESHOLD,
+    calibrate,
+    judge_to_calibrate,
+    rubric_labels,
+    starter_labels,
+    store_calibration,
+)
+from proctor.actions.check_stream import wall_clock
 from proctor.actions.history import find_home
 from proctor.actions.judge_settings import JudgeOptions
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import add_output_flags, make_parser, parse_positive, parse_share
 from proctor.cli.renderers import wants_colour
+from proctor.errors import StoreError
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.report.wording import count_noun
 from proctor.scoring.calibration import Calibration
@@ -75,11 +86,12 @@ async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namesp
         max_calls=options.max_judge_calls,
         concurrency=options.concurrency,
     )
-    opened = judge_to_calibrate(find_home(options.home), said)
+    home = find_home(options.home)
+    opened = judge_to_calibrate(home, said)
     progress = _Progress(len(items), quiet=options.quiet)
     progress.begin(opened.models, opened.settings.samples)
     try:
-        return await calibrate(
+        found = await calibrate(
             items,
             opened.judge,
             threshold=_choose_threshold(options),
@@ -90,6 +102,13 @@ async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namesp
     finally:
         progress.finish()
         await opened.judge.close()
+    # The claims of a rubric are asked in other words than a criterion of one's own.
+    if found.decided and options.rubric is None:
+        try:
+            store_calibration(home, opened, found, today=wall_clock()[:10])
+        except StoreError as error:
+            print(f"warning: {error}", file=sys.stderr)
+    return found
 
 
 class _Progress:
