@@ -184,3 +184,22 @@ def test_faults_that_are_not_in_a_row_do_not_count() -> None:
     turns = iter([*([ModelFault("transport", "x")] * 9), None] * 3)
     codes, requests = ask_many(lambda request: next(turns) or reply_with()(request), 3, retries=9)
     assert codes == [None] * 3 and requests == 30
+
+
+def test_the_label_of_a_constraint_is_not_shown_next_to_its_criterion() -> None:
+    model = ScriptedModel(reply_with())
+    judge(model, forbidden=True)
+    (check,) = json.loads(model.requests[0].messages[-1].text.split("\n")[1])
+    assert check == {"id": check["id"], "rule": "must_not", "criterion": "criterion 0"}
+
+
+def test_an_answer_of_many_bytes_is_not_read_to_its_end() -> None:
+    class Wordy(ScriptedModel):
+        limit = 50_000_000
+
+        def limit_answers(self, max_bytes: int) -> None:
+            self.limit = max_bytes
+
+    model = Wordy(lambda request: ModelFault("too_large", "answered with more than 8 MB"))
+    (opinion,) = judge(model)
+    assert (opinion.outcome, opinion.code, model.limit) == ("error", "judge_too_large", 8 * 1024 * 1024)

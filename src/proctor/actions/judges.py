@@ -252,9 +252,15 @@ def make_judge(judge: JudgeLike, environment: Mapping[str, str], *, home: Path) 
         return ScriptedJudge(cast(Callable[..., Json], judge))
     settings: dict[str, Json] = {"model": judge} if isinstance(judge, str) else dict(cast(Mapping[str, Json], judge))
     models: dict[str, Section] = {}
-    if isinstance(settings.get("model"), Mapping):
-        models["judge"] = Section.of(settings["model"])
-        settings["model"] = "judge"
+    named: Json = settings.get("model")
+    # A model, or a jury of several: each by its name, or described in place.
+    jury: list[Json] = named if isinstance(named, list) else [named]
+    for number, each in enumerate(jury, 1):
+        if isinstance(each, Mapping):
+            models[f"judge {number}"] = Section.of(each)
+    settings["model"] = [f"judge {number}" if isinstance(each, Mapping) else each for number, each in enumerate(jury, 1)]
+    if named is None:
+        del settings["model"]
     workspace = Workspace(models=models, judge=Section.of(settings))
     opened = open_judge(None, JudgeSource(workspace=workspace, references=References(environment), environment=environment, home=home))
     if opened is None:

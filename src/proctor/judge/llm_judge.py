@@ -41,6 +41,7 @@ _CODES = {
     "transport": ("judge_unreachable", "could not be reached"),
     "unauthorized": ("judge_unauthorized", "does not accept the key"),
     "bad_request": ("judge_bad_request", "refused the request"),
+    "too_large": ("judge_too_large", "answered too much"),
     "judge_budget": ("judge_budget", "was not asked"),
     "cassette_miss": ("cassette_miss", "has no recorded reply"),
 }

@@ -92,7 +92,7 @@ def make_spoiled(fault: Fault, count: int) -> ReadReply:
 
 def name_question(question: Question) -> str:
     """Return what a question is called in sentences."""
-    return question.label or question.criterion
+    return question.label or (f"must not: {question.criterion}" if question.forbidden else question.criterion)
 
 
 def clean_text(text: str, limit: int) -> str:
