@@ -50,7 +50,7 @@ _OTHERWISE = ("judge_unreachable", "gave no answer that can be used")
 _REPAIRS = {
     "judge_not_json": "The reply was not one single JSON object.",
     "judge_bad_results": "The reply had no list under the key `results`.",
-    "judge_bad_item": "An entry of `results` did not have the demanded fields, each of its demanded type.",
+    "judge_bad_item": "An entry of `results` did not have the demanded fields, or had another id. Escape quotation marks inside of texts.",
     "judge_missing_result": "There was no entry for these ids.",
     "judge_contradiction": "There were several entries for these ids, which say different things.",
     "judge_repeated_key": "An object of the reply had the same key twice. Escape quotation marks inside of texts.",
