@@ -16,6 +16,7 @@ import msgspec
 
 from proctor.cassettes.ports import NoTape, Tape
 from proctor.errors import SpecError, TargetError
+from proctor.judge.bounds import split_windows
 from proctor.judge.cached import ReplyCache, encode_canonical, make_key
 from proctor.judge.gate import RequestGate
 from proctor.judge.gated_model import GatedModel, JudgeSpending, RememberedModel
@@ -125,6 +126,20 @@ class LlmJudge:
 
     async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
         """Return one opinion per question, in order."""
+        windows: dict[int, list[Material]] = {}
+        asked: list[list[Question]] = []
+        for question in questions:
+            parts: list[Material] = []
+            if question.forbidden:
+                # What must not be there may be in any part, so all of them are shown; once for each object, since constraints share it.
+                found = windows.get(id(question.material))
+                parts = found if found is not None else split_windows(question.material, max_chars=self.settings.max_chars)
+                windows[id(question.material)] = parts
+            asked.append([msgspec.structs.replace(question, material=part) for part in parts] or [question])
+        heard = iter(await self._judge_all([each for some in asked for each in some], attempt, tape))
+        return [_combine_windows([next(heard) for _ in some]) for some in asked]
+
+    async def _judge_all(self, questions: Sequence[Question], attempt: int, tape: Tape) -> list[Opinion]:
         opinions: dict[int, Opinion] = {}
         groups = _group_questions(questions)
         heard = await _gather_all([self._judge_group(group, attempt, tape) for group in groups])
@@ -329,6 +344,18 @@ class LlmJudge:
         if unusable is not None:
             return make_spoiled(unusable, len(questions))
         return read_reply(reply.text, questions, rendered.ids, self.name, material=rendered.line, takes_first_entry=self._takes_first_entry)
+
+
+def _combine_windows(opinions: list[Opinion]) -> Opinion:
+    """Return one opinion on all parts: what is violated in any of them is violated, and only what is decided in all of them passes."""
+    if len(opinions) == 1:
+        return opinions[0]
+    chosen = next((each for outcome in ("fail", "error") for each in opinions if each.outcome == outcome), opinions[0])
+    requests = {request["id"]: request for each in opinions for request in each.details.get("judge_requests", ())}
+    details: dict[str, Json] = {**chosen.details, "windows": [each.outcome for each in opinions]}
+    if requests:
+        details["judge_requests"] = list(requests.values())
+    return msgspec.structs.replace(chosen, details=details)
 
 
 def _group_questions(questions: Sequence[Question]) -> list[_Group]:
