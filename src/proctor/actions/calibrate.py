@@ -17,6 +17,7 @@ from proctor.checks import registry
 from proctor.checks._rubric import VERSIONS
 from proctor.checks.semantic import Judged, pose_claim, settle_claim
 from proctor.errors import InputError
+from proctor.judge.gated_model import JudgeSpending
 from proctor.judge.stamps import Stamp, write_stamp
 from proctor.model.judgement import Material, Opinion, PendingVerdict, make_pending
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
@@ -45,9 +46,9 @@ def rubric_labels(rubric: str) -> Path:
     return Path(registry.__file__).parent / "rubrics" / rubric / "labels.jsonl"
 
 
-def judge_to_calibrate(home: Path, options: JudgeOptions) -> OpenedJudge:
+def judge_to_calibrate(home: Path, options: JudgeOptions, spent: JudgeSpending | None = None) -> OpenedJudge:
     """Return the judge that the workspace of `home`, the environment or the options name; raises `InputError` where none is."""
-    opened = open_home_judge(home, os.environ, options=options)
+    opened = open_home_judge(home, os.environ, options=options, spent=spent)
     if opened is None:
         raise InputError(
             "there is no judge to calibrate\n"

@@ -188,12 +188,17 @@ def open_judge(
 
 
 def open_home_judge(
-    home: Path, environment: Mapping[str, str], *, options: JudgeOptions = NO_OPTIONS, plain: bool | None = None
+    home: Path,
+    environment: Mapping[str, str],
+    *,
+    options: JudgeOptions = NO_OPTIONS,
+    spent: JudgeSpending | None = None,
+    plain: bool | None = None,
 ) -> OpenedJudge | None:
     """Open the judge that the workspace file beside `home` or the environment names. Raises `InputError`."""
     variables = dict(environment)
     source = JudgeSource(workspace=workspace_file(home), references=References(variables), environment=variables, home=home)
-    return open_judge(None, source, options=options, plain=plain)
+    return open_judge(None, source, options=options, spent=spent, plain=plain)
 
 
 def _make_opened(
@@ -215,7 +220,7 @@ def _make_opened(
     from proctor.judge.stamps import find_stamp
     from proctor.judge.wording import PlainlyWordedJudge
 
-    names, prompt = tuple(f"{each.provider}/{each.name}" for each in models), load_prompt(settings.prompt).name
+    names, prompt = tuple(f"{each.provider}/{each.name}" for each in models), load_prompt(settings.prompt, settings.decisions).name
     stamp, warning = find_stamp(source.home, names, prompt)
     judge = LlmJudge(
         models,

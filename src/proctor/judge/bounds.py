@@ -74,9 +74,9 @@ def split_windows(material: Material, *, max_chars: int) -> list[Material]:
     """
     if not show_material(material, max_chars=max_chars).places:
         return []
-    subject, deep = _neutralise_value(material.subject)
+    subject, deep = neutralise_value(material.subject)
     text = subject if isinstance(subject, str) else fence.encode_line(subject)
-    context, deep_context = _neutralise_value(material.context)
+    context, deep_context = neutralise_value(material.context)
     part = {**context, "part": f"{MOST_WINDOWS} of {MOST_WINDOWS}, overlapping"}
     room = max_chars - len(fence.encode_line({_name_subject(material): "", "context": part}))
     if deep or deep_context or room < max_chars // 2:
@@ -123,8 +123,8 @@ def fit_value(value: Json, room: int) -> tuple[Json, int]:
 
 def _show_carefully(material: Material, name: str, max_chars: int, fault: str | None) -> ShownMaterial:
     cuts: list[str] = []
-    subject, in_subject = _neutralise_value(material.subject)
-    context, in_context = _neutralise_value(material.context)
+    subject, in_subject = neutralise_value(material.subject)
+    context, in_context = neutralise_value(material.context)
     frame = len(name) + len('{"":}') + (len(',"context":') if context else 0)
     room = max_chars - frame
     context_size = len(fence.encode_line(context)) if context else 0
@@ -253,7 +253,8 @@ class _Walk:
         return f"[... {what} cut here ...]"
 
 
-def _neutralise_value(value: Json) -> tuple[Json, int]:
+def neutralise_value(value: Json) -> tuple[Json, int]:
+    """Return a copy whose texts cannot end a fence, and the number of places that were cut."""
     walk = _Walk(neutralise=True)
     return walk.copy(value), walk.places
 

@@ -103,7 +103,7 @@ class LlmJudge:
             raise SpecError("a judge needs a model", field="model")
         self.settings = settings
         self.name = settings.name or ", ".join(model.name for model in models)
-        self.prompt = load_prompt(settings.prompt)
+        self.prompt = load_prompt(settings.prompt, settings.decisions)
         self.spent = JudgeSpending() if spent is None else spent
         self._cache = cache
         self._takes_first_entry = takes_first_entry
