@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -152,3 +153,22 @@ def test_a_judge_that_knows_the_labels_of_the_starter_set_is_perfect_and_one_tha
     assert run(items, ScriptedJudge(right)).table.kappa == 1
     always = run(items, ScriptedJudge(lambda question: True))
     assert (always.table.kappa, always.table.accuracy) == (0, 0.5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_figures_are_those_of_scikit_learn(seed: int) -> None:
+    metrics = pytest.importorskip("sklearn.metrics", reason="the oracle of these figures")
+    chance = random.Random(seed)
+    share, skill = chance.uniform(0.1, 0.9), chance.uniform(0.0, 1.0)
+    items = [item(str(number), chance.random() < share) for number in range(chance.randint(20, 300))]
+    said = {each.answer: each.label if chance.random() < skill else chance.random() < 0.5 for each in items}
+    found = run(items, ScriptedJudge(lambda question: said[question.material.subject]), threshold=None)
+    labels, decisions = [each.label for each in items], [said[each.answer] for each in items]
+    expected = {
+        "accuracy": metrics.accuracy_score(labels, decisions),
+        "kappa": metrics.cohen_kappa_score(labels, decisions),
+        "precision": metrics.precision_score(labels, decisions),
+        "recall": metrics.recall_score(labels, decisions),
+        "f1": metrics.f1_score(labels, decisions),
+    }
+    assert {name: found.figures[name].value for name in expected} == pytest.approx(expected, abs=1e-9)

@@ -215,3 +215,95 @@ def test_a_rubric_is_measured_on_labels_of_the_users_own(labels: Path, judge: Ju
     done = proctor("judge", "calibrate", "--rubric", "sql_equivalent", own, "--threshold", "0.5", "--format", "json", "-j", "32")
     found = json.loads(done.out)
     assert (found["items"], found["threshold"]) == (len(own.read_text(encoding="utf-8").splitlines()), 0.5)
+
+
+SUITE = """
+proctor: 1
+name: judged
+cases:
+  - id: hello
+    input: hi
+    expect: [judged: It is good.]
+"""
+
+
+def check_suite(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """The calibration on the verdict, and the warnings, of one check."""
+    (folder / "suite.yaml").write_text(SUITE, encoding="utf-8")
+    (folder / "evidence.jsonl").write_text('{"input": "hi", "text": "good"}\n', encoding="utf-8")
+    done = proctor("check", "suite.yaml", "evidence.jsonl", "--format", "json")
+    verdict = json.loads(done.out)["cases"][0]["assertions"][0]
+    return verdict["details"].get("calibration"), [line for line in done.err.splitlines() if "calibrat" in line]
+
+
+def test_a_calibration_is_stamped_on_every_verdict(labels: Path, judge: Judge, tmp_path: Path) -> None:
+    stamp, warnings = check_suite(tmp_path)
+    assert stamp is None and len(warnings) == 1 and "openai/stub is not calibrated; `proctor judge calibrate LABELS`" in warnings[0]
+    report = json.loads(proctor("judge", "calibrate", labels, "--format", "json").out)
+    stamp, warnings = check_suite(tmp_path)
+    kappa = report["figures"]["kappa"]
+    assert warnings == [] and stamp is not None
+    assert (stamp["kappa"], stamp["low"], stamp["labels"]) == (kappa["value"], kappa["interval"][0], 4)
+    assert stamp["models"] == ["openai/stub"] and stamp["prompt"].startswith("2/") and len(stamp["date"]) == 10
+
+
+def test_a_calibration_of_another_prompt_or_model_is_not_stamped(
+    labels: Path, judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert proctor("judge", "calibrate", labels).code == 0
+    (tmp_path / "own.md").write_text("Be strict.", encoding="utf-8")
+    (tmp_path / "proctor.yaml").write_text("judge: {model: openai/stub, prompt: own.md}", encoding="utf-8")
+    stamp, warnings = check_suite(tmp_path)
+    assert stamp is None and "the prompt of the judge openai/stub changed since its calibration on" in warnings[0]
+    (tmp_path / "proctor.yaml").unlink()
+    monkeypatch.setenv("PROCTOR_JUDGE_MODEL", "other")
+    stamp, warnings = check_suite(tmp_path)
+    assert stamp is None and "the judge openai/other is not calibrated: the calibration of" in warnings[0]
+
+
+def test_a_damaged_file_of_calibrations_counts_as_missing(labels: Path, judge: Judge, tmp_path: Path) -> None:
+    (tmp_path / ".proctor").mkdir()
+    (tmp_path / ".proctor" / "calibrations.json").write_text("{", encoding="utf-8")
+    assert "is not calibrated" in check_suite(tmp_path)[1][0]
+    assert proctor("judge", "calibrate", labels).code == 0
+    assert check_suite(tmp_path)[1] == []
+
+
+def learning(body: dict[str, Any]) -> str:
+    """Passes everything, until an example shows that people dislike exclamation marks."""
+    strict = "!" in body["messages"][0]["content"]
+    answer = data_of(body)["final_answer"]
+    entries = [{"id": check["id"], "reason": "read it", "pass": not (strict and "!" in answer)} for check in checks_of(body)]
+    return json.dumps({"results": entries})
+
+
+def test_examples_that_help_are_written_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"answer": f"Order {n}{'!' if n % 2 else '.'}", "criterion": "polite", "label": n % 2 == 0} for n in range(30)]
+    (tmp_path / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with judge_server(learning) as server:
+        model = {"provider": "openai", "model": "stub", "base_url": server.url, "api_key": "k-123456789"}
+        (tmp_path / "proctor.yaml").write_text(json.dumps({"models": {"main": model}, "judge": {"model": "main"}}), encoding="utf-8")
+        done = proctor("judge", "improve", "labels.jsonl", "--yes-no")
+        assert done.code == 0 and "0.000 without examples, 1.000 with" in done.out, done.out + done.err
+        assert len(server.asked) == 60 and len((tmp_path / "judge-examples.jsonl").read_text().splitlines()) == 8
+        settings = {"models": {"main": model}, "judge": {"model": "main", "examples": "judge-examples.jsonl"}}
+        (tmp_path / "proctor.yaml").write_text(json.dumps(settings), encoding="utf-8")
+        report = json.loads(proctor("judge", "calibrate", "labels.jsonl", "--yes-no", "--format", "json").out)
+        assert report["figures"]["kappa"]["value"] == 1 and report["judge"]["prompt_versions"][0].startswith("2+examples-")
+        done = proctor("judge", "improve", "labels.jsonl", "--yes-no", "--format", "json", "--examples", "more.jsonl")
+        assert done.code == 1 and json.loads(done.out)["accepted"] is False and not (tmp_path / "more.jsonl").exists()
+
+
+def test_the_judged_answers_of_a_run_are_printed_to_label(judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "agent.py").write_text("def answer(message: str) -> str:\n    return 'good'\n", encoding="utf-8")
+    (tmp_path / "suite.yaml").write_text(SUITE + "targets: {agent: {type: callable, function: 'agent:answer'}}\n", encoding="utf-8")
+    assert proctor("run", "suite.yaml").code == 0
+    done = proctor("judge", "labels", "--output", "labels.jsonl")
+    assert done.code == 0 and "1 answer to label" in done.err
+    line = json.loads((tmp_path / "labels.jsonl").read_text())
+    assert line == {"id": "hello.0.0", "criterion": "It is good.", "answer": "good", "label": None}
+    assert "label" in proctor("judge", "calibrate", "labels.jsonl").err
+    (tmp_path / "labels.jsonl").write_text(json.dumps({**line, "label": True}), encoding="utf-8")
+    assert proctor("judge", "calibrate", "labels.jsonl").code == 0

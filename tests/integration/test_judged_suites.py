@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import proctor as library
 from tests.integration.judge_server import Judge, checks_of, data_of, judge_server
 from tests.integration.running import proctor
 
@@ -344,3 +345,23 @@ def test_a_recheck_shows_the_cases_in_the_order_of_the_suite(tmp_path: Path, jud
     run(tmp_path, "suite.json")
     done = proctor("recheck", "latest", "--format", "json")
     assert [case["id"] for case in result_of(done.out)["cases"]] == ["case-0", "case-1"]
+
+
+def test_python_asks_the_judge_of_the_suite(tmp_path: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = {"provider": "openai", "model": "stub-1", "base_url": judge.url, "api_key": "sk-1"}
+    cases = [{"id": "a", "expect": [{"judged": "is good"}]}]
+    (tmp_path / "suite.json").write_text(json.dumps({"proctor": 1, "judge": {"model": "own"}, "models": {"own": model}, "cases": cases}))
+    with pytest.raises(library.InputError, match=r"suite\.json"):
+        library.check("suite.json", {"text": "good"})
+    assert judge.asked == []
+    monkeypatch.setenv("PROCTOR_TRUST", "1")
+    assert library.check("suite.json", {"text": "good"}).passed
+    assert len(judge.asked) == 1
+
+
+def test_python_takes_a_jury_of_described_models(judge: Judge) -> None:
+    model = {"provider": "openai", "model": "stub-1", "base_url": judge.url, "api_key": "sk-1"}
+    suite = library.parse_suite("proctor: 1\ncases: [{id: a, expect: [{judged: is good}]}]")
+    result = library.check(suite, {"text": "good"}, judge={"model": [model, {**model, "model": "stub-2"}]})
+    assert result.passed and result.cases[0].verdicts[0].details["models"] == ["stub-1", "stub-2"]
+    assert len(judge.asked) == 2

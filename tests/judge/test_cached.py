@@ -67,7 +67,17 @@ def test_a_folder_is_shared_by_whoever_opens_it_and_fans_out(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"\xff\xfe", b"[]", b'{"proctor_judge_reply": 2, "reply": {}}', b'{"reply": 1}', b"[" * 100_000]
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b'{"proctor_judge_reply": 1, "reply": {"text": "yes"}}',
+        b'{"proctor_judge_reply": 2, "digest": "", "reply": {"text": "yes"}}',
+        b'{"reply": 1}',
+        b"[" * 100_000,
+    ],
 )
 def test_a_file_that_cannot_be_read_is_absent_and_is_replaced(tmp_path: Path, content: bytes) -> None:
     cache = FolderCache(tmp_path)
@@ -76,6 +86,17 @@ def test_a_file_that_cannot_be_read_is_absent_and_is_replaced(tmp_path: Path, co
     assert cache.get(KEY) is None
     cache.put(KEY, REPLY)
     assert cache.get(KEY) is not None
+
+
+def test_a_file_that_was_changed_or_copied_is_not_taken(tmp_path: Path) -> None:
+    FolderCache(tmp_path).put(KEY, ChatReply(text="no"))
+    path = tmp_path / "ab" / f"{'0' * 62}.json"
+    (tmp_path / "ab" / f"{'1' * 62}.json").write_bytes(path.read_bytes())
+    assert FolderCache(tmp_path).get("ab" + "1" * 62) is None
+    path.write_bytes(path.read_bytes().replace(b'"no"', b'"yes"'))
+    assert FolderCache(tmp_path).get(KEY) is None
+    FolderCache(tmp_path).put(KEY, ChatReply(text="no"))
+    assert FolderCache(tmp_path).get(KEY) == ChatReply(text="no")
 
 
 def test_a_folder_that_cannot_be_written_is_no_fault_of_the_judgement(tmp_path: Path) -> None:

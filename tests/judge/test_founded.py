@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -121,13 +122,59 @@ def test_an_echoed_answer_is_no_verdict() -> None:
 
 
 def test_cut_material_passes_no_negative_claim() -> None:
-    long = "a" * 60_000 + "We promise a refund." + "a" * 60_000
+    long = "a" * 240_000 + "We promise a refund." + "a" * 240_000
     (opinion,) = judge(reply_with(), long, forbidden=True)
     assert (opinion.outcome, opinion.code) == ("error", "judge_cut_material")
     (opinion,) = judge(reply_with(passed=False), long, forbidden=True)
     assert opinion.outcome == "fail"
     (opinion,) = judge(reply_with(), long)
     assert opinion.outcome == "pass"
+
+
+def find_refund(request: ChatRequest) -> str:
+    shown = json.loads(next(line for line in request.messages[-1].text.splitlines() if line.startswith("{")))
+    return reply_with(passed="promise a refund" not in json.dumps(shown["final_answer"]))(request)
+
+
+PROMISE = "We promise a refund."
+
+
+@pytest.mark.parametrize("place", [0, 10, 41_000, 43_180, 60_000, 86_400, 119_970])
+def test_what_must_not_be_there_is_looked_for_in_overlapping_windows(place: int) -> None:
+    model = ScriptedModel(find_refund)
+    text = "a" * place + PROMISE + "a" * (120_000 - place)
+    (opinion,) = judge(model, text, forbidden=True)
+    assert opinion.outcome == "fail" and "fail" in opinion.details["windows"]
+    assert len(model.requests) == len(opinion.details["windows"]) == len(opinion.details["judge_requests"]) == 3
+    (opinion,) = judge(find_refund, "a" * 120_000, forbidden=True)
+    assert (opinion.outcome, opinion.details["windows"]) == ("pass", ["pass"] * 3)
+
+
+@pytest.mark.parametrize("subject", [{"text": "a" * 60_000 + PROMISE, "more": ["b" * 60_000]}, '"\n' * 40_000 + PROMISE + "é" * 30_000])
+def test_windows_show_everything_of_any_subject(subject: Any) -> None:
+    assert judge(find_refund, subject, forbidden=True)[0].outcome == "fail"
+
+
+def test_a_window_that_is_not_decided_leaves_nothing_to_pass() -> None:
+    turns = itertools.count()
+    (opinion,) = judge(lambda request: "junk" if next(turns) in (2, 3) else reply_with()(request), "a" * 120_000, forbidden=True)
+    assert (opinion.outcome, opinion.code) == ("error", "judge_not_json")
+    assert sorted(opinion.details["windows"]) == ["error", "pass", "pass"]
+
+
+def test_constraints_share_their_windows_and_other_claims_have_none() -> None:
+    model = ScriptedModel(reply_with())
+    material = Material(subject="a" * 100_000, context={"scenario_prompt": "hi"})
+    questions = [Question(criterion=f"{n}", material=material, forbidden=n > 0) for n in range(4)]
+    opinions = asyncio.run(LlmJudge([model], JudgeSettings()).judge(questions, case="c", attempt=0, tape=LIVE))
+    assert [opinion.outcome for opinion in opinions] == ["pass"] * 4
+    assert len(model.requests) == 1 + 3 and [len(list_ids(request)) for request in model.requests] == [1, 3, 3, 3]
+
+
+def test_a_context_that_leaves_no_room_is_not_split() -> None:
+    question = Question(criterion="x", material=Material(subject="a" * 100, context={"tool_results": "b" * 60_000}), forbidden=True)
+    (opinion,) = asyncio.run(LlmJudge([ScriptedModel(reply_with())], JudgeSettings()).judge([question], case="c", attempt=0, tape=LIVE))
+    assert opinion.code == "judge_cut_material"
 
 
 def ask_many(script: Any, cases: int, **settings: Any) -> tuple[list[str | None], int]:
@@ -184,3 +231,22 @@ def test_faults_that_are_not_in_a_row_do_not_count() -> None:
     turns = iter([*([ModelFault("transport", "x")] * 9), None] * 3)
     codes, requests = ask_many(lambda request: next(turns) or reply_with()(request), 3, retries=9)
     assert codes == [None] * 3 and requests == 30
+
+
+def test_the_label_of_a_constraint_is_not_shown_next_to_its_criterion() -> None:
+    model = ScriptedModel(reply_with())
+    judge(model, forbidden=True)
+    (check,) = json.loads(model.requests[0].messages[-1].text.split("\n")[1])
+    assert check == {"id": check["id"], "rule": "must_not", "criterion": "criterion 0"}
+
+
+def test_an_answer_of_many_bytes_is_not_read_to_its_end() -> None:
+    class Wordy(ScriptedModel):
+        limit = 50_000_000
+
+        def limit_answers(self, max_bytes: int) -> None:
+            self.limit = max_bytes
+
+    model = Wordy(lambda request: ModelFault("too_large", "answered with more than 8 MB"))
+    (opinion,) = judge(model)
+    assert (opinion.outcome, opinion.code, model.limit) == ("error", "judge_too_large", 8 * 1024 * 1024)

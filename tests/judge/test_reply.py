@@ -135,7 +135,7 @@ def test_no_text_makes_the_reader_raise(text: str, scored: bool) -> None:
 
 
 ENTRY = st.fixed_dictionaries(
-    {"id": st.sampled_from([*IDS, "agent-check-3", ""]), "pass": st.booleans(), "reason": st.text(max_size=5)},
+    {"id": st.sampled_from(IDS), "pass": st.booleans(), "reason": st.text(max_size=5)},
     optional={"score": st.floats() | st.integers() | st.booleans() | st.none() | st.text(max_size=3)},
 )
 
@@ -157,6 +157,15 @@ def test_a_well_shaped_entry_changes_no_answer_but_its_own(before: list[dict[str
     # Where it stands does not count either, as long as no entry of its id stands before it.
     if not any(entry["id"] == added["id"] for entry in before):
         assert read([added, *before]) == two
+
+
+@pytest.mark.parametrize("identifier", ["agent-check-3", ""])
+def test_an_entry_that_was_not_asked_for_spoils_those_that_were(identifier: str) -> None:
+    asked = [{"id": each, "pass": True, "reason": ""} for each in IDS]
+    other = {"id": identifier, "pass": False, "reason": ""}
+    for entries in ([*asked, other], [other, *asked], [asked[0], other]):
+        assert plain(read_reply(json.dumps({"results": entries}), questions(), IDS, "grader")) == ["judge_bad_item", "judge_bad_item"]
+    assert plain(read_reply(json.dumps({"results": [other]}), questions(), IDS, "grader")) == ["judge_missing_result"] * 2
 
 
 @settings(max_examples=100, deadline=None)

@@ -90,7 +90,7 @@ async def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch: pytest.
     async with provider([Said(body=b" " * (1024 * 1024 + 1))]) as seen:
         with pytest.raises(ModelFault, match="more than 1 MB") as caught:
             await ask(seen)
-    assert caught.value.code == "bad_answer"
+    assert caught.value.code == "too_large"
 
 
 async def test_an_answer_that_nests_without_end_is_refused() -> None:

@@ -15,8 +15,11 @@ from proctor.actions.judges import OpenedJudge, open_home_judge
 from proctor.cassettes.ports import LIVE, Tape
 from proctor.checks import registry
 from proctor.checks._rubric import VERSIONS
+from proctor.checks.semantic import Judged, pose_claim, settle_claim
 from proctor.errors import InputError
-from proctor.model.judgement import Material, Opinion, PendingVerdict, Question, make_pending, make_verdict
+from proctor.judge.gated_model import JudgeSpending
+from proctor.judge.stamps import Stamp, write_stamp
+from proctor.model.judgement import Material, Opinion, PendingVerdict, make_pending
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.model.verdict import Verdict
 from proctor.report.wording import count_noun
@@ -43,9 +46,9 @@ def rubric_labels(rubric: str) -> Path:
     return Path(registry.__file__).parent / "rubrics" / rubric / "labels.jsonl"
 
 
-def judge_to_calibrate(home: Path, options: JudgeOptions) -> OpenedJudge:
+def judge_to_calibrate(home: Path, options: JudgeOptions, spent: JudgeSpending | None = None) -> OpenedJudge:
     """Return the judge that the workspace of `home`, the environment or the options name; raises `InputError` where none is."""
-    opened = open_home_judge(home, os.environ, options=options)
+    opened = open_home_judge(home, os.environ, options=options, spent=spent)
     if opened is None:
         raise InputError(
             "there is no judge to calibrate\n"
@@ -54,17 +57,21 @@ def judge_to_calibrate(home: Path, options: JudgeOptions) -> OpenedJudge:
     return opened
 
 
-def question_of(item: LabelledAnswer, threshold: float | None) -> Question:
-    """Return what a judge is asked about an item."""
-    context = {} if item.context is None else {"context": item.context}
-    return Question(
-        criterion=item.criterion,
-        material=Material(subject=item.answer, context=context),
-        threshold=threshold,
-        grounded=item.grounded,
-        rubric=item.rubric,
-        reference=item.reference,
+def store_calibration(home: Path, judge: OpenedJudge, found: Calibration, *, today: str) -> None:
+    """Store what was measured, so that the verdicts of this judge carry it. Raises `StoreError`."""
+    kappa = found.figures["kappa"]
+    stamp = Stamp(
+        models=judge.models,
+        prompt=judge.prompt,
+        kappa=kappa.value,
+        low=kappa.interval.low if kappa.interval is not None else None,
+        high=kappa.interval.high if kappa.interval is not None else None,
+        labels=found.decided,
+        threshold=found.threshold,
+        samples=judge.settings.samples,
+        date=today,
     )
+    write_stamp(home, stamp)
 
 
 async def calibrate(
@@ -87,7 +94,9 @@ async def calibrate(
 
     async def ask(waiting: Iterator[list[int]]) -> None:
         for batch in waiting:
-            posed = [_pose(items[index], threshold) if rubric is None else pose_item(rubric, items[index], threshold) for index in batch]
+            posed = [
+                pose_label(items[index], threshold) if rubric is None else pose_item(rubric, items[index], threshold) for index in batch
+            ]
             for index, opinion in zip(batch, await _ask(posed, judge, tape), strict=True):
                 opinions[index] = opinion
                 if told is not None:
@@ -113,22 +122,18 @@ def _list_batches(items: Sequence[LabelledAnswer]) -> list[list[int]]:
     return list(batches.values())
 
 
-def _pose(item: LabelledAnswer, threshold: float | None) -> PendingVerdict:
-    """Return the verdict on an item that waits for its opinions: of the criterion, and of each negative constraint."""
-    main = question_of(item, threshold)
-    constraints = [
-        Question(criterion=text, material=main.material, forbidden=True, grounded=item.grounded, label=f"must not: {text}")
-        for text in item.negative_constraints
-    ]
-    return make_pending([main, *constraints], _settle)
-
-
-def _settle(opinions: Sequence[Opinion]) -> Verdict:
-    """Return the verdict on the criterion, unless a constraint is violated or undecided."""
-    main, *constraints = opinions
-    violated = next((each for each in constraints if each.outcome == "fail"), None)
-    undecided = next((each for each in constraints if each.outcome == "error"), None)
-    return make_verdict(violated or (undecided if main.outcome == "pass" and undecided is not None else main))
+def pose_label(item: LabelledAnswer, threshold: float | None) -> PendingVerdict:
+    """Return the verdict on an item that waits for its opinions, as the check `judged` makes it."""
+    spec = Judged(
+        criteria=item.criterion,
+        threshold=threshold,
+        kind="hallucination" if item.grounded else "quality",
+        negative_constraints=item.negative_constraints,
+        rubric=item.rubric,
+        reference=item.reference,
+    )
+    material = Material(subject=item.answer, context={} if item.context is None else {"context": item.context})
+    return make_pending(pose_claim(spec, material), lambda opinions: settle_claim(spec, opinions))
 
 
 async def _ask(verdicts: Sequence[Verdict], judge: Judge, tape: Tape) -> list[Opinion]:

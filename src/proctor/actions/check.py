@@ -71,7 +71,7 @@ def _check(
     checks: OwnChecks | None = None,
 ) -> RunResult:
     suite, registry = _find_suite(suite, checks, registry)
-    if judge is not None:
+    if judge is not None or _names_judge(suite):
         from proctor.actions.waiting import wait_for_end  # asyncio costs more than a small check; only a judge needs it
 
         found = suite
@@ -108,6 +108,18 @@ def _find_suite(suite: Suite | str | Path, checks: OwnChecks | None, registry: R
     return (suite, registry) if isinstance(suite, Suite) else (load_suite(suite, checks=checks), registry)
 
 
+def _names_judge(suite: Suite) -> bool:
+    """Return whether a suite, or one of the suites it was joined from, has a `judge:` of its own."""
+    settings = suite.settings
+    if settings.get("judge") is not None:
+        return True
+    if not settings.get("suites"):
+        return False
+    from proctor.actions.together import every_part  # only a folder of suites has several
+
+    return any(part.settings.get("judge") is not None for part in every_part(suite))
+
+
 def _one_or_more(evidence: EvidenceLike) -> Iterable[Json]:
     if isinstance(evidence, (Evidence, Mapping)):
         return (evidence,)
@@ -131,16 +143,22 @@ async def check_async(
 ) -> RunResult:
     """`check` for code that runs in an event loop: the loop is not held up while the checks are decided."""
     suite, registry = _find_suite(suite, checks, registry)
-    if judge is None:
+    if judge is None and not _names_judge(suite):
         import asyncio  # costs more than a small check; only this road needs it
 
         return await asyncio.to_thread(_check, suite, evidence, now=now, registry=registry)
     from proctor.actions.history import find_home  # only a judge needs these
     from proctor.actions.judged_check import JudgedStream
-    from proctor.actions.judges import make_judge
+    from proctor.actions.judges import make_judge, open_suite_judge
 
-    made = make_judge(judge, os.environ, home=find_home(None))
-    stream = CheckStream(suite, now=now, registry=registry)
+    stream, home = CheckStream(suite, now=now, registry=registry), find_home(None)
+    if judge is not None:
+        made = make_judge(judge, os.environ, home=home)
+    else:
+        opened = open_suite_judge(suite, home, os.environ)
+        if opened is None:
+            return stream.finish(list(stream.over(all_records(evidence, suite))))
+        made = opened.judge
     try:
         results = [result async for result in JudgedStream(stream, made).over(all_records(evidence, suite))]
     finally:

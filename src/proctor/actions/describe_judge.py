@@ -22,6 +22,7 @@ _PARTS = {
     "lead_in": "Stands before the data.",
     "reminder": "Stands after the data.",
     "again": "Added where an earlier reply could not be used.",
+    "examples": "Stands before decisions of people, where `examples` names some.",
 }
 
 
@@ -38,7 +39,7 @@ def judge() -> Iterable[Description]:
     )
     prompt = load_prompt()
     for part in Prompt.__struct_fields__:
-        if part != "version":
+        if part not in ("version", "decisions"):
             text: str = getattr(prompt, part)
             yield Description(kind="judge", name=part, summary=f"Prompt version {prompt.version}. {_PARTS[part]}", example=text)
     for name in VERSIONS:

@@ -15,9 +15,12 @@ from proctor.formats.workspace import Section, Workspace
 from proctor.judge.settings import JudgeSettings
 from proctor.llm.settings import ModelSettings
 from proctor.model.case import Suite
+from proctor.model.evidence import Json
+from proctor.model.labelled import LabelledAnswer
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 from proctor.model.show import nearest
+from proctor.sources.labels import read_labels
 from proctor.sources.texts import read_suite_text
 
 _PROVIDER_NAME = "a model that is not described under `models` is written provider/name, as in openai/some-model"
@@ -32,6 +35,8 @@ class JudgeSection(JudgeSettings, frozen=True, kw_only=True, omit_defaults=True)
     """Whether replies are remembered in the workspace."""
     prompt: str | None = None
     """A file beside the one that names it: the instruction to use instead of ours."""
+    examples: str | None = None
+    """A file of labelled answers beside the one that names it: every request shows them, as `proctor judge improve` writes them."""
 
 
 class JudgeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +48,7 @@ class JudgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     share_over_repeats: bool | None = None
     max_calls: int | None = None
     concurrency: int | None = None
+    decisions: tuple[dict[str, Json], ...] | None = None
     memory: Path | None = None
     """Below which folder replies are remembered, where not below that of the workspace's results."""
 
@@ -99,19 +105,29 @@ def make_judge_settings(section: JudgeSection, workspace: Workspace, suite: Suit
     """Return the settings of a judge, with the text of the prompt instead of its file."""
     fields = {name: getattr(section, name) for name in JudgeSettings.__struct_fields__}
     if section.prompt is not None:
-        fields["prompt"] = _read_prompt(section.prompt, workspace, suite)
+        fields["prompt"] = read_suite_text(_find_file("prompt", section.prompt, workspace, suite))
+    if section.examples is not None:
+        labels = read_labels([_find_file("examples", section.examples, workspace, suite)]).items
+        fields["decisions"] = (*section.decisions, *map(show_example, labels))
     return JudgeSettings(**fields)
 
 
-def _read_prompt(named: str, workspace: Workspace, suite: Suite | None) -> str:
-    """Return the text of the file that `prompt` names, which lies beside what names it and nowhere else."""
+def show_example(item: LabelledAnswer) -> dict[str, Json]:
+    """Return a labelled answer as a judge is shown it as an example."""
+    known = {"context": item.context, "reference": item.reference, "why": item.why}
+    shown: dict[str, Json] = {"criterion": item.criterion, "answer": item.answer, **{key: value for key, value in known.items() if value}}
+    return {**shown, "met": item.label}
+
+
+def _find_file(what: str, named: str, workspace: Workspace, suite: Suite | None) -> Path:
+    """Return the file that `prompt` or `examples` names, which lies beside what names it and nowhere else."""
     file = workspace.judge.file if workspace.judge is not None else None
     folder = Path(file or (suite.path if suite is not None else None) or "proctor.yaml").resolve().parent
     place = (folder / named).resolve()
     # What it says is sent to a model: a suite must not be able to name any file of this machine.
     if not place.is_relative_to(folder):
-        raise InputError(f"judge: the prompt {named!r} does not lie in {str(folder)!r}")
-    return read_suite_text(place)
+        raise InputError(f"judge: the {what} {named!r} does not lie in {str(folder)!r}")
+    return place
 
 
 def apply_options(settings: JudgeSettings, options: JudgeOptions) -> JudgeSettings:
@@ -123,6 +139,7 @@ def apply_options(settings: JudgeSettings, options: JudgeOptions) -> JudgeSettin
             ("max_calls", options.max_calls),
             ("concurrency", options.concurrency),
             ("share_over_repeats", options.share_over_repeats),
+            ("decisions", options.decisions),
         )
         if value is not None
     }

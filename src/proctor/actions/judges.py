@@ -41,7 +41,6 @@ from proctor.runner.ports import Judge
 
 if TYPE_CHECKING:
     from proctor.judge.gated_model import JudgeSpending
-    from proctor.judge.llm_judge import LlmJudge
     from proctor.llm.connections import MakeTransport
 
 CACHE_FOLDER = "judge"
@@ -72,6 +71,10 @@ class OpenedJudge(msgspec.Struct, frozen=True, kw_only=True):
     settings: JudgeSettings
     models: tuple[str, ...]
     secrets: frozenset[str]
+    prompt: str = ""
+    """The version and the digest of the prompt."""
+    warning: str | None = None
+    """Why its verdicts carry no calibration."""
     parts: tuple[tuple[Suite, OpenedJudge], ...] = ()
     """Of several suites: who judges which."""
 
@@ -125,6 +128,7 @@ def open_judges(
         settings=opened[0][1].settings,
         models=tuple(dict.fromkeys(model for _, found in opened for model in found.models)),
         secrets=frozenset[str]().union(*(found.secrets for _, found in opened)),
+        warning="\n".join(dict.fromkeys(found.warning for _, found in opened if found.warning is not None)) or None,
         parts=tuple(opened),
     )
 
@@ -157,8 +161,8 @@ def open_judge(
         if found is not None:
             models, settings, secrets = found
             home = (options.memory or source.home) if options.cache else None
-            judge = _build_judge(models, apply_options(settings, options), home, spent=spent, takes_first_entry=True)
-            return _describe_judge(judge, models, secrets, plain=False)
+            settings = apply_options(settings, options)
+            return _make_opened(models, settings, home, source, secrets, spent=spent, takes_first_entry=True, plain=False)
     section = read_judge_section(workspace, source.references)
     names = (options.model,) if options.model is not None else section.model
     chosen = options.model is not None
@@ -178,46 +182,63 @@ def open_judge(
     settings = apply_options(make_judge_settings(section, workspace, suite), options)
     home = (options.memory or source.home) if section.cache and options.cache else None
     is_mcplab = suite is not None and suite.dialect == "mcplab"
-    judge = _build_judge(models, settings, home, prices, spent=spent, takes_first_entry=is_mcplab)
     if plain is None:
         plain = not is_mcplab
-    return _describe_judge(judge, models, secrets, plain=plain)
+    return _make_opened(models, settings, home, source, secrets, prices, spent=spent, takes_first_entry=is_mcplab, plain=plain)
 
 
 def open_home_judge(
-    home: Path, environment: Mapping[str, str], *, options: JudgeOptions = NO_OPTIONS, plain: bool | None = None
+    home: Path,
+    environment: Mapping[str, str],
+    *,
+    options: JudgeOptions = NO_OPTIONS,
+    spent: JudgeSpending | None = None,
+    plain: bool | None = None,
 ) -> OpenedJudge | None:
     """Open the judge that the workspace file beside `home` or the environment names. Raises `InputError`."""
     variables = dict(environment)
     source = JudgeSource(workspace=workspace_file(home), references=References(variables), environment=variables, home=home)
-    return open_judge(None, source, options=options, plain=plain)
+    return open_judge(None, source, options=options, spent=spent, plain=plain)
 
 
-def _build_judge(
+def _make_opened(
     models: Sequence[Json],
     settings: JudgeSettings,
-    home: Path | None,
+    memory: Path | None,
+    source: JudgeSource,
+    secrets: set[str],
     prices: Mapping[str, tuple[float, float]] | None = None,
     *,
     spent: JudgeSpending | None,
     takes_first_entry: bool,
-) -> LlmJudge:
-    """Return the judge that asks these models; it remembers their replies below `home`, where that is given."""
+    plain: bool,
+) -> OpenedJudge:
+    """Return the judge that asks these models, with its calibration; it remembers their replies below `memory`, where that is given."""
     from proctor.judge.cached import FolderCache, WriteBehindCache  # only where there is a judge
     from proctor.judge.llm_judge import LlmJudge
+    from proctor.judge.prompt import load_prompt
+    from proctor.judge.stamps import find_stamp
+    from proctor.judge.wording import PlainlyWordedJudge
 
-    kept = WriteBehindCache(FolderCache(home / CACHE_FOLDER)) if home is not None else None
-    return LlmJudge(models, settings, cache=kept, costs=prices or {}, spent=spent, takes_first_entry=takes_first_entry)
-
-
-def _describe_judge(judge: LlmJudge, models: Sequence[Json], secrets: set[str], *, plain: bool) -> OpenedJudge:
-    from proctor.judge.wording import PlainlyWordedJudge  # only where there is a judge
-
+    names, prompt = tuple(f"{each.provider}/{each.name}" for each in models), load_prompt(settings.prompt, settings.decisions).name
+    stamp, warning = find_stamp(source.home, names, prompt)
+    judge = LlmJudge(
+        models,
+        settings,
+        cache=WriteBehindCache(FolderCache(memory / CACHE_FOLDER)) if memory is not None else None,
+        costs=prices or {},
+        spent=spent,
+        takes_first_entry=takes_first_entry,
+        calibration=None if stamp is None else stamp.describe(),
+    )
     return OpenedJudge(
         judge=PlainlyWordedJudge(judge) if plain else judge,
-        settings=judge.settings,
-        models=tuple(f"{each.provider}/{each.name}" for each in models),
+        settings=settings,
+        models=names,
         secrets=frozenset(secrets),
+        prompt=prompt,
+        # A replay asks no model.
+        warning=None if source.offline else warning,
     )
 
 
@@ -236,9 +257,15 @@ def make_judge(judge: JudgeLike, environment: Mapping[str, str], *, home: Path) 
         return ScriptedJudge(cast(Callable[..., Json], judge))
     settings: dict[str, Json] = {"model": judge} if isinstance(judge, str) else dict(cast(Mapping[str, Json], judge))
     models: dict[str, Section] = {}
-    if isinstance(settings.get("model"), Mapping):
-        models["judge"] = Section.of(settings["model"])
-        settings["model"] = "judge"
+    named: Json = settings.get("model")
+    # A model, or a jury of several: each by its name, or described in place.
+    jury: list[Json] = named if isinstance(named, list) else [named]
+    for number, each in enumerate(jury, 1):
+        if isinstance(each, Mapping):
+            models[f"judge {number}"] = Section.of(each)
+    settings["model"] = [f"judge {number}" if isinstance(each, Mapping) else each for number, each in enumerate(jury, 1)]
+    if named is None:
+        del settings["model"]
     workspace = Workspace(models=models, judge=Section.of(settings))
     opened = open_judge(None, JudgeSource(workspace=workspace, references=References(environment), environment=environment, home=home))
     if opened is None:

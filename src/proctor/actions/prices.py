@@ -16,7 +16,7 @@ from proctor.formats.workspace_prices import read_price_file
 from proctor.model.case import Suite
 from proctor.sources.texts import check_path, read_suite_text
 
-_NAMES_SUITE_KEYS = re.compile(r"""^\s*["']?(prices|evidence)["']?\s*:""", re.MULTILINE)
+_NAMES_SUITE_KEYS = re.compile(r"""(?:^|[{,])\s*["']?(prices|evidence)["']?\s*:""", re.MULTILINE)
 
 
 def add_workspace(suite: Suite, start: Path | None = None) -> Suite:

@@ -139,6 +139,8 @@ def _write_artifacts(driven: LiveRun, built: BuiltRun, options: McplabOptions, n
 def _announce_judge(built: BuiltRun, repeat: int, announce: Callable[[str], None]) -> None:
     """Tell which judges will be asked, and what that will take."""
     judge = built.seat.opened
+    if judge is not None and judge.warning is not None:
+        announce(f"warning: {judge.warning}")
     for suite, part in (judge.parts or ((built.suite, judge),)) if judge is not None else ():
         take = estimate_judging(suite, part.settings, jurors=len(part.models), repeat=repeat)
         announce(f"judge: {', '.join(part.models)}; up to {count_noun(take.calls, 'call')}, at least {take.tokens:,} tokens")

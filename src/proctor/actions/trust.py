@@ -41,7 +41,7 @@ _LONGEST_LINE = 2_000
 # `$${` is a literal `${` and reads nothing.
 _REFERENCE = re.compile(r"(?<!\$)\$\{([^}]*)\}")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_FILES = frozenset(("path", "file", "evidence", "prompt", "cwd", "folder"))
+_FILES = frozenset(("path", "file", "evidence", "prompt", "examples", "cwd", "folder"))
 
 
 class Named(msgspec.Struct, frozen=True):

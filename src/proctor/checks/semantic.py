@@ -121,18 +121,23 @@ def judged(spec: Judged) -> Decide:
         if isinstance(found, Verdict):
             return found
         pointers = (found.pointer,)
-        return make_pending(build_questions(spec, found, evidence), lambda opinions: _settle(spec, opinions, pointers))
+        return make_pending(
+            pose_claim(spec, _gather_material(spec, found, evidence)), lambda opinions: settle_claim(spec, opinions, pointers)
+        )
 
     return decide
 
 
-def build_questions(spec: Judged, subject: Subject, evidence: Evidence) -> list[Question]:
-    """Return what a judge is asked: the criterion, then each negative constraint."""
-    material = Material(
+def _gather_material(spec: Judged, subject: Subject, evidence: Evidence) -> Material:
+    return Material(
         subject=msgspec.to_builtins(subject.value),
         name="end_state" if spec.subject == "state" else "final_answer" if spec.target_node is None else "node_output",
         context=_build_context(spec, evidence),
     )
+
+
+def pose_claim(spec: Judged, material: Material) -> list[Question]:
+    """Return what a judge is asked: the criterion, then each negative constraint."""
     grounded = spec.kind == "hallucination"
     questions = [
         Question(
@@ -144,10 +149,7 @@ def build_questions(spec: Judged, subject: Subject, evidence: Evidence) -> list[
             reference=spec.reference,
         )
     ]
-    questions += [
-        Question(criterion=text, material=material, forbidden=True, grounded=grounded, label=f"must not: {text}")
-        for text in spec.negative_constraints
-    ]
+    questions += [Question(criterion=text, material=material, forbidden=True, grounded=grounded) for text in spec.negative_constraints]
     return questions
 
 
@@ -181,7 +183,7 @@ def _call(call: ToolCall) -> dict[str, Json]:
     return {**told, "error": call.failure()} if call.failed() else told
 
 
-def _settle(spec: Judged, opinions: Sequence[Opinion], pointers: tuple[str, ...]) -> Verdict:
+def settle_claim(spec: Judged, opinions: Sequence[Opinion], pointers: tuple[str, ...] = ()) -> Verdict:
     """Return the verdict of the criterion, unless a constraint is violated or could not be judged."""
     main, *constraints = opinions
     if spec.threshold is not None:

@@ -49,4 +49,7 @@ def open_judge(suite: Suite, home: Path, options: argparse.Namespace, wanted: Ju
 
     trust = trust_for("reading", granted=options.trust, home=home)
     variables = read_variables(os.environ, home, trust, lambda text: None if options.quiet else print(text, file=sys.stderr))
-    return open_suite_judge(suite, home, variables, wanted, trust)
+    opened = open_suite_judge(suite, home, variables, wanted, trust)
+    if opened is not None and opened.warning is not None and not options.quiet:
+        print(f"warning: {opened.warning}", file=sys.stderr)
+    return opened

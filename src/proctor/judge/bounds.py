@@ -30,6 +30,8 @@ MOST_MEMBERS = 20_000
 """How many members are looked at in all lists and objects together."""
 LONGEST_KEY = 200
 """Characters of a key that are shown."""
+MOST_WINDOWS = 8
+"""Parts in which a subject that is too long is shown where something must not be in it."""
 LONGEST_FAULT = 600
 """Characters that are shown of what was wrong with an earlier reply."""
 _SMALLEST_SHARE = 80
@@ -65,6 +67,33 @@ def show_material(material: Material, *, max_chars: int, fault: str | None = Non
     return _show_carefully(material, name, max(max_chars, LEAST_CHARS), fault)
 
 
+def split_windows(material: Material, *, max_chars: int) -> list[Material]:
+    """Return materials that show the whole subject in overlapping parts, each next to the whole context.
+
+    None where nothing is cut, where the context alone takes more than half of the room, or where there would be more than `MOST_WINDOWS`.
+    """
+    if not show_material(material, max_chars=max_chars).places:
+        return []
+    subject, deep = neutralise_value(material.subject)
+    text = subject if isinstance(subject, str) else fence.encode_line(subject)
+    context, deep_context = neutralise_value(material.context)
+    part = {**context, "part": f"{MOST_WINDOWS} of {MOST_WINDOWS}, overlapping"}
+    room = max_chars - len(fence.encode_line({_name_subject(material): "", "context": part}))
+    if deep or deep_context or room < max_chars // 2:
+        return []
+    windows, start, overlap = list[str](), 0, room // 10
+    while not windows or start + overlap < len(text):
+        if len(windows) == MOST_WINDOWS:
+            return []
+        windows.append(text[start : start + _find_fitting_length(text[start : start + room], room)])
+        start += len(windows[-1]) - overlap
+    parts = [f"{number} of {len(windows)}, overlapping" for number in range(1, len(windows) + 1)]
+    return [
+        Material(subject=window, name=material.name, context={**material.context, "part": part})
+        for window, part in zip(windows, parts, strict=True)
+    ]
+
+
 def cut_text(text: str, room: int) -> tuple[str, int]:
     """Return `text` without its middle, so that its JSON takes at most `room` characters, and how many characters are gone."""
     if len(text) + 2 <= room and _measure_json(text, 0, len(text)) + 2 <= room:
@@ -94,8 +123,8 @@ def fit_value(value: Json, room: int) -> tuple[Json, int]:
 
 def _show_carefully(material: Material, name: str, max_chars: int, fault: str | None) -> ShownMaterial:
     cuts: list[str] = []
-    subject, in_subject = _neutralise_value(material.subject)
-    context, in_context = _neutralise_value(material.context)
+    subject, in_subject = neutralise_value(material.subject)
+    context, in_context = neutralise_value(material.context)
     frame = len(name) + len('{"":}') + (len(',"context":') if context else 0)
     room = max_chars - frame
     context_size = len(fence.encode_line(context)) if context else 0
@@ -224,7 +253,8 @@ class _Walk:
         return f"[... {what} cut here ...]"
 
 
-def _neutralise_value(value: Json) -> tuple[Json, int]:
+def neutralise_value(value: Json) -> tuple[Json, int]:
+    """Return a copy whose texts cannot end a fence, and the number of places that were cut."""
     walk = _Walk(neutralise=True)
     return walk.copy(value), walk.places
 

@@ -1,9 +1,10 @@
 """Remembers the replies of judges, so that the same question is paid for once.
 
 What is remembered is found by everything the judge would see and by how it is asked: the key is the SHA-256 of all of it. A file that
-cannot be read counts as absent, and one that cannot be written is not missed: the worst that a cache can do is to be of no use. Kept are
-the words, the tokens and the model's name; neither the request nor anything of the transport, so no secret. A reply of more than
-`LARGEST_REPLY` is not kept in files: no judgement takes so many words, and whoever writes the reply would decide how full the disk gets.
+cannot be read, or whose digest is not that of its key and its reply, counts as missing and is written again; a reply that cannot be written
+is asked for again. Stored are the text, the tokens and the model's name; neither the request nor anything of the transport, so no secret. A
+reply of more than `LARGEST_REPLY` is not stored in files: no judgement takes so many words, and the model would decide how full the disk
+gets.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from proctor.model.typed import make_json_decoder
 
 LARGEST_REPLY = 65_536
 """Bytes of text."""
+FORMAT = 2
+_LARGEST_FILE = 8 * LARGEST_REPLY
+"""Bytes: JSON spells a character with six at most."""
 _NUMBERS = itertools.count()
 _BINARY = getattr(os, "O_BINARY", 0)
 
@@ -63,7 +67,9 @@ class MemoryCache:
 
 
 class _StoredReply(msgspec.Struct, frozen=True, kw_only=True):
-    proctor_judge_reply: int
+    proctor_judge_reply: int = FORMAT
+    digest: str
+    """Of the key and the reply: neither a damaged file nor a copy under another name counts."""
     reply: ChatReply
 
 
@@ -91,7 +97,7 @@ class FolderCache:
             kept = self._decoder.decode(_read_file(self._make_path(key)))
         except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
             return None
-        return kept.reply if kept.proctor_judge_reply == 1 else None
+        return kept.reply if (kept.proctor_judge_reply, kept.digest) == (FORMAT, self._digest(key, kept.reply)) else None
 
     def put(self, key: str, reply: ChatReply) -> None:
         """Remember an answer, whole or not at all."""
@@ -102,7 +108,8 @@ class FolderCache:
         partial = f"{place}.{os.getpid()}-{next(_NUMBERS)}"
         try:
             # Not flushed to the disk: after a crash of the machine the reply is asked for again.
-            data = self._encoder.encode(_StoredReply(proctor_judge_reply=1, reply=strip_reply(reply)))
+            stored = strip_reply(reply)
+            data = self._encoder.encode(_StoredReply(digest=self._digest(key, stored), reply=stored))
             try:
                 _write_file(partial, data)
             except FileNotFoundError:
@@ -129,6 +136,9 @@ class FolderCache:
                 names = set()
             self._present[part] = names
         return names
+
+    def _digest(self, key: str, reply: ChatReply) -> str:
+        return hashlib.sha256(key.encode() + self._encoder.encode(reply)).hexdigest()
 
     def _make_path(self, key: str) -> str:
         return f"{self.path}{os.sep}{key[:2]}{os.sep}{key[2:]}.json"
@@ -180,13 +190,8 @@ class WriteBehindCache:
 def _read_file(path: str) -> bytes:
     file = os.open(path, os.O_RDONLY | _BINARY)
     try:
-        parts: list[bytes] = []
-        while part := os.read(file, 1 << 20):
-            parts.append(part)
-            # A short read is the end of a plain file, and saves the read that would say so.
-            if len(part) < 1 << 20:
-                break
-        return b"".join(parts)
+        # More than the largest file is cut, and so is no JSON.
+        return os.read(file, _LARGEST_FILE)
     finally:
         os.close(file)
 

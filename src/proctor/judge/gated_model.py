@@ -24,6 +24,8 @@ MAX_BACKOFF_S = 30.0
 """The longest pause between two tries that nobody asked for."""
 
 
+MAX_REPLY_BYTES = 8 * 1024 * 1024
+"""Bytes of an answer that are read; a longer one is no judgement."""
 MOST_FAULTS = 10
 """Faults of the transport in a row after which a model counts as down; more where many requests fail together in one burst."""
 PAUSE_S = 60.0
@@ -63,6 +65,9 @@ class GatedModel:
         self._gate = gate
         self._spent = spent
         self._prices = prices
+        # A judgement takes a few hundred words; what a model writes beyond that is not read.
+        if (limit_answers := getattr(model, "limit_answers", None)) is not None:
+            limit_answers(MAX_REPLY_BYTES)
         self._faults = 0
         self._most_faults = max(MOST_FAULTS, 2 * settings.concurrency)
         self._down: ModelFault | None = None

@@ -16,6 +16,7 @@ import msgspec
 
 from proctor.cassettes.ports import NoTape, Tape
 from proctor.errors import SpecError, TargetError
+from proctor.judge.bounds import split_windows
 from proctor.judge.cached import ReplyCache, encode_canonical, make_key
 from proctor.judge.gate import RequestGate
 from proctor.judge.gated_model import GatedModel, JudgeSpending, RememberedModel
@@ -41,6 +42,7 @@ _CODES = {
     "transport": ("judge_unreachable", "could not be reached"),
     "unauthorized": ("judge_unauthorized", "does not accept the key"),
     "bad_request": ("judge_bad_request", "refused the request"),
+    "too_large": ("judge_too_large", "answered too much"),
     "judge_budget": ("judge_budget", "was not asked"),
     "cassette_miss": ("cassette_miss", "has no recorded reply"),
 }
@@ -49,7 +51,7 @@ _OTHERWISE = ("judge_unreachable", "gave no answer that can be used")
 _REPAIRS = {
     "judge_not_json": "The reply was not one single JSON object.",
     "judge_bad_results": "The reply had no list under the key `results`.",
-    "judge_bad_item": "An entry of `results` did not have the demanded fields, each of its demanded type.",
+    "judge_bad_item": "An entry of `results` did not have the demanded fields, or had another id. Escape quotation marks inside of texts.",
     "judge_missing_result": "There was no entry for these ids.",
     "judge_contradiction": "There were several entries for these ids, which say different things.",
     "judge_repeated_key": "An object of the reply had the same key twice. Escape quotation marks inside of texts.",
@@ -90,16 +92,18 @@ class LlmJudge:
         costs: Mapping[str, Prices] = {},
         spent: JudgeSpending | None = None,
         takes_first_entry: bool = False,
+        calibration: dict[str, Json] | None = None,
     ) -> None:
         """With `spent` given, several judges count together, and a limit of requests holds for all of them.
 
-        With `takes_first_entry` a judge that contradicts itself about a claim is taken at its first word, as MCPLab does.
+        With `takes_first_entry` a judge that contradicts itself about a claim is taken at its first word, as MCPLab does. `calibration` is
+        stamped on every verdict.
         """
         if not models:
             raise SpecError("a judge needs a model", field="model")
         self.settings = settings
         self.name = settings.name or ", ".join(model.name for model in models)
-        self.prompt = load_prompt(settings.prompt)
+        self.prompt = load_prompt(settings.prompt, settings.decisions)
         self.spent = JudgeSpending() if spent is None else spent
         self._cache = cache
         self._takes_first_entry = takes_first_entry
@@ -117,9 +121,25 @@ class LlmJudge:
             "provider": ", ".join(dict.fromkeys(model.provider for model in models)),
             "prompt_version": self.prompt.version,
         }
+        if calibration is not None:
+            self._who["calibration"] = calibration
 
     async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
         """Return one opinion per question, in order."""
+        windows: dict[int, list[Material]] = {}
+        asked: list[list[Question]] = []
+        for question in questions:
+            parts: list[Material] = []
+            if question.forbidden:
+                # What must not be there may be in any part, so all of them are shown; once for each object, since constraints share it.
+                found = windows.get(id(question.material))
+                parts = found if found is not None else split_windows(question.material, max_chars=self.settings.max_chars)
+                windows[id(question.material)] = parts
+            asked.append([msgspec.structs.replace(question, material=part) for part in parts] or [question])
+        heard = iter(await self._judge_all([each for some in asked for each in some], attempt, tape))
+        return [_combine_windows([next(heard) for _ in some]) for some in asked]
+
+    async def _judge_all(self, questions: Sequence[Question], attempt: int, tape: Tape) -> list[Opinion]:
         opinions: dict[int, Opinion] = {}
         groups = _group_questions(questions)
         heard = await _gather_all([self._judge_group(group, attempt, tape) for group in groups])
@@ -324,6 +344,18 @@ class LlmJudge:
         if unusable is not None:
             return make_spoiled(unusable, len(questions))
         return read_reply(reply.text, questions, rendered.ids, self.name, material=rendered.line, takes_first_entry=self._takes_first_entry)
+
+
+def _combine_windows(opinions: list[Opinion]) -> Opinion:
+    """Return one opinion on all parts: what is violated in any of them is violated, and only what is decided in all of them passes."""
+    if len(opinions) == 1:
+        return opinions[0]
+    chosen = next((each for outcome in ("fail", "error") for each in opinions if each.outcome == outcome), opinions[0])
+    requests = {request["id"]: request for each in opinions for request in each.details.get("judge_requests", ())}
+    details: dict[str, Json] = {**chosen.details, "windows": [each.outcome for each in opinions]}
+    if requests:
+        details["judge_requests"] = list(requests.values())
+    return msgspec.structs.replace(chosen, details=details)
 
 
 def _group_questions(questions: Sequence[Question]) -> list[_Group]:

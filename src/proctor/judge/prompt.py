@@ -6,6 +6,7 @@ it are always ours: the safety of a judgement does not hang on a custom text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from pkgutil import get_data
@@ -13,7 +14,12 @@ from pkgutil import get_data
 import msgspec
 
 from proctor.errors import SpecError
+from proctor.judge.bounds import fit_value, neutralise_value
+from proctor.llm import fence
+from proctor.model.evidence import Json
 
+LONGEST_EXAMPLE = 4_000
+"""Characters of JSON of one example."""
 VERSION = "2"
 """The folder of the prompt in use. A changed text is a new folder, so that old verdicts still say what was asked."""
 
@@ -38,10 +44,35 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """Stands after the data; holds `{{cuts}}` and `{{ids}}`."""
     again: str
     """Added where an earlier reply could not be used."""
+    examples: str
+    """Stands before decisions of people, where there are any; holds `{{marker}}`."""
+    decisions: str = ""
+    """Decisions of people, behind their own fence."""
+
+    @property
+    def name(self) -> str:
+        """The version and a digest of all texts: another text is another prompt, whatever its version."""
+        texts = [getattr(self, field) for field in self.__struct_fields__]
+        return f"{self.version}/{sha256(msgspec.json.encode(texts)).hexdigest()[:12]}"
 
 
-def load_prompt(override: str | None = None) -> Prompt:
-    """Return our prompt, with `override` as its instruction if given; its version is then `custom-` and a digest of that text."""
+def load_prompt(override: str | None = None, examples: Sequence[dict[str, Json]] = ()) -> Prompt:
+    """Return our prompt, with `override` as its instruction if given; its version is then `custom-` and a digest of that text.
+
+    `examples` are decisions of people: `criterion`, `answer`, `met`, and what else is known. The version names their digest too.
+    """
+    ours = _load_instruction(override)
+    if not examples:
+        return ours
+    # What is judged elsewhere is untrusted here as well.
+    line = fence.encode_line([fit_value(neutralise_value(example)[0], LONGEST_EXAMPLE)[0] for example in examples])
+    marker = fence.choose_marker(ours.examples, line)
+    decisions = f"{ours.examples.replace('{{marker}}', marker)}\n{fence.fence_line(line, marker)}"
+    version = f"{ours.version}+examples-{sha256(line.encode()).hexdigest()[:8]}"
+    return msgspec.structs.replace(ours, version=version, decisions=decisions)
+
+
+def _load_instruction(override: str | None) -> Prompt:
     ours = _load_version(VERSION)
     if override is None:
         return ours
@@ -54,7 +85,7 @@ def load_prompt(override: str | None = None) -> Prompt:
 
 @cache
 def _load_version(version: str) -> Prompt:
-    names = [name for name in Prompt.__struct_fields__ if name != "version"]
+    names = [name for name in Prompt.__struct_fields__ if name not in ("version", "decisions")]
     return Prompt(version=version, **{name: _read_file(f"{version}/{name.replace('_', '-')}.md") for name in names})
 
 

@@ -2,8 +2,8 @@
 
 The JSON is the whole reply; else the first fenced block; else the first balanced `{...}`. Thoughts before it (`<think>`), commas before a
 closing bracket, line breaks in texts and halves of surrogate pairs are forgiven. A judge may quote what the agent wrote, and the agent may
-have written a verdict: if a reply has two different answers, or an object has a key twice, none of them counts. A quote that is not in the
-material makes its answer unfounded.
+have written a verdict: if a reply has two different answers, a decision outside of its entries, an entry that was not asked for next to
+one that was, or a key twice in an object, nothing in it counts. A quote that is not in the material makes its answer unfounded.
 
 What is wrong with one answer stays with it, except that one entry of the wrong shape spoils the reply: its other entries may
 belong elsewhere too.
@@ -33,7 +33,8 @@ MAX_QUOTE = 1_000
 MOST_QUOTES = 20
 """Quotes of one answer that are kept and looked up."""
 
-_ANSWER = '"results"'
+_ANSWER = re.compile(r'"(?:results|pass|score)"')
+"""What only an answer has, and what is left of one that was ended from within."""
 # Quantifiers that never give back: whatever the text is, each character is looked at once.
 _TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|[{}]', re.DOTALL)
 _LOOSE_COMMA = re.compile(r'("(?:[^"\\]++|\\.)*+"?+)|,(?=\s*+[}\]])', re.DOTALL)
@@ -92,7 +93,7 @@ def make_spoiled(fault: Fault, count: int) -> ReadReply:
 
 def name_question(question: Question) -> str:
     """Return what a question is called in sentences."""
-    return question.label or question.criterion
+    return question.label or (f"must not: {question.criterion}" if question.forbidden else question.criterion)
 
 
 def clean_text(text: str, limit: int) -> str:
@@ -119,6 +120,9 @@ def read_reply(
     try:
         entries = _find_entries(text)
         said = _index_by_id(entries, scored=bool(questions) and questions[0].threshold is not None)
+        if said.keys() - set(ids) and said.keys() & set(ids):
+            # The agent may have ended the entry that quotes it, and begun another one for the decision of the judge.
+            raise _Unusable("judge_bad_item", "returned an unknown result id")
     except _Unusable as error:
         # MCPLab's own words; `wording.py` says it plainly for suites of other kinds.
         fault = Fault(error.code, f'Agent check failed: judge "{judge_name}" {error.what} for batched agent checks')
@@ -228,7 +232,27 @@ def _find_entries(text: str) -> list[Json]:
     entries: Json = document.get("results") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise _Unusable("judge_bad_results", "returned invalid results array")
+    if _has_stray_decision(document, entries):
+        raise _Unusable("judge_bad_item", "returned a decision outside of its results")
     return entries
+
+
+def _has_stray_decision(document: Json, entries: list[Json]) -> bool:
+    """Return whether there is a decision that belongs to no entry: what is left of one that was ended from within."""
+    waiting: list[Json] = [value for key, value in document.items() if key != "results"]
+    if "pass" in document or "score" in document:
+        return True
+    for entry in entries:
+        waiting += entry.values() if isinstance(entry, dict) else [entry]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            if not value.keys().isdisjoint(("results", "pass", "score")):
+                return True
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    return False
 
 
 def _pick_answer(text: str) -> Json | Missing:
@@ -279,7 +303,7 @@ def _object_end(text: str, start: int) -> int | None:
 def _has_no_other_answer(text: str, answer: Json) -> bool:
     """Return whether a text holds no other answer than this one."""
     # Every object is stepped over once, so the time grows with the length of the text alone.
-    position, mark = 0, text.find(_ANSWER)
+    position, mark = 0, _find_mark(text, 0)
     while mark >= 0:
         start = text.find("{", position)
         # The word stands outside of every object: what it belongs to cannot be told, so it may be another answer.
@@ -291,9 +315,14 @@ def _has_no_other_answer(text: str, answer: Json) -> bool:
         if mark < end:
             if not _is_same(_decode_lenient(text[start:end]), answer):
                 return False
-            mark = text.find(_ANSWER, end)
+            mark = _find_mark(text, end)
         position = end
     return True
+
+
+def _find_mark(text: str, start: int) -> int:
+    found = _ANSWER.search(text, start)
+    return found.start() if found is not None else -1
 
 
 def _is_same(one: Json | Missing, other: Json) -> bool:

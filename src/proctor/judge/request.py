@@ -60,7 +60,7 @@ def render_request(
     reminder = prompt.reminder.replace("{{cuts}}", str(shown.places)).replace("{{ids}}", ", ".join(check["id"] for check in listed))
     after = f"\n{reminder}\n{shape}" if repair is None else f"\n{reminder}\n{prompt.again}\n{shape}"
     # The same for every request of a kind, so that providers can cache it.
-    instruction = f"{prompt.instruction}\n\n{shape}\n\n{prompt.boundary}"
+    instruction = "\n\n".join(filter(None, (prompt.instruction, shape, prompt.boundary, prompt.decisions)))
     # Of everything but the marker itself, so that the same request always has the same one.
     marker = fence.choose_marker(instruction, before, prompt.lead_in, shown.line, after)
     lead_in = prompt.lead_in.replace("{{marker}}", marker)

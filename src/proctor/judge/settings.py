@@ -7,6 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from proctor.errors import SpecError
+from proctor.model.evidence import Json
 from proctor.model.numbers import is_finite
 from proctor.model.show import show
 
@@ -57,6 +58,8 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Whether repeats of a case may be answered by one and the same remembered reply."""
     prompt: str | None = None
     """The text of an instruction to use instead of ours."""
+    decisions: tuple[dict[str, Json], ...] = ()
+    """Decisions of people that every request shows: `criterion`, `answer`, `met`, and `context`, `reference` and `why` where known."""
 
     def __post_init__(self) -> None:
         for field, least in (("samples", 1), ("max_tokens", 1), ("concurrency", 1), ("retries", 0), ("max_chars", 200), ("max_calls", 0)):

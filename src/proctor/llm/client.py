@@ -85,6 +85,10 @@ class HttpModel:
         """Where the model is reached, without secrets: models of one name behind two addresses are two."""
         return strip_url(self._url)
 
+    def limit_answers(self, max_bytes: int) -> None:
+        """Read no more than `max_bytes` of an answer."""
+        self._wire.limit_answers(max_bytes)
+
     def fill_defaults(self, request: ChatRequest) -> ChatRequest:
         """Return the request with the defaults of the settings filled in."""
         return self._settings.fill_defaults(request)

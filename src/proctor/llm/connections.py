@@ -59,7 +59,7 @@ class Connections:
         self, headers: Mapping[str, str], *, max_bytes: int, proxy: str | None = None, make_transport: MakeTransport | None = None
     ) -> None:
         self._headers = {"accept-encoding": ASKED_FOR, "user-agent": "proctor", **headers}
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._proxy = proxy
         self._make_transport = make_transport
         self._addresses: dict[str, tuple[httpx2.URL, httpx2.Headers]] = {}
@@ -81,7 +81,7 @@ class Connections:
                 response = await transport.handle_async_request(request)
                 try:
                     packing = response.headers.get("content-encoding", "")
-                    content = await unpack_answer(response.aiter_raw(), packing, max_bytes=self._max_bytes)
+                    content = await unpack_answer(response.aiter_raw(), packing, max_bytes=self.max_bytes)
                     return Answer(response.status_code, dict(response.headers), content)
                 finally:
                     await response.aclose()
@@ -98,7 +98,7 @@ class Connections:
         except httpx2.HTTPError as error:
             raise NoAnswer("transport", str(error) or type(error).__name__) from None
         except TooLarge:
-            raise NoAnswer("bad_answer", f"answered with more than {self._max_bytes // 1024 // 1024} MB") from None
+            raise NoAnswer("too_large", f"answered with more than {self.max_bytes // 1024 // 1024} MB") from None
         except BadPacking as error:
             raise NoAnswer("bad_answer", f"answered with something that cannot be unpacked: {error}") from None
 

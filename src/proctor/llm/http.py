@@ -12,6 +12,7 @@ wrong becomes a `ModelFault`:
     other 4xx                 bad_request (as `Refused`, with the provider's error)
     3xx, or 2xx without JSON  bad_answer, with the beginning of what came
     no connection             transport
+    more than `MAX_ANSWER`    too_large
 
 Messages carry what the provider said, cleaned of every secret that was sent.
 """
@@ -85,6 +86,10 @@ class ModelWire:
         if not 200 <= answer.status < 300:
             raise self._explain_status(url, answer)
         return self._read_document(url, answer)
+
+    def limit_answers(self, max_bytes: int) -> None:
+        """Read no more than `max_bytes` of an answer."""
+        self._connections.max_bytes = max_bytes
 
     async def close(self) -> None:
         """Close the connections."""

@@ -13,7 +13,7 @@ from proctor.model.evidence import Json, Usage
 
 Role = Literal["system", "user", "assistant", "tool"]
 Finish = Literal["stop", "tool_calls", "length", "content_filter", "other"]
-FaultCode = Literal["rate_limited", "overloaded", "timeout", "transport", "bad_request", "unauthorized", "bad_answer"]
+FaultCode = Literal["rate_limited", "overloaded", "timeout", "transport", "bad_request", "unauthorized", "bad_answer", "too_large"]
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

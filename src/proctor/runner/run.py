@@ -68,8 +68,10 @@ class Runner:
         self._ports = ports = msgspec.structs.replace(ports, tape_for=self._open_tape)
         self._settings = settings = settings or RunSettings()
         self._tell = ports.listener
-        # A judge that is slower than the agent must not pile up answers without bound.
-        self._at_the_judge = asyncio.Semaphore(max(16, 4 * settings.concurrency))
+        # A judge that is slower than the agent must not pile up answers without bound. What is there when a bound on the cost is reached is
+        # still judged, so with such a bound few may be there.
+        bounded = settings.budget.max_cost is not None
+        self._at_the_judge = asyncio.Semaphore(settings.concurrency if bounded else max(16, 4 * settings.concurrency))
         self._gate = AttemptGate(settings.concurrency, adapt=settings.adapt, clock=ports.clock)
         self._spent = BudgetMeter(settings.budget, ports.clock)
         self._stop: str | None = None

@@ -95,6 +95,51 @@ def with_intervals(table: Table, *, confidence: float = 0.95, draws: int = DRAWS
     return {name: Figure(value, _find_interval(value, found.get(name, []), confidence)) for name, value in values.items()}
 
 
+class Gain(msgspec.Struct, frozen=True, kw_only=True):
+    """How much better one judge agrees with the labels than another, on the same items."""
+
+    before: float | None
+    """Kappa."""
+    after: float | None
+    p_value: float
+    """The chance of so great a gain if both judges were equally good: one-sided, by permutation."""
+
+
+def measure_gain(labels: Sequence[bool], before: Sequence[bool], after: Sequence[bool], *, draws: int = DRAWS, seed: int = SEED) -> Gain:
+    """Compare two judges by kappa. Were they equally good, each item might as well have had their decisions swapped."""
+    pairs = list(zip(labels, before, after, strict=True))
+    right, wrong = sum(labels), len(pairs) - sum(labels)
+    both = [sum(first and second and label is kind for label, first, second in pairs) for kind in (True, False)]
+    differing = [pair for pair in pairs if pair[1] != pair[2]]
+    every = (1 << len(differing)) - 1
+    # Items as bits: those that the first judge passes, of each label; the second passes the others.
+    kinds = [sum(1 << place for place, pair in enumerate(differing) if pair[0] is kind) for kind in (True, False)]
+    passes = sum(1 << place for place, pair in enumerate(differing) if pair[1])
+
+    def compute_kappa(passed: int) -> float | None:
+        true_pass, false_pass = (base + (passed & kind).bit_count() for base, kind in zip(both, kinds, strict=True))
+        return _compute_figures(true_pass, right - true_pass, false_pass, wrong - false_pass)["kappa"]
+
+    def compute_gain(swaps: int) -> float:
+        one = passes ^ swaps
+        return (compute_kappa(one ^ every) or 0.0) - (compute_kappa(one) or 0.0)
+
+    observed, stream, reached = compute_gain(0), Draws(seed), 0
+    draws = draws if observed > 0 else 0
+    for _ in range(draws):
+        # A little less counts as much: it is the same gain, rounded otherwise.
+        reached += compute_gain(_draw_bits(stream, len(differing))) >= observed - 1e-12
+    p_value = (1 + reached) / (1 + draws) if draws else 1.0
+    return Gain(before=compute_kappa(passes), after=compute_kappa(passes ^ every), p_value=p_value)
+
+
+def _draw_bits(stream: Draws, count: int) -> int:
+    drawn = 0
+    for _ in range(0, count, 32):
+        drawn = drawn << 32 | stream.below(1 << 32)
+    return drawn & ((1 << count) - 1)
+
+
 def find_quantile(ordered: Sequence[float], share: float) -> float:
     """Return where a share of sorted values lies below, with straight lines between them."""
     place = share * (len(ordered) - 1)

@@ -108,7 +108,7 @@ def choose_cut(
     right = [0] * len(items)
     for _ in range(repeats):
         passed = [False] * len(items)
-        for fold in _deal_folds(by_label, folds, stream):
+        for fold in deal_folds(by_label, folds, stream):
             cut = _choose_best(_list_gaps([item for index, item in enumerate(items) if index not in fold]), present).place(present)
             cuts.append(cut)
             for index in fold:
@@ -186,7 +186,7 @@ def _choose_best(gaps: Sequence[Gap], present: float) -> Gap:
     return max(gaps, key=worth)
 
 
-def _deal_folds(by_label: Sequence[list[int]], folds: int, stream: Draws) -> Iterator[set[int]]:
+def deal_folds(by_label: Sequence[list[int]], folds: int, stream: Draws) -> Iterator[set[int]]:
     """Yield the items dealt into folds, each label by itself, so that every fold has both."""
     dealt: list[set[int]] = [set() for _ in range(folds)]
     for indices in by_label:

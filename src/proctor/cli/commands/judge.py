@@ -1,24 +1,43 @@
-"""`proctor judge calibrate LABELS...`, `proctor judge calibrate --rubric NAME` and `proctor judge starter`"""
+"""`proctor judge calibrate LABELS...`, `proctor judge starter`, `proctor judge labels RUN` and `proctor judge improve LABELS...`"""
 
 import argparse
 import asyncio
+import json
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from proctor.actions.calibrate import CONCURRENCY, RUBRICS, THRESHOLD, calibrate, judge_to_calibrate, rubric_labels, starter_labels
+import msgspec
+
+from proctor.actions.calibrate import (
+    CONCURRENCY,
+    RUBRICS,
+    THRESHOLD,
+    calibrate,
+    judge_to_calibrate,
+    rubric_labels,
+    starter_labels,
+    store_calibration,
+)
+from proctor.actions.check_stream import wall_clock
 from proctor.actions.history import find_home
-from proctor.actions.judge_settings import JudgeOptions
+from proctor.actions.judge_settings import JudgeOptions, show_example
+from proctor.actions.teach import Improvement, improve, list_run_labels, write_labels
+from proctor.cli.choosing import choose_run
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import add_output_flags, make_parser, parse_positive, parse_share
 from proctor.cli.renderers import wants_colour
+from proctor.errors import StoreError
+from proctor.judge.gated_model import JudgeSpending
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.report.wording import count_noun
 from proctor.scoring.calibration import Calibration
 from proctor.sources.labels import Labels, read_labels
 from proctor.sources.rubric_labels import read_rubric_labels
+from proctor.store.run_references import LATEST
 
 MIN_DECIDED = 0.95
 """The share of answers that must be decided for a gate to pass, if none is given."""
@@ -27,7 +46,7 @@ _EVERY_S = 0.2
 
 
 def run(arguments: list[str]) -> int:
-    """Calibrate a judge, or print the labelled set that comes with the package; returns the exit code."""
+    """Calibrate a judge, teach it, or print answers to label; returns the exit code."""
     parser = _make_parser()
     # Files may stand before, between and behind the flags.
     options = parser.parse_intermixed_args(arguments)
@@ -37,10 +56,16 @@ def run(arguments: list[str]) -> int:
         with Output(options.output) as output:
             output.write((starter_labels() if options.rubric is None else rubric_labels(options.rubric)).read_bytes())
         return Exit.PASSED
+    if options.action == "labels":
+        return _print_run_labels(parser, options)
+    if options.action == "improve" and options.rubric is not None:
+        parser.error("improve: --rubric is for calibrate; a rubric has no examples")
     labels = _read_chosen_labels(parser, options)
     if not options.quiet:
         for warning in labels.warnings:
             print(warning.render(), file=sys.stderr)
+    if options.action == "improve":
+        return asyncio.run(_improve(labels.items, options))
     found = asyncio.run(_calibrate(labels.items, options))
     _show_calibration(found, options)
     return _choose_exit(found, options.min_kappa, options.min_decided)
@@ -67,19 +92,69 @@ def _choose_threshold(options: argparse.Namespace) -> float | None:
     return options.threshold if options.threshold is not None or options.rubric is not None else THRESHOLD
 
 
-async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namespace) -> Calibration:
-    said = JudgeOptions(
+def _print_run_labels(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    if len(options.labels) > 1:
+        parser.error("labels: name one run")
+    home = find_home(options.home)
+    lines = list_run_labels(home, choose_run(home, options.labels[0] if options.labels else LATEST, quiet=options.quiet))
+    with Output(options.output) as output:
+        output.write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    if not options.quiet:
+        print(f"{count_noun(len(lines), 'answer')} to label: write true or false for each null", file=sys.stderr)
+    return Exit.PASSED
+
+
+async def _improve(items: tuple[LabelledAnswer, ...], options: argparse.Namespace) -> int:
+    home, said, spent = find_home(options.home), _read_judge_options(options), JudgeSpending()
+
+    async def measure(asked: Sequence[LabelledAnswer], examples: Sequence[LabelledAnswer]) -> Sequence[JudgedAnswer]:
+        shown = msgspec.structs.replace(said, decisions=tuple(map(show_example, examples)) if examples else None)
+        opened = judge_to_calibrate(home, shown, spent)
+        try:
+            found = await calibrate(asked, opened.judge, threshold=_choose_threshold(options), concurrency=opened.settings.concurrency)
+            return found.items
+        finally:
+            await opened.judge.close()
+
+    found = await improve(items, measure)
+    if found.accepted:
+        Path(options.examples).write_bytes(write_labels(found.examples))
+    with Output(options.output) as output:
+        output.write_text(_describe_improvement(found, options))
+    return Exit.PASSED if found.accepted else Exit.FAILED
+
+
+def _describe_improvement(found: Improvement, options: argparse.Namespace) -> str:
+    if options.format == "json":
+        return json.dumps({"schema": "proctor.improvement/1", **msgspec.to_builtins(found)}, indent=2, ensure_ascii=False) + "\n"
+    kappas = [str(value) if value is None else f"{value:.3f}" for value in (found.gain.before, found.gain.after)]
+    undecided = f" ({found.undecided[0]} and {found.undecided[1]} undecided)" if any(found.undecided) else ""
+    head = (
+        f"kappa on {found.items} held-out labels: {kappas[0]} without examples, {kappas[1]} with{undecided}, p = {found.gain.p_value:.3g}\n"
+    )
+    if not found.accepted:
+        return head + "not accepted: chance explains the difference, so no examples were written\n"
+    count = count_noun(len(found.examples), "example")
+    return head + f"accepted: {count} written to {options.examples}; use them with `judge: {{examples: {options.examples}}}`\n"
+
+
+def _read_judge_options(options: argparse.Namespace) -> JudgeOptions:
+    return JudgeOptions(
         model=options.judge_model,
         samples=options.samples,
         cache=not options.no_cache,
         max_calls=options.max_judge_calls,
         concurrency=options.concurrency,
     )
-    opened = judge_to_calibrate(find_home(options.home), said)
+
+
+async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namespace) -> Calibration:
+    home = find_home(options.home)
+    opened = judge_to_calibrate(home, _read_judge_options(options))
     progress = _Progress(len(items), quiet=options.quiet)
     progress.begin(opened.models, opened.settings.samples)
     try:
-        return await calibrate(
+        found = await calibrate(
             items,
             opened.judge,
             threshold=_choose_threshold(options),
@@ -90,6 +165,13 @@ async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namesp
     finally:
         progress.finish()
         await opened.judge.close()
+    # The claims of a rubric are asked in other words than a criterion of one's own.
+    if found.decided and options.rubric is None:
+        try:
+            store_calibration(home, opened, found, today=wall_clock()[:10])
+        except StoreError as error:
+            print(f"warning: {error}", file=sys.stderr)
+    return found
 
 
 class _Progress:
@@ -164,21 +246,28 @@ def _choose_exit(found: Calibration, least_kappa: float | None, least_decided: f
 def _make_parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "judge",
-        "Measure how far a judge agrees with people, on answers that people have labelled.",
+        "Measure how far a judge agrees with people, on answers that people have labelled, and teach it to agree better.",
         [
             "proctor judge calibrate --starter --judge-model openai/gpt-4o-mini",
             "proctor judge calibrate labels.jsonl --format html --output calibration.html",
             "proctor judge calibrate labels.jsonl --min-kappa 0.7",
             "proctor judge calibrate --rubric faithful_to_context",
             "proctor judge starter > labels.jsonl",
+            "proctor judge labels latest --output labels.jsonl",
+            "proctor judge improve labels.jsonl --examples judge-examples.jsonl",
         ],
     )
-    parser.add_argument("action", choices=("calibrate", "starter"), help="calibrate a judge, or print the labelled set to start from")
+    parser.add_argument(
+        "action",
+        choices=("calibrate", "starter", "labels", "improve"),
+        help="calibrate a judge, print the labelled set to start from, print answers of a run to label, or find examples that help",
+    )
     parser.add_argument(
         "labels",
         metavar="LABELS",
         nargs="*",
-        help="files of lines {answer, criterion, label: true|false, context?, kind?, reference?, rubric?, negative_constraints?, batch?}",
+        help="files of lines {answer, criterion, label: true|false, context?, kind?, reference?, rubric?, negative_constraints?, batch?};"
+        " for `labels` a run (default: latest)",
     )
     parser.add_argument("--starter", action="store_true", help="use the labelled set that comes with proctor")
     parser.add_argument(
@@ -215,6 +304,9 @@ def _make_parser() -> argparse.ArgumentParser:
         type=parse_share,
         metavar="SHARE",
         help=f"exit 1 if the judge decides fewer of the answers (default with --min-kappa: {MIN_DECIDED})",
+    )
+    parser.add_argument(
+        "--examples", metavar="FILE", default="judge-examples.jsonl", help="where `improve` writes accepted examples (default: %(default)s)"
     )
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
     add_output_flags(parser, FORMATS)

@@ -14,15 +14,11 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.checks.registry import default_registry
-from proctor.decide.judging import prepare_check
-from proctor.decide.prepare import decide_guarded
+from proctor.decide.questions import list_questions
 from proctor.errors import EvidenceError, InputError, StoreError
-from proctor.evidence.shared.turns import turn_evidence
 from proctor.formats.suites import read_suite
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
-from proctor.model.judgement import PendingVerdict, Question
 from proctor.model.typed import convert_to, make_json_decoder
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import find_seen, require_reader
@@ -167,7 +163,7 @@ def _read_result_claims(row: Row, text: Row, pieces: list[bytes], agent: Row | N
 
 def _pose_claims(case: Case, evidence: Evidence, verdicts: Sequence[_Decided]) -> list[JudgedClaim]:
     found: list[JudgedClaim] = []
-    questions = _list_questions(case, evidence)
+    questions = list_questions(case, evidence)
     for number, verdict in list_judged(verdicts):
         asked = questions.get(number, ())
         if len(asked) != 1:
@@ -193,22 +189,4 @@ def _pose_claims(case: Case, evidence: Evidence, verdicts: Sequence[_Decided]) -
                 judge=verdict.judge or "",
             )
         )
-    return found
-
-
-def _list_questions(case: Case, evidence: Evidence) -> dict[int, tuple[Question, ...]]:
-    """Return the questions of each claim of the case that a judge decides, by the position of the claim. Other claims are not decided."""
-    known = default_registry()
-    if case.context or evidence.context:
-        # As where it is decided: what the case fixes cannot be overridden by what a trace claims.
-        evidence = msgspec.structs.replace(evidence, context={**(evidence.context or {}), **case.context})
-    found: dict[int, tuple[Question, ...]] = {}
-    for position, assertion in enumerate(case.assertions):
-        entry = known.get_for(assertion.check, assertion.spec)
-        if not entry.judged:
-            continue
-        scope = evidence if assertion.turn is None else turn_evidence(evidence, assertion.turn)
-        verdict = None if scope is None else decide_guarded(prepare_check(entry, assertion, case), scope)
-        if isinstance(verdict, PendingVerdict):
-            found[position] = verdict.questions
     return found

@@ -74,8 +74,9 @@ class ProjectPolicy(Policy):
         if workspace.judge is None:
             opened = open_home_judge(self._service_home, os.environ, plain=plain)
         else:
-            if workspace.judge.node.get("prompt") is not None:
-                raise InputError("judge: `prompt` names a file, and a suite that was sent has none")
+            for key in ("prompt", "examples"):
+                if workspace.judge.node.get(key) is not None:
+                    raise InputError(f"judge: `{key}` names a file, and a suite that was sent has none")
             _check_judge(workspace, workspace.judge, self.references)
             # A memory of its own: nobody else's replies serve it, and it spoils nobody else's.
             folder = get_folder(self._service_home, self._project["id"])

@@ -33,7 +33,11 @@ def open_workspace_judge(hub: Hub, environment: Mapping[str, str]) -> Judge | No
     except InputError as error:
         _LOG.warning("the judge cannot be used; what needs one will be errors", extra={"error": str(error)})
         return None
-    return None if opened is None else opened.judge
+    if opened is None:
+        return None
+    if opened.warning is not None:
+        _LOG.warning("%s", opened.warning)
+    return opened.judge
 
 
 async def judge_trace(judge: Judge, task: Task, wanted: Sequence[tuple[int, CaseText]], decisions: Decisions, who: Who) -> list[Finding]:

@@ -1,0 +1,92 @@
+"""Stores what calibrations measured, so that every verdict of a judge carries how far that judge agrees with people.
+
+One small file in the folder of the results has the newest calibration of each judge: of its models and its prompt. A file that cannot be
+read counts as missing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from proctor.errors import StoreError
+from proctor.model.evidence import Json
+from proctor.model.typed import make_json_decoder
+
+FILE = "calibrations.json"
+MOST = 100
+"""Calibrations in the file; the oldest are dropped."""
+_HINT = "`proctor judge calibrate LABELS` measures how far it agrees with people"
+
+
+class Stamp(msgspec.Struct, frozen=True, kw_only=True):
+    """What one calibration measured."""
+
+    models: tuple[str, ...]
+    """As `provider/name`."""
+    prompt: str
+    """The version and the digest of the prompt."""
+    kappa: float | None
+    low: float | None
+    """The lower bound of kappa."""
+    high: float | None
+    labels: int
+    """Labels that the judge decided."""
+    threshold: float | None = None
+    """The least passing score; none: the judge was asked for yes or no."""
+    samples: int = 1
+    date: str
+    """The day, as `2026-01-31`."""
+
+    def describe(self) -> dict[str, Json]:
+        """Return the stamp as the details of a verdict hold it."""
+        return msgspec.to_builtins(self)
+
+
+class _Stored(msgspec.Struct, frozen=True, kw_only=True):
+    proctor_calibrations: int = 1
+    calibrations: list[Stamp] = []
+
+
+_DECODER = make_json_decoder(_Stored)
+
+
+def read_stamps(home: Path) -> list[Stamp]:
+    """Return the calibrations of a workspace, oldest first."""
+    try:
+        return _DECODER.decode((home / FILE).read_bytes()).calibrations
+    except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
+        return []
+
+
+def write_stamp(home: Path, stamp: Stamp) -> None:
+    """Store a calibration in place of an older one of the same judge. Raises `StoreError`."""
+    others = [each for each in read_stamps(home) if (each.models, each.prompt) != (stamp.models, stamp.prompt)]
+    content = msgspec.json.format(msgspec.json.encode(_Stored(calibrations=[*others, stamp][-MOST:])), indent=1)
+    partial = home / f".{FILE}.{os.getpid()}.part"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(content + b"\n")
+        # In one step: a run that starts now reads the old file or the new one.
+        os.replace(partial, home / FILE)
+    except OSError as error:
+        raise StoreError(f"the calibration {str(home / FILE)!r} cannot be stored: {error.strerror}") from error
+
+
+def find_stamp(home: Path, models: Sequence[str], prompt: str) -> tuple[Stamp | None, str | None]:
+    """Return the calibration of a judge, or a warning why there is none."""
+    known, names = read_stamps(home), ", ".join(models)
+    of_models = [stamp for stamp in known if stamp.models == tuple(models)]
+    exact = [stamp for stamp in of_models if stamp.prompt == prompt]
+    if exact:
+        return exact[-1], None
+    if of_models:
+        last = of_models[-1]
+        return None, f"the prompt of the judge {names} changed since its calibration on {last.date} ({last.prompt}, now {prompt}); {_HINT}"
+    if known:
+        last = known[-1]
+        return None, f"the judge {names} is not calibrated: the calibration of {last.date} is of {', '.join(last.models)}; {_HINT}"
+    return None, f"the judge {names} is not calibrated; {_HINT}"

@@ -1,0 +1,212 @@
+"""What a run reports as the cost of its judge is what the stub at the other end counted: in every dialect, however it was asked."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.evals.eval_test import EvalTest
+from proctor.evals.judge_scorer import judge_scorer
+from proctor.evals.test_agent import EvalAgent
+from tests.evals.agents import result, saying
+from tests.integration.judge_server import agreeable
+from tests.integration.running import proctor
+from tests.targets.mcp_twins import run as run_async
+
+INPUT_PRICE, OUTPUT_PRICE = 400.0, 1600.0
+"""Of a million tokens."""
+CASES = 8
+
+
+class Stub:
+    """A provider that bills every answer, each with other tokens."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.cost = 0.0
+        self.requests = 0
+        self.flaw: Callable[[int, dict[str, Any]], int | str | None] = lambda number, body: None
+        """A status, or a text instead of the judgement."""
+        self.lock = threading.Lock()
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    with serve_stub() as running:
+        yield running
+
+
+@contextmanager
+def serve_stub() -> Iterator[Stub]:
+    stub = Stub()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            with stub.lock:
+                stub.requests += 1
+                number = stub.requests
+            flaw = stub.flaw(number, body)
+            status, answer = 200, {}
+            if isinstance(flaw, int):
+                status = flaw
+            else:
+                tokens = (100 + 7 * number, 10 + number)
+                with stub.lock:
+                    stub.cost += (tokens[0] * INPUT_PRICE + tokens[1] * OUTPUT_PRICE) / 1e6
+                answer = {
+                    "model": "stub-1",
+                    "choices": [{"message": {"content": agreeable(body) if flaw is None else flaw}, "finish_reason": "stop"}],
+                    "usage": {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)},
+                }
+            data = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    stub.url = f"http://127.0.0.1:{server.server_port}/v1"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield stub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def write_native() -> str:
+    claims = [
+        {"judged": "is good"},
+        {"judged": {"criteria": "is kind", "threshold": 0.5, "negative_constraints": ["promises a refund", "blames the customer"]}},
+        {"judged": {"criteria": "is borne out", "kind": "hallucination"}},
+    ]
+    return json.dumps({"proctor": 1, "cases": [{"id": f"c{number}", "input": f"hi {number}", "expect": claims} for number in range(CASES)]})
+
+
+def write_mcplab() -> str:
+    claims = [{"label": "good", "prompt": "is good"}, {"label": "kind", "prompt": "is kind"}]
+    scenarios = [{"id": f"c{number}", "prompt": f"hi {number}", "eval": {"agent_assertions": claims}} for number in range(CASES)]
+    return json.dumps({"servers": {}, "agents": {}, "scenarios": scenarios})
+
+
+def write_mibo() -> str:
+    claims = {"semantic": [{"criteria": "Kind", "threshold": 0.5, "negative_constraints": ["promises a refund"]}, {"criteria": "Good"}]}
+    return json.dumps([{"id": f"c{number}", "input_utterance": f"hi {number}", "assertions": claims} for number in range(CASES)])
+
+
+def write_verial() -> str:
+    return json.dumps([{"task_id": f"c{number}", "label": "x", "assert": f"The agent was kind, {number}."} for number in range(CASES)])
+
+
+SUITES = {"native": write_native, "mcplab": write_mcplab, "mibo": write_mibo, "verial": write_verial}
+FLAWS: dict[str, Callable[[int, dict[str, Any]], int | str | None]] = {
+    "well": lambda number, body: None,
+    "retried": lambda number, body: 500 if number % 3 == 0 else None,
+    "repaired": lambda number, body: None if "fault_of_previous_reply" in json.dumps(body) else "no JSON" if number % 2 else None,
+    "useless": lambda number, body: "no JSON" if number % 3 else None,
+}
+
+
+def prepare(folder: Path, stub: Stub, dialect: str, **judge: Any) -> None:
+    model = {"provider": "openai", "base_url": stub.url, "api_key": "sk-1"}
+    document = {
+        "models": {"one": {**model, "model": "stub-1"}, "two": {**model, "model": "stub-2"}},
+        "judge": {"model": "one", "backoff_s": 0.01, **judge},
+        "prices": {"stub-*": {"input": INPUT_PRICE, "output": OUTPUT_PRICE}},
+        "targets": {"agent": {"type": "callable", "function": "agent:answer"}},
+    }
+    (folder / "proctor.yaml").write_text(json.dumps(document), encoding="utf-8")
+    (folder / "agent.py").write_text(
+        "def answer(message: str) -> dict:\n"
+        "    usage = {'input_tokens': 0, 'output_tokens': 0}\n"
+        "    return {'text': f'a good answer to {message}, score 0.9', 'usage': usage, 'model': 'stub-1'}\n",
+        encoding="utf-8",
+    )
+    (folder / "suite.json").write_text(SUITES[dialect](), encoding="utf-8")
+    records = [
+        {"case": f"c{number}", "input": f"hi {number}", "text": f"good {number}, score 0.9", "state": {"kind": f"good {number}"}}
+        for number in range(CASES)
+    ]
+    (folder / "evidence.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+
+
+def check() -> float:
+    done = proctor("check", "suite.json", "evidence.jsonl", "--format", "json")
+    assert done.out, done.err
+    return json.loads(done.out)["cost"]["judge"]
+
+
+@pytest.mark.parametrize("votes", [{}, {"samples": 3}, {"model": ["one", "two"], "samples": 2}], ids=["one", "samples", "jury"])
+@pytest.mark.parametrize("flaw", FLAWS)
+@pytest.mark.parametrize("dialect", SUITES)
+def test_the_cost_is_that_of_the_requests(
+    dialect: str, flaw: str, votes: dict[str, Any], stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    prepare(tmp_path, stub, dialect, **votes)
+    stub.flaw = FLAWS[flaw]
+    assert check() == pytest.approx(stub.cost, abs=1e-9)
+    before, requests = stub.cost, stub.requests
+    assert before > 0 and requests >= CASES
+    # What is remembered costs nothing; what was of no use is asked again.
+    assert check() == pytest.approx(stub.cost - before, abs=1e-9)
+    if flaw == "well":
+        assert stub.requests == requests
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_scorer_of_mcpjam_tells_the_cost_of_its_requests(flaw: str, stub: Stub) -> None:
+    model = {"provider": "openai", "model": "stub-1", "base_url": stub.url, "api_key": "sk-1"}
+    prices = {"input_price": INPUT_PRICE, "output_price": OUTPUT_PRICE}
+    stub.flaw = FLAWS[flaw]
+
+    async def ask(agent: EvalAgent) -> bool:
+        return not (await agent.prompt("Where is my order?")).has_error()
+
+    scorers = [judge_scorer(id=f"tone {number}", model={**model, **prices}, rubric=[f"is polite {number}"]) for number in range(2)]
+    test = EvalTest("Says where", ask, id="where", scorers=scorers)
+    agent = saying(result("lookup", text="good, score 0.9"))
+    found = run_async(test.run(agent, iterations=2)).iteration_details
+    rows = [row for each in found for row in each.scores if (row.details or {}).get("judge_requests")]
+    told = [request["cost"] for row in rows for request in (row.details or {})["judge_requests"]]
+    assert sum(told) == pytest.approx(stub.cost, abs=1e-9) and stub.cost > 0
+
+
+def run_suite(*arguments: str) -> dict[str, Any]:
+    done = proctor("run", "suite.json", "--format", "json", "-j", "2", *arguments)
+    assert done.out, done.err
+    return json.loads(done.out)
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_bound_is_overshot_by_what_is_in_flight_at_most_and_a_resumed_run_goes_on_counting(
+    flaw: str, stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    prepare(tmp_path, stub, "native", samples=2)
+    stub.flaw = FLAWS[flaw]
+    bound = 0.6
+    first = run_suite("--max-cost", str(bound))
+    assert first["cost"]["judge"] == pytest.approx(stub.cost, abs=1e-9)
+    # Two attempts are driven and two are judged, each with three requests sent twice, and once more where a reply is of no use.
+    dearest = ((100 + 7 * stub.requests) * INPUT_PRICE + (10 + stub.requests) * OUTPUT_PRICE) / 1e6
+    assert bound <= stub.cost <= bound + 4 * 3 * 2 * (1 if flaw in ("well", "retried") else 2) * dearest
+    assert len(first["cases"]) < CASES
+    second = run_suite("--resume", "latest")
+    assert len(second["cases"]) == CASES
+    assert second["cost"]["judge"] == pytest.approx(stub.cost, abs=1e-9)
