@@ -1,9 +1,10 @@
 """Rubrics: claims that a judge decides by a text of ours, with fields of the author's.
 
-The text of a rubric stands in `rubrics/<name>/<version>.md`, exactly as the judge gets it: the first paragraph is the criterion, the list
-below it the points. A changed text is a new version in a file of its own, so that old verdicts still say what was asked; name and version
-are part of the question, so a remembered reply to another version is never taken. `{{name}}` in a text is filled with what the suite's
-author wrote. Whatever the agent, its tools or its users wrote goes into the material, behind the fence, and never into the text.
+The text of a rubric stands in `rubrics/<name>/<version>.md`, exactly as the judge gets it: the first paragraph is the criterion, then come
+the points, marked `-`, and the choices, marked `*`, where the judge chooses one. A changed text is a new version in a file of its own, so
+that old verdicts still say what was asked; name and version are part of the question, so a remembered reply to another version is never
+taken. `{{name}}` in a text is filled with what the suite's author wrote. Whatever the agent, its tools or its users wrote goes into the
+material, behind the fence, and never into the text.
 """
 
 from __future__ import annotations
@@ -38,6 +39,17 @@ VERSIONS: Final = {
     "tone": "1",
 }
 """The rubrics there are, and the version in use of each."""
+METRICS: Final = {
+    "answer_relevancy": "1",
+    "bias": "1",
+    "context_precision": "1",
+    "context_recall": "1",
+    "faithfulness": "1",
+    "pairwise": "1",
+    "task_completion": "1",
+    "toxicity": "1",
+}
+"""The texts of metrics, which come without a labelled set, and the version in use of each."""
 
 _PLACE: Final = re.compile(r"\{\{(\w+)\}\}")
 
@@ -58,6 +70,7 @@ class Rubric(msgspec.Struct, frozen=True):
     version: str
     criterion: str
     points: tuple[str, ...]
+    choices: dict[str, str] = {}
 
     @property
     def label(self) -> str:
@@ -75,12 +88,13 @@ class Place(NamedTuple):
 @functools.cache
 def load_rubric(name: str, version: str | None = None) -> Rubric:
     """Return the text of a rubric, by default in the version in use."""
-    version = version or VERSIONS[name]
+    version = version or (VERSIONS | METRICS)[name]
     content = get_data("proctor.checks", f"rubrics/{name}/{version}.md")
     assert content is not None, "part of the package"
     criterion, _, points = content.decode().strip().partition("\n\n")
-    lines = (line.removeprefix("- ") for line in points.split("\n") if line)
-    return Rubric(name, version, criterion, tuple(lines))
+    lines = [line for line in points.split("\n") if line]
+    choices = dict(line.removeprefix("* ").split(": ", 1) for line in lines if line.startswith("* "))
+    return Rubric(name, version, criterion, tuple(line.removeprefix("- ") for line in lines if line.startswith("- ")), choices)
 
 
 def ask_rubric(

@@ -16,8 +16,10 @@ from typing import Literal
 import msgspec
 
 from proctor.checks._calls import list_recorded_calls
+from proctor.checks._images import attach_images
 from proctor.checks._json_places import write_pointer
 from proctor.checks._quotes import locate_quotes
+from proctor.checks._scale import write_steps
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
@@ -56,8 +58,12 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the judge sees what the tools gave back."""
     show_conversation: bool = False
     """Whether the judge sees all turns, where there are several; those of a simulated user it always sees."""
+    show_images: bool = False
+    """Whether the judge sees the pictures that the answer and everything else it is shown contain; the model must take images."""
     rubric: tuple[str, ...] = ()
     """Points to look at one by one; the score is made of them."""
+    steps: tuple[str, ...] = ()
+    """What the judge does, step by step, before it decides (the evaluation steps of G-Eval)."""
     reference: str | None = None
     """An answer that would be right, for the judge to compare with."""
     subject: Literal["answer", "state"] = "answer"
@@ -111,7 +117,7 @@ def judged(spec: Judged) -> Decide:
     if spec.threshold is not None and not (is_finite(spec.threshold) and 0 <= spec.threshold <= 1):
         raise SpecError(f"the threshold is a number from 0 to 1, found {show(spec.threshold)}", field="threshold")
 
-    for field in ("negative_constraints", "rubric"):
+    for field in ("negative_constraints", "rubric", "steps"):
         for index, text in enumerate(getattr(spec, field)):
             if not text.strip():
                 raise SpecError("an empty text says nothing", field=f"{field}.{index}")
@@ -126,6 +132,19 @@ def judged(spec: Judged) -> Decide:
     return decide
 
 
+@check(
+    "g_eval",
+    shorthand="criteria",
+    judged=True,
+    example="g_eval: {criteria: The answer is coherent., steps: [Read the answer., List jumps in the argument.], threshold: 0.7}",
+    reads=_declare_reads,
+    locate_by=_locate,
+)
+def g_eval(spec: Judged) -> Decide:
+    """The answer meets a criterion that a judge decides step by step; another name of `judged`."""
+    return judged(spec)
+
+
 def build_questions(spec: Judged, subject: Subject, evidence: Evidence) -> list[Question]:
     """Return what a judge is asked: the criterion, then each negative constraint."""
     material = Material(
@@ -133,6 +152,8 @@ def build_questions(spec: Judged, subject: Subject, evidence: Evidence) -> list[
         name="end_state" if spec.subject == "state" else "final_answer" if spec.target_node is None else "node_output",
         context=_build_context(spec, evidence),
     )
+    if spec.show_images:
+        material = attach_images(material, evidence.body)
     grounded = spec.kind == "hallucination"
     questions = [
         Question(
@@ -140,7 +161,7 @@ def build_questions(spec: Judged, subject: Subject, evidence: Evidence) -> list[
             material=material,
             threshold=spec.threshold,
             grounded=grounded,
-            rubric=spec.rubric,
+            rubric=(*spec.rubric, *write_steps(spec.steps)),
             reference=spec.reference,
         )
     ]

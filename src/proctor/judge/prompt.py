@@ -30,6 +30,8 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """The shape of a reply that says yes or no."""
     scores: str
     """The shape of a reply that gives scores."""
+    choices: str
+    """The shape of a reply that chooses among named answers."""
     opening: str
     """Stands before the checks."""
     lead_in: str
@@ -38,6 +40,8 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """Stands after the data; holds `{{cuts}}` and `{{ids}}`."""
     again: str
     """Added where an earlier reply could not be used."""
+    images: str
+    """Added where pictures go with the request."""
 
 
 def load_prompt(override: str | None = None) -> Prompt:

@@ -15,6 +15,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -51,6 +52,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str
     score: float | None = None
     """Where a score was asked for."""
+    choice: str | None = None
+    """Where one of several answers was to be chosen."""
     quotes: tuple[str, ...] = ()
     """The passages of the material that decided it."""
 
@@ -118,7 +121,12 @@ def read_reply(
     """
     try:
         entries = _find_entries(text)
-        said = _index_by_id(entries, scored=bool(questions) and questions[0].threshold is not None)
+        chosen = bool(questions) and bool(questions[0].choices)
+        said = _index_by_id(
+            entries, decision="choice" if chosen else "score" if questions and questions[0].threshold is not None else "pass"
+        )
+        if chosen and sorted(identifier for identifier, found in said.items() for _ in found) != sorted(ids):
+            _require_all_once(said, ids)
     except _Unusable as error:
         # MCPLab's own words; `wording.py` says it plainly for suites of other kinds.
         fault = Fault(error.code, f'Agent check failed: judge "{judge_name}" {error.what} for batched agent checks')
@@ -131,6 +139,14 @@ def read_reply(
         shown = _fold(_show_texts(material))
         items = [_check_quotes(item, question, shown, judge_name) for item, question in zip(items, questions, strict=True)]
     return ReadReply(items=tuple(items))
+
+
+def _require_all_once(said: dict[str, list[dict[str, Json]]], ids: Sequence[str]) -> None:
+    """Refuse results that nobody asked for, and several for one id: of a counted list neither can be left out without a guess."""
+    if any(identifier not in ids for identifier in said):
+        raise _Unusable("judge_bad_item", "returned a result for an id that was not asked")
+    if any(len(entries) > 1 for entries in said.values()):
+        raise _Unusable("judge_bad_item", "returned several results for one id")
 
 
 def _check_quotes(item: Item | Fault, question: Question, shown: str, judge_name: str) -> Item | Fault:
@@ -167,7 +183,7 @@ def _fold(text: str) -> str:
 def _read_entries(entries: Sequence[dict[str, Json]], question: Question, judge_name: str) -> Item | Fault:
     """Return the one answer in the entries about a question; a judge that says both yes and no has not answered."""
     items = [_read_item(entry, question, judge_name) for entry in entries] or [_read_item(None, question, judge_name)]
-    if len({(item.passed, item.score) if isinstance(item, Item) else item.code for item in items}) > 1:
+    if len({(item.passed, item.score, item.choice) if isinstance(item, Item) else item.code for item in items}) > 1:
         label = name_question(question)
         return Fault("judge_contradiction", f'Agent check failed: judge "{judge_name}" returned different results for "{label}"')
     return items[0]
@@ -178,8 +194,16 @@ def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: st
     if entry is None:
         return Fault("judge_missing_result", f'Judge did not return a result for "{label}"')
     score: float | None = None
-    if question.threshold is None:
-        passed: bool = entry["pass"]
+    choice: str | None = None
+    if question.choices:
+        choice = entry["choice"]
+        if choice not in question.choices:
+            return Fault("judge_bad_choice", f'Agent check failed: judge "{judge_name}" chose {show(choice, 80)} for "{label}"')
+        value = question.score_choice(choice)
+        score = None if question.threshold is None else value
+        passed: bool = value >= (question.threshold or 1)
+    elif question.threshold is None:
+        passed = entry["pass"]
     else:
         found: Json = entry.get("score", MISSING)
         # To Python `true` is a number; a judge that answers yes where a score was asked for has given none.
@@ -190,17 +214,24 @@ def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: st
         passed = score >= question.threshold
     reason = clean_text(entry["reason"].strip(), MAX_REASON)
     quotes = tuple(clean_text(quote, MAX_QUOTE) for quote in entry.get("quotes", ())[:MOST_QUOTES])
-    return Item(passed=passed, score=score, quotes=quotes, reason=reason or f"Agent check {'passed' if passed else 'failed'}: {label}")
+    return Item(
+        passed=passed,
+        score=score,
+        choice=choice,
+        quotes=quotes,
+        reason=reason or f"Agent check {'passed' if passed else 'failed'}: {label}",
+    )
 
 
-def _index_by_id(entries: list[Json], *, scored: bool) -> dict[str, list[dict[str, Json]]]:
+def _index_by_id(entries: list[Json], *, decision: Literal["pass", "score", "choice"]) -> dict[str, list[dict[str, Json]]]:
     found: dict[str, list[dict[str, Json]]] = {}
     for entry in entries:
         well_shaped = (
             isinstance(entry, dict)
             and isinstance(entry.get("id"), str)
             and isinstance(entry.get("reason"), str)
-            and (scored or isinstance(entry.get("pass"), bool))
+            # What is wrong with a score is a fault of that score alone.
+            and (decision == "score" or isinstance(entry.get(decision), bool if decision == "pass" else str))
             and _are_texts(entry.get("quotes", []))
         )
         if not well_shaped:
