@@ -11,7 +11,7 @@ from proctor.errors import SpecError
 from proctor.judge.prompt import Prompt, load_prompt
 from proctor.llm import fence
 
-FROZEN = {"2": "a7e3f48804c7d95d"}
+FROZEN = {"2": "6a3c459396bbe3a4"}
 """A released version of the prompt is never changed: verdicts say by it what was asked. Change the words in a new folder."""
 
 

@@ -106,7 +106,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
         answer = find_answer(evidence)
         if isinstance(answer, Verdict):
             return answer
-        statements = split_statements(answer.value)
+        in_json = isinstance(evidence.body, (dict, list)) and (evidence.text or "{").lstrip().startswith(("{", "["))
+        statements = split_statements(evidence.body if in_json else answer.value)
         if not statements:
             return missing("statements in the answer")
         return self.ask(statements, context, threshold=threshold, whole=answer.value, pointers=(answer.pointer,))
@@ -124,11 +125,11 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
                 "outcome": opinion.outcome,
                 "reason": opinion.reason,
                 "code": opinion.code,
-                **{key: opinion.details[key] for key in _VOTES if key in opinion.details},
+                **describe_votes(opinion),
             }
             for part, choice, opinion in zip(parts, choices, opinions, strict=True)
         ]
-        details: dict[str, Json] = {key: opinions[0].details[key] for key in _WHO if key in opinions[0].details}
+        details = describe_judge(opinions[0])
         details |= {"rubric": {"name": self.rubric.name, "version": self.rubric.version}, "threshold": threshold}
         details |= {"points": listed, "met": met, "total": total}
         undecided = [index for index, choice in enumerate(choices) if choice is None]
@@ -147,6 +148,16 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
         ]
         told = f"; not {self.verb}: {show(bad[0][0])} ({bad[0][1].reason})" if bad else ""
         return failed(f"{reason}{told}", score=score, details=details, pointers=pointers)
+
+
+def describe_judge(opinion: Opinion) -> dict[str, Json]:
+    """Return who judged, for the verdict over several opinions; each of them has votes of its own."""
+    return {key: opinion.details[key] for key in _WHO if key in opinion.details}
+
+
+def describe_votes(opinion: Opinion) -> dict[str, Json]:
+    """Return the votes of one opinion among several."""
+    return {key: opinion.details[key] for key in _VOTES if key in opinion.details}
 
 
 def compute_share(values: Sequence[bool]) -> float:

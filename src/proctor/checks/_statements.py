@@ -1,7 +1,7 @@
 """Splits an answer into the statements that a metric counts: its sentences, items of lists and rows of tables.
 
 The same text always gives the same statements, and every statement is a piece of the text: no judge can leave one out, add one or word
-one anew. A sentence that makes several claims is one statement, which is met only if all of it is. Numbers and abbreviations with a full
+one anew. A sentence that makes several claims is one statement, which is met only if all of it is. Dates and abbreviations with a full
 stop (`31. Mai`, `e.g.`, `J. Smith`) do not end a sentence. Lines without letters or digits are no statements. Of an answer that is JSON
 each member is a statement.
 """
@@ -19,11 +19,10 @@ MOST_STATEMENTS: Final = 400
 """Statements of one answer that are judged: 20 requests."""
 _MARKER: Final = re.compile(r"[\s>#|]*(?:[-*+•–]\s+|\(?\d{1,3}[.)]\s+)?[\s|]*")
 _END: Final = re.compile(r"[.!?…]++[\"'”’»)\]*_]*+(?=\s)|[。！？]++[」』”’）]*+")
-_SHORT: Final = re.compile(
-    r"(?:\b(?:\w|\d{1,2}|e\.g|i\.e|etc|vs|cf|ca|approx|no|nr|st|dr|mr|mrs|ms|prof|inc|ltd|co|jr|sr|fig|art|abs|bzw|ggf|usw|str|sra?|"
-    r"p\.ej|z\.\s?b|d\.\s?h|u\.\s?a|[a-z]\.[a-z]))\.$",
-    re.IGNORECASE,
-)
+_SHORT: Final = re.compile(r"\b(?:[^\W\d]|vs|cf|ca|approx|st|dr|mrs?|ms|prof|bzw|ggf|sra?|p\.ej|[a-z]\.\s?[a-z])\.", re.IGNORECASE)
+_BEFORE_NUMBER: Final = re.compile(r"\b[A-Za-z]{2,4}\.(?=\s+\d)")
+_ORDINAL: Final = re.compile(r"\b\d{1,2}\.(?=\s+(?:[a-zäöü]|Jan|Feb|M[aä]r|Apr|Ma[ij]|Jun|Jul|Aug|Sep|O[ck]t|Nov|De[cz]))")
+_NO_ENDS: Final = (_SHORT, _BEFORE_NUMBER, _ORDINAL)
 
 
 def split_statements(answer: Json) -> list[str]:
@@ -45,7 +44,8 @@ def _split_line(line: str) -> list[str]:
     pieces: list[str] = []
     start = 0
     for end in _END.finditer(line):
-        if line[end.start()] == "." and _SHORT.search(line, max(start, end.start() - 12), end.start() + 1):
+        near = range(max(start, end.start() - 8), end.start())
+        if any((found := pattern.match(line, at)) and found.end() == end.end() for pattern in _NO_ENDS for at in near):
             continue
         pieces.append(line[start : end.end()])
         start = end.end()

@@ -20,7 +20,7 @@ from proctor.model.verdict import Verdict
 class ContextRecall(ContextFields, frozen=True, kw_only=True, omit_defaults=True):
     """What was retrieved contains the statements of a reference answer, each judged on its own."""
 
-    reference: tuple[str, ...]
+    reference: str | tuple[str, ...]
     """The right answer: one text, which is split into statements, or a list of statements."""
     threshold: float = 1.0
     """The least share of statements that the context contains, above 0 and up to 1."""
@@ -40,12 +40,12 @@ def _declare_reads(spec: ContextRecall) -> Reads:
 def context_recall(spec: ContextRecall) -> Decide:
     """What was retrieved contains the statements of a reference answer, each judged on its own."""
     spec.require_usable(spec.threshold)
-    for index, text in enumerate(spec.reference):
+    whole = spec.reference if isinstance(spec.reference, str) else None
+    statements = list(spec.reference) if whole is None else split_statements(whole)
+    for index, text in enumerate(statements):
         require_filled(text, f"reference.{index}")
-    statements = split_statements(spec.reference[0]) if len(spec.reference) == 1 else list(spec.reference)
     if not statements:
         raise SpecError("the reference has no statement", field="reference")
-    whole = spec.reference[0] if len(spec.reference) == 1 else None
     metric = Metric.load("context_recall", parts="statements", verb="attributed", good=("attributed",))
 
     def decide(evidence: Evidence) -> Verdict:

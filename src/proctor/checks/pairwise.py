@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from proctor.checks._metric import describe_judge, describe_votes
 from proctor.checks._quotes import locate_quoted_answer
 from proctor.checks._rubric import build_question, find_answer, find_request, load_rubric, require_filled
 from proctor.checks.caution import Reads
@@ -73,12 +74,12 @@ def _settle(spec: Pairwise, questions: Sequence[Question], opinions: Sequence[Op
     preferred = [None if choice is None else name.get(choice, "tie") for choice, name in zip(chosen, names, strict=True)]
     preference = preferred[0] if preferred[0] == preferred[1] and preferred[0] is not None else "undecided"
     orders: list[Json] = [
-        {"answer_was": own, "preferred": choice, "outcome": opinion.outcome, "reason": opinion.reason, "code": opinion.code}
+        {"answer_was": own, "preferred": choice, "reason": opinion.reason, "code": opinion.code, **describe_votes(opinion)}
         for (own, _), choice, opinion in zip(_ORDERS, preferred, opinions, strict=True)
     ]
     rubric = load_rubric("pairwise")
     details: dict[str, Json] = {
-        **opinions[0].details,
+        **describe_judge(opinions[0]),
         "rubric": {"name": rubric.name, "version": rubric.version},
         "preference": preference,
         "orders": orders,
