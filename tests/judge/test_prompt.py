@@ -11,7 +11,7 @@ from proctor.errors import SpecError
 from proctor.judge.prompt import Prompt, load_prompt
 from proctor.llm import fence
 
-FROZEN = {"2": "6a3c459396bbe3a4"}
+FROZEN = {"2": "2ca6e5aad9893476"}
 """A released version of the prompt is never changed: verdicts say by it what was asked. Change the words in a new folder."""
 
 

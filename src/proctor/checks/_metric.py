@@ -13,50 +13,32 @@ from typing import Final
 
 import msgspec
 
-from proctor.checks._rubric import ContextSource, Place, Rubric, build_question, find_answer, find_context, load_rubric, require_source
+from proctor.checks._rubric import ContextFields, Rubric, build_question, find_answer, load_rubric
 from proctor.checks._statements import split_statements
-from proctor.checks.similar_to import require_share
 from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import Material, Opinion, Question, make_pending
-from proctor.model.show import show
+from proctor.model.show import show, tell_more
 from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
 
 PARTS_PER_REQUEST: Final = 20
 """More results than this do not fit into one reply of a judge."""
 CHARACTERS_PER_REQUEST: Final = 20_000
+MOST_TOLD: Final = 3
+"""Parts that a reason names; the details list all."""
 _WHO: Final = ("judge", "models", "provider", "prompt_version", "cuts", "calibration")
 _VOTES: Final = ("check_id", "samples", "agreement")
 
 
-class ContextFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a metric takes the context from."""
-
-    context: tuple[str, ...] = ()
-    """The context itself, as one text or several; left out: it is taken from the evidence."""
-    context_from: ContextSource | None = None
-    """Where the context is in the evidence: `tool_results` (the default), `steps`, `variables` or `body`."""
-    context_path: str | None = None
-    """A dot path to the context inside the variables or the body."""
-
-    def require_usable(self, threshold: float) -> None:
-        """Refuse a context that is given twice, and a threshold that is no share."""
-        require_source(self.context, self.context_from, self.context_path)
-        require_share(threshold, "threshold")
-
-    def find_in(self, evidence: Evidence) -> Place | Verdict:
-        """Return the context, or `missing_evidence`."""
-        return find_context(evidence, self.context, self.context_from, self.context_path)
-
-    def find_passages(self, evidence: Evidence) -> list[Json] | Verdict:
-        """Return the passages of the context, in the order in which they were retrieved."""
-        found = self.find_in(evidence)
-        if isinstance(found, Verdict):
-            return found
-        results: Json = found.value
-        if not self.context and self.context_from in (None, "tool_results", "steps"):
-            results = [entry.get("result", entry.get("output")) for entry in found.value if "error" not in entry]
-            results = [passage for result in results for passage in _list_passages(result)]
-        return _list_passages(results) or missing("retrieved passages")
+def find_passages(spec: ContextFields, evidence: Evidence) -> list[Json] | Verdict:
+    """Return the passages of the context, in the order in which they were retrieved."""
+    found = spec.find_in(evidence)
+    if isinstance(found, Verdict):
+        return found
+    results: Json = found.value
+    if not spec.context and spec.context_from in (None, "tool_results", "steps"):
+        results = [entry.get("result", entry.get("output")) for entry in found.value if "error" not in entry]
+        results = [passage for result in results for passage in _list_passages(result)]
+    return _list_passages(results) or missing("retrieved passages")
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,12 +124,13 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
         if score >= threshold - 1e-12 and not undecided:
             return passed(reason, score=score, details=details, pointers=pointers)
         bad = [
-            (part, opinion)
-            for part, choice, opinion in zip(parts, choices, opinions, strict=True)
+            (part, o.reason)
+            for part, choice, o in zip(parts, choices, opinions, strict=True)
             if choice not in (None, *questions[0].accepted)
         ]
-        told = f"; not {self.verb}: {show(bad[0][0])} ({bad[0][1].reason})" if bad else ""
-        return failed(f"{reason}{told}", score=score, details=details, pointers=pointers)
+        told = "; ".join(f"{show(part)} ({why})" for part, why in bad[:MOST_TOLD]) + tell_more(len(bad), MOST_TOLD, "; and")
+        reason += f"; not {self.verb}: {told}" if bad else ""
+        return failed(reason, score=score, details=details, pointers=pointers)
 
 
 def describe_judge(opinion: Opinion) -> dict[str, Json]:

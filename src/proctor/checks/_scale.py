@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -15,25 +14,27 @@ from proctor.model.judgement import Material, Opinion, Question, make_pending, m
 from proctor.model.verdict import Verdict
 
 
-class _Scaled(Protocol):
-    @property
-    def steps(self) -> tuple[str, ...]: ...
-    @property
-    def show_prompt(self) -> bool: ...
-    @property
-    def show_images(self) -> bool: ...
+class ScaleFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is asked, and what the judge sees."""
 
+    criteria: str
+    """What the choice is about."""
+    steps: tuple[str, ...] = ()
+    """What the judge does, step by step, before it decides."""
+    reference: str | None = None
+    """An answer that would be right, for the judge to compare with."""
+    show_prompt: bool = True
+    """Whether the judge sees what the agent was asked."""
+    show_images: bool = False
+    """Whether the judge sees the pictures in the answer; the model must take images."""
 
-def require_scale(criteria: str, choices: Mapping[str, str], steps: Sequence[str], field: str) -> None:
-    """Refuse empty texts, and a scale with less than two choices."""
-    require_filled(criteria, "criteria")
-    if len(choices) < 2:
-        raise SpecError(f"expected at least two, found {len(choices)}", field=field)
-    for name, meaning in choices.items():
-        require_filled(name, field)
-        require_filled(meaning, f"{field}.{name}")
-    for index, step in enumerate(steps):
-        require_filled(step, f"steps.{index}")
+    def require_usable(self, choices: Mapping[str, str], field: str) -> None:
+        """Refuse empty texts, and a scale with less than two choices."""
+        if len(choices) < 2:
+            raise SpecError(f"expected at least two, found {len(choices)}", field=field)
+        texts = {"criteria": self.criteria, **{f"{field}.{name}": meaning for name, meaning in choices.items()}}
+        for place, text in (texts | {f"steps.{index}": step for index, step in enumerate(self.steps)}).items():
+            require_filled(text, place)
 
 
 def write_steps(steps: Sequence[str]) -> tuple[str, ...]:
@@ -42,14 +43,13 @@ def write_steps(steps: Sequence[str]) -> tuple[str, ...]:
 
 
 def ask_choice(
-    spec: _Scaled,
+    spec: ScaleFields,
     evidence: Evidence,
     criterion: str,
     choices: dict[str, str],
     *,
     accepted: tuple[str, ...] = (),
     threshold: float | None = None,
-    reference: str | None = None,
 ) -> Verdict:
     """Return the verdict that waits for a choice about the answer."""
     answer = find_answer(evidence)
@@ -62,7 +62,7 @@ def ask_choice(
         material=attach_images(material, evidence.body) if spec.show_images else material,
         threshold=threshold,
         rubric=write_steps(spec.steps),
-        reference=reference,
+        reference=spec.reference,
         choices=choices,
         accepted=accepted,
     )

@@ -10,12 +10,12 @@ from __future__ import annotations
 import msgspec
 
 from proctor.checks._metric import Metric, locate_statements
-from proctor.checks._rubric import find_conversation, find_request, require_filled
+from proctor.checks._rubric import find_conversation, find_question, require_filled
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.checks.similar_to import require_share
 from proctor.model.evidence import Evidence
-from proctor.model.verdict import Verdict, missing
+from proctor.model.verdict import Verdict
 
 
 class AnswerRelevancy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,9 +46,9 @@ def answer_relevancy(spec: AnswerRelevancy) -> Decide:
     metric = Metric.load("answer_relevancy", parts="statements", verb="relevant", good=("relevant", "neutral"))
 
     def decide(evidence: Evidence) -> Verdict:
-        question = spec.question if spec.question is not None else find_request(evidence)
-        if question is None:
-            return missing("input")
+        question = find_question(evidence, spec.question)
+        if isinstance(question, Verdict):
+            return question
         return metric.ask_statements(evidence, {"question": question, **find_conversation(evidence)}, threshold=spec.threshold)
 
     return decide

@@ -6,10 +6,8 @@ each other and cover every answer: add `other` where they do not. `steps` are in
 
 from __future__ import annotations
 
-import msgspec
-
 from proctor.checks._quotes import locate_quoted_answer
-from proctor.checks._scale import ask_choice, require_scale
+from proctor.checks._scale import ScaleFields, ask_choice
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
@@ -18,21 +16,13 @@ from proctor.model.show import nearest, show
 from proctor.model.verdict import Verdict
 
 
-class Category(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Category(ScaleFields, frozen=True, kw_only=True, omit_defaults=True):
     """The answer belongs to one of the accepted categories, in the opinion of a judge."""
 
-    criteria: str
-    """What is classified: `how the answer deals with the request`."""
     categories: dict[str, str]
     """The categories by name, each with its meaning."""
     accept: tuple[str, ...]
     """The categories that pass."""
-    steps: tuple[str, ...] = ()
-    """What the judge does, step by step, before it decides."""
-    show_prompt: bool = True
-    """Whether the judge sees what the agent was asked."""
-    show_images: bool = False
-    """Whether the judge sees the pictures in the answer; the model must take images."""
 
 
 @check(
@@ -44,7 +34,7 @@ class Category(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 )
 def category(spec: Category) -> Decide:
     """The answer belongs to one of the accepted categories, in the opinion of a judge."""
-    require_scale(spec.criteria, spec.categories, spec.steps, "categories")
+    spec.require_usable(spec.categories, "categories")
     if not spec.accept or len(set(spec.accept)) >= len(spec.categories):
         raise SpecError("name at least one category that passes, and leave at least one that does not", field="accept")
     for index, name in enumerate(spec.accept):

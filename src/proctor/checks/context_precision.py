@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proctor.checks._metric import ContextFields, Metric
-from proctor.checks._rubric import SOURCE_PARTS, find_answer, find_request, require_filled
+from proctor.checks._metric import Metric, find_passages
+from proctor.checks._rubric import ContextFields, find_answer, find_question, require_filled
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
+from proctor.checks.similar_to import require_share
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
-from proctor.model.verdict import Verdict, missing
+from proctor.model.verdict import Verdict
 
 
 class ContextPrecision(ContextFields, frozen=True, kw_only=True, omit_defaults=True):
@@ -31,7 +32,7 @@ class ContextPrecision(ContextFields, frozen=True, kw_only=True, omit_defaults=T
 
 
 def _declare_reads(spec: ContextPrecision) -> Reads:
-    parts: list[Part] = list(() if spec.context else SOURCE_PARTS[spec.context_from or "tool_results"])
+    parts: list[Part] = list(spec.list_parts())
     if spec.question is None:
         parts.append("input")
     return Reads((*parts, "answer") if spec.reference is None else tuple(parts), "exact")
@@ -46,18 +47,19 @@ def _declare_reads(spec: ContextPrecision) -> Reads:
 )
 def context_precision(spec: ContextPrecision) -> Decide:
     """The useful passages were retrieved before the useless ones, each judged on its own."""
-    spec.require_usable(spec.threshold)
+    spec.require_source()
+    require_share(spec.threshold, "threshold")
     require_filled(spec.question, "question")
     require_filled(spec.reference, "reference")
     metric = Metric.load("context_precision", parts="passages", verb="useful", good=("useful",), compute=compute_average_precision)
 
     def decide(evidence: Evidence) -> Verdict:
-        passages = spec.find_passages(evidence)
+        passages = find_passages(spec, evidence)
         if isinstance(passages, Verdict):
             return passages
-        question = spec.question if spec.question is not None else find_request(evidence)
-        if question is None:
-            return missing("input")
+        question = find_question(evidence, spec.question)
+        if isinstance(question, Verdict):
+            return question
         shown: dict[str, Json] = {"question": question}
         if spec.reference is None:
             answer = find_answer(evidence)

@@ -7,11 +7,12 @@ A reference given as a list is taken statement by statement as it is.
 
 from __future__ import annotations
 
-from proctor.checks._metric import ContextFields, Metric
-from proctor.checks._rubric import SOURCE_PARTS, require_filled
+from proctor.checks._metric import Metric
+from proctor.checks._rubric import ContextFields, require_filled
 from proctor.checks._statements import split_statements
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
+from proctor.checks.similar_to import require_share
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.verdict import Verdict
@@ -27,7 +28,7 @@ class ContextRecall(ContextFields, frozen=True, kw_only=True, omit_defaults=True
 
 
 def _declare_reads(spec: ContextRecall) -> Reads:
-    return Reads(() if spec.context else SOURCE_PARTS[spec.context_from or "tool_results"], "exact")
+    return Reads(spec.list_parts(), "exact")
 
 
 @check(
@@ -39,7 +40,8 @@ def _declare_reads(spec: ContextRecall) -> Reads:
 )
 def context_recall(spec: ContextRecall) -> Decide:
     """What was retrieved contains the statements of a reference answer, each judged on its own."""
-    spec.require_usable(spec.threshold)
+    spec.require_source()
+    require_share(spec.threshold, "threshold")
     whole = spec.reference if isinstance(spec.reference, str) else None
     statements = list(spec.reference) if whole is None else split_statements(whole)
     for index, text in enumerate(statements):

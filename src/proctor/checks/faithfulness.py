@@ -8,10 +8,11 @@ do not count; an answer without any claim has the score 1. The verdict lists eve
 
 from __future__ import annotations
 
-from proctor.checks._metric import ContextFields, Metric, locate_statements
-from proctor.checks._rubric import SOURCE_PARTS, find_request
+from proctor.checks._metric import Metric, locate_statements
+from proctor.checks._rubric import ContextFields, find_request
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
+from proctor.checks.similar_to import require_share
 from proctor.model.evidence import Evidence
 from proctor.model.verdict import Verdict
 
@@ -24,7 +25,7 @@ class Faithfulness(ContextFields, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def _declare_reads(spec: Faithfulness) -> Reads:
-    return Reads(("answer", *(() if spec.context else SOURCE_PARTS[spec.context_from or "tool_results"])), "exact")
+    return Reads(("answer", *spec.list_parts()), "exact")
 
 
 @check(
@@ -37,7 +38,8 @@ def _declare_reads(spec: Faithfulness) -> Reads:
 )
 def faithfulness(spec: Faithfulness) -> Decide:
     """The context supports the statements of the answer, each judged on its own."""
-    spec.require_usable(spec.threshold)
+    spec.require_source()
+    require_share(spec.threshold, "threshold")
     metric = Metric.load("faithfulness", parts="statements", verb="supported", good=("supported",), uncounted=("no_claim",))
 
     def decide(evidence: Evidence) -> Verdict:

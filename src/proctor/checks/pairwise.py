@@ -14,15 +14,15 @@ import msgspec
 
 from proctor.checks._metric import describe_judge, describe_votes
 from proctor.checks._quotes import locate_quoted_answer
-from proctor.checks._rubric import build_question, find_answer, find_request, load_rubric, require_filled
+from proctor.checks._rubric import METRICS, build_question, find_answer, find_request, load_rubric, require_filled
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.model.evidence import Evidence, Json
-from proctor.model.judgement import Material, Opinion, Question, make_pending
+from proctor.model.judgement import Material, Opinion, Question, make_pending, make_verdict
 from proctor.model.verdict import Verdict, errored, failed, passed
 
-_ORDERS = (("first", "second"), ("second", "first"))
-"""The place of the answer, and that of the other one, in each of the two requests."""
+_NAMES = ({"first": "answer", "second": "against", "tie": "tie"}, {"first": "against", "second": "answer", "tie": "tie"})
+"""What the choices mean in each of the two requests: the answer comes first, then second."""
 
 
 class Pairwise(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,40 +57,33 @@ def pairwise(spec: Pairwise) -> Decide:
         request = find_request(evidence)
         context: dict[str, Json] = {} if request is None else {"request": request}
         questions: list[Question] = []
-        for own, other in _ORDERS:
-            both = {own: answer.value, other: spec.against}
-            material = Material(subject={"first": both["first"], "second": both["second"]}, name="answers", context=context)
+        for own, both in (("first", (answer.value, spec.against)), ("second", (spec.against, answer.value))):
+            material = Material(subject={"first": both[0], "second": both[1]}, name="answers", context=context)
             question = build_question(rubric, material, fill={"criteria": spec.criteria})
             accepted = (own,) if spec.must_be == "better" else (own, "tie")
             questions.append(msgspec.structs.replace(question, choices=rubric.choices, accepted=accepted))
-        return make_pending(questions, lambda opinions: _settle(spec, questions, opinions, (answer.pointer,)))
+        return make_pending(questions, lambda opinions: _settle(questions, opinions, (answer.pointer,)))
 
     return decide
 
 
-def _settle(spec: Pairwise, questions: Sequence[Question], opinions: Sequence[Opinion], pointers: tuple[str, ...]) -> Verdict:
+def _settle(questions: Sequence[Question], opinions: Sequence[Opinion], pointers: tuple[str, ...]) -> Verdict:
     chosen = [question.read_choice(opinion) for question, opinion in zip(questions, opinions, strict=True)]
-    names = [{own: "answer", other: "against"} for own, other in _ORDERS]
-    preferred = [None if choice is None else name.get(choice, "tie") for choice, name in zip(chosen, names, strict=True)]
-    preference = preferred[0] if preferred[0] == preferred[1] and preferred[0] is not None else "undecided"
-    orders: list[Json] = [
-        {"answer_was": own, "preferred": choice, "reason": opinion.reason, "code": opinion.code, **describe_votes(opinion)}
-        for (own, _), choice, opinion in zip(_ORDERS, preferred, opinions, strict=True)
-    ]
-    rubric = load_rubric("pairwise")
+    preferred = [names.get(choice or "") for choice, names in zip(chosen, _NAMES, strict=True)]
     details: dict[str, Json] = {
         **describe_judge(opinions[0]),
-        "rubric": {"name": rubric.name, "version": rubric.version},
-        "preference": preference,
-        "orders": orders,
+        "rubric": {"name": "pairwise", "version": METRICS["pairwise"]},
+        "preference": preferred[0] if preferred[0] == preferred[1] and preferred[0] else "undecided",
+        "orders": [
+            {"preferred": choice, "reason": opinion.reason, "code": opinion.code, **describe_votes(opinion)}
+            for choice, opinion in zip(preferred, opinions, strict=True)
+        ],
     }
     for opinion, choice in zip(opinions, chosen, strict=True):
         if choice is None:
-            outcome = "fail" if opinion.outcome == "fail" else "error"
-            return Verdict(outcome, 0.0, opinion.reason, opinion.code or "judge_failed", details, pointers)
+            return msgspec.structs.replace(make_verdict(opinion, pointers=pointers), details=details, code=opinion.code or "judge_failed")
     reason = f"preferred: {preferred[0]} and, with the order swapped, {preferred[1]}; {opinions[0].reason}"
-    holds = [opinion.outcome == "pass" for opinion in opinions]
-    if holds[0] != holds[1]:
+    if opinions[0].outcome != opinions[1].outcome:
         return errored("judge_position_dependent", f"the preference depends on the order: {reason}", details=details)
-    score = sum({"answer": 1.0, "tie": 0.5, "against": 0.0}[choice or "tie"] for choice in preferred) / 2
-    return (passed if holds[0] else failed)(reason, score=score, details=details, pointers=pointers)
+    score = sum({"answer": 1.0, "tie": 0.5}.get(choice or "", 0.0) for choice in preferred) / 2
+    return (passed if opinions[0].outcome == "pass" else failed)(reason, score=score, details=details, pointers=pointers)

@@ -7,10 +7,8 @@ judgements are combined by their median. `steps` are instructions that the judge
 
 from __future__ import annotations
 
-import msgspec
-
 from proctor.checks._quotes import locate_quoted_answer
-from proctor.checks._scale import ask_choice, require_scale
+from proctor.checks._scale import ScaleFields, ask_choice
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
@@ -21,23 +19,13 @@ from proctor.model.verdict import Verdict
 MOST_LEVELS = 11
 
 
-class Rating(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Rating(ScaleFields, frozen=True, kw_only=True, omit_defaults=True):
     """The answer reaches a number on a scale with anchors, in the opinion of a judge."""
 
-    criteria: str
-    """What is rated."""
     anchors: dict[str, str]
     """What the numbers of the scale mean, at least the lowest and the highest: `{1: wrong, 3: right with gaps, 5: right and complete}`."""
     at_least: int
     """The least number that passes."""
-    steps: tuple[str, ...] = ()
-    """What the judge does, step by step, before it decides."""
-    reference: str | None = None
-    """An answer that would be right, for the judge to compare with."""
-    show_prompt: bool = True
-    """Whether the judge sees what the agent was asked."""
-    show_images: bool = False
-    """Whether the judge sees the pictures in the answer; the model must take images."""
 
 
 @check(
@@ -49,7 +37,7 @@ class Rating(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 )
 def rating(spec: Rating) -> Decide:
     """The answer reaches a number on a scale with anchors, in the opinion of a judge."""
-    require_scale(spec.criteria, spec.anchors, spec.steps, "anchors")
+    spec.require_usable(spec.anchors, "anchors")
     for name in spec.anchors:
         if not (name.isascii() and name.isdigit()):
             raise SpecError(f"the numbers of a scale are 0, 1, 2 and so on, found {show(name)}", field=f"anchors.{name}")
@@ -67,6 +55,6 @@ def rating(spec: Rating) -> Decide:
 
     def decide(evidence: Evidence) -> Verdict:
         criterion = f"Rate the answer from {lowest} to {highest}: {spec.criteria}"
-        return ask_choice(spec, evidence, criterion, scale, threshold=threshold, reference=spec.reference)
+        return ask_choice(spec, evidence, criterion, scale, threshold=threshold)
 
     return decide

@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks._calls import list_recorded_calls
+from proctor.checks._calls import describe_call, list_recorded_calls
 from proctor.checks._images import attach_images
 from proctor.checks._json_places import write_pointer
 from proctor.checks._quotes import locate_quotes
@@ -24,7 +24,7 @@ from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.model.account import Part
-from proctor.model.evidence import Evidence, Json, ToolCall
+from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import Material, Opinion, Question, make_pending, make_verdict
 from proctor.model.missing import MISSING
 from proctor.model.numbers import is_finite
@@ -184,7 +184,7 @@ def _build_context(spec: Judged, evidence: Evidence) -> dict[str, Json]:
     if spec.show_tool_inputs and calls is not None:
         shown["tool_inputs"] = [{"tool": call.name, "arguments": call.arguments} for call in calls]
     if (spec.show_tool_results or everything) and calls is not None:
-        shown["tool_results"] = [_call(call) for call in calls]
+        shown["tool_results"] = [describe_call(call) for call in calls]
     if everything and evidence.nodes:
         shown["steps"] = [{"step": node.name, "output": node.output} for node in evidence.nodes if node.ran()]
     if everything and evidence.context:
@@ -195,11 +195,6 @@ def _build_context(spec: Judged, evidence: Evidence) -> dict[str, Json]:
             {"user": turn.input, "agent": turn.text if turn.text is not None else turn.body} for turn in evidence.turns
         ]
     return shown
-
-
-def _call(call: ToolCall) -> dict[str, Json]:
-    told: dict[str, Json] = {"tool": call.name, "arguments": call.arguments, "result": call.result}
-    return {**told, "error": call.failure()} if call.failed() else told
 
 
 def _settle(spec: Judged, opinions: Sequence[Opinion], pointers: tuple[str, ...]) -> Verdict:

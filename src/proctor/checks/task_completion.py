@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.checks._calls import list_recorded_calls
+from proctor.checks._calls import describe_call, list_recorded_calls
 from proctor.checks._quotes import locate_quoted_answer
 from proctor.checks._rubric import (
     ask_rubric,
     find_answer,
     find_conversation,
-    find_request,
+    find_question,
     load_rubric,
     require_filled,
     require_threshold,
@@ -24,7 +24,7 @@ from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import Material
-from proctor.model.verdict import Verdict, missing
+from proctor.model.verdict import Verdict
 
 
 class TaskCompletion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,15 +58,13 @@ def task_completion(spec: TaskCompletion) -> Decide:
         answer = find_answer(evidence)
         if isinstance(answer, Verdict):
             return answer
-        task = spec.task if spec.task is not None else find_request(evidence)
-        if task is None:
-            return missing("input")
+        task = find_question(evidence, spec.task)
+        if isinstance(task, Verdict):
+            return task
         shown: dict[str, Json] = {"task": task, **find_conversation(evidence)}
         calls = list_recorded_calls(evidence)
         if calls is not None:
-            shown["tool_calls"] = [
-                {"tool": call.name, "arguments": call.arguments, "result": call.result, "error": call.failure()} for call in calls
-            ]
+            shown["tool_calls"] = [describe_call(call) for call in calls]
         material = Material(subject=answer.value, context=shown)
         return ask_rubric(rubric, material, threshold=spec.threshold, pointers=(answer.pointer,))
 

@@ -9,12 +9,9 @@ from __future__ import annotations
 import msgspec
 
 from proctor.checks._metric import Metric, locate_statements
-from proctor.checks._rubric import find_request
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.checks.similar_to import require_share
-from proctor.model.evidence import Evidence
-from proctor.model.verdict import Verdict
 
 
 class Toxicity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,9 +33,4 @@ def toxicity(spec: Toxicity) -> Decide:
     """No statement of the answer insults, threatens or demeans anybody, each judged on its own."""
     require_share(spec.threshold, "threshold")
     metric = Metric.load("toxicity", parts="statements", verb="clean", good=("clean",))
-
-    def decide(evidence: Evidence) -> Verdict:
-        request = find_request(evidence)
-        return metric.ask_statements(evidence, {} if request is None else {"request": request}, threshold=spec.threshold)
-
-    return decide
+    return lambda evidence: metric.ask_statements(evidence, {}, threshold=spec.threshold)

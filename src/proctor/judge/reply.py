@@ -122,11 +122,11 @@ def read_reply(
     try:
         entries = _find_entries(text)
         chosen = bool(questions) and bool(questions[0].choices)
-        said = _index_by_id(
-            entries, decision="choice" if chosen else "score" if questions and questions[0].threshold is not None else "pass"
-        )
-        if chosen and sorted(identifier for identifier, found in said.items() for _ in found) != sorted(ids):
-            _require_all_once(said, ids)
+        scored = bool(questions) and questions[0].threshold is not None
+        said = _index_by_id(entries, decision="choice" if chosen else "score" if scored else "pass")
+        # Of a list that is counted, nothing can be left out or chosen from without a guess.
+        if chosen and any(identifier not in ids or len(found) > 1 for identifier, found in said.items()):
+            raise _Unusable("judge_bad_item", "returned a result for an id that was not asked, or several for one id,")
     except _Unusable as error:
         # MCPLab's own words; `wording.py` says it plainly for suites of other kinds.
         fault = Fault(error.code, f'Agent check failed: judge "{judge_name}" {error.what} for batched agent checks')
@@ -139,14 +139,6 @@ def read_reply(
         shown = _fold(_show_texts(material))
         items = [_check_quotes(item, question, shown, judge_name) for item, question in zip(items, questions, strict=True)]
     return ReadReply(items=tuple(items))
-
-
-def _require_all_once(said: dict[str, list[dict[str, Json]]], ids: Sequence[str]) -> None:
-    """Refuse results that nobody asked for, and several for one id: of a counted list neither can be left out without a guess."""
-    if any(identifier not in ids for identifier in said):
-        raise _Unusable("judge_bad_item", "returned a result for an id that was not asked")
-    if any(len(entries) > 1 for entries in said.values()):
-        raise _Unusable("judge_bad_item", "returned several results for one id")
 
 
 def _check_quotes(item: Item | Fault, question: Question, shown: str, judge_name: str) -> Item | Fault:
@@ -214,13 +206,8 @@ def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: st
         passed = score >= question.threshold
     reason = clean_text(entry["reason"].strip(), MAX_REASON)
     quotes = tuple(clean_text(quote, MAX_QUOTE) for quote in entry.get("quotes", ())[:MOST_QUOTES])
-    return Item(
-        passed=passed,
-        score=score,
-        choice=choice,
-        quotes=quotes,
-        reason=reason or f"Agent check {'passed' if passed else 'failed'}: {label}",
-    )
+    reason = reason or f"Agent check {'passed' if passed else 'failed'}: {label}"
+    return Item(passed=passed, score=score, choice=choice, quotes=quotes, reason=reason)
 
 
 def _index_by_id(entries: list[Json], *, decision: Literal["pass", "score", "choice"]) -> dict[str, list[dict[str, Json]]]:

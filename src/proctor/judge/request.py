@@ -157,11 +157,12 @@ def _write_check(question: Question) -> dict[str, Json]:
     return check
 
 
-def _share_members(listed: list[dict[str, Json]]) -> dict[str, Json]:
+def _share_members(listed: list[dict[str, Json]]) -> list[dict[str, Json]]:
     """Return the checks with what all of them have in common written once: a metric asks the same of every statement."""
-    first, others = listed[0], listed[1:]
-    shared = {key: value for key, value in first.items() if all(other.get(key) == value for other in others)} if others else {}
-    return {"every_check": shared, "checks": [{key: value for key, value in each.items() if key not in shared} for each in listed]}
+    shared = {key: value for key, value in listed[0].items() if all(each.get(key) == value for each in listed)}
+    if len(listed) == 1:
+        return listed
+    return [{"every_check": shared}, *({key: value for key, value in each.items() if key not in shared} for each in listed)]
 
 
 def _drop_surrogates(text: str) -> str:

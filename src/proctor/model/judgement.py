@@ -71,8 +71,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return the choice that an opinion decided for; None where it decided nothing."""
         if opinion.code is not None or opinion.outcome == "error":
             return None
-        # A judge of another distribution may know yes and no alone.
-        fitting = (choice for choice in self.choices if (choice in self.accepted) == (opinion.outcome == "pass"))
+        # A judge of another distribution may know yes and no alone, which is no place on a scale.
+        fitting = (choice for choice in self.choices if self.threshold is None and (choice in self.accepted) == (opinion.outcome == "pass"))
         return opinion.details.get("choice") or next(fitting, None)
 
 
