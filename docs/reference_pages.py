@@ -50,6 +50,18 @@ FAMILIES = {
         "summary_covers",
         "sql_equivalent",
     ),
+    "Metrics": (
+        "faithfulness",
+        "answer_relevancy",
+        "context_precision",
+        "context_recall",
+        "task_completion",
+        "toxicity",
+        "bias",
+        "pairwise",
+        "category",
+        "rating",
+    ),
     "Other": ("unsupported",),
 }
 """Sections of the page of checks: the files of `proctor/checks/` in each."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from proctor.actions.described import Description, struct_fields
 from proctor.actions.judge_settings import JudgeSection
-from proctor.checks._rubric import VERSIONS, load_rubric
+from proctor.checks._rubric import METRICS, VERSIONS, load_rubric
 from proctor.judge.prompt import Prompt, load_prompt
 
 _EXAMPLE = """judge: {model: main}
@@ -18,11 +18,13 @@ _PARTS = {
     "boundary": "Where the data begins and ends, and what that means.",
     "passes": "The shape of a reply that says yes or no.",
     "scores": "The shape of a reply that gives scores.",
+    "choices": "The shape of a reply that chooses among named answers.",
     "opening": "Stands before the checks.",
     "lead_in": "Stands before the data.",
     "reminder": "Stands after the data.",
     "again": "Added where an earlier reply could not be used.",
     "examples": "Stands before decisions of people, where `examples` names some.",
+    "images": "Added where pictures go with the request.",
 }
 
 
@@ -42,7 +44,14 @@ def judge() -> Iterable[Description]:
         if part not in ("version", "decisions"):
             text: str = getattr(prompt, part)
             yield Description(kind="judge", name=part, summary=f"Prompt version {prompt.version}. {_PARTS[part]}", example=text)
-    for name in VERSIONS:
+    for name in (*VERSIONS, *METRICS):
         rubric = load_rubric(name)
-        text = "\n".join([rubric.criterion, "", *(f"- {point}" for point in rubric.points)])
+        text = "\n".join(
+            [
+                rubric.criterion,
+                "",
+                *(f"- {point}" for point in rubric.points),
+                *(f"* {name}: {what}" for name, what in rubric.choices.items()),
+            ]
+        )
         yield Description(kind="judge", name=name, summary=f"Rubric version {rubric.version}, for the check `{name}`.", example=text)

@@ -34,6 +34,12 @@ def list_recorded_calls(evidence: Evidence) -> tuple[ToolCall, ...] | None:
     return tuple(call for node in evidence.nodes for call in node.tool_calls)
 
 
+def describe_call(call: ToolCall) -> dict[str, Json]:
+    """Return a call as a judge sees it, with its error if it failed."""
+    shown: dict[str, Json] = {"tool": call.name, "arguments": call.arguments, "result": call.result}
+    return {**shown, "error": call.failure()} if call.failed() else shown
+
+
 def call_path(evidence: Evidence, index: int) -> str:
     """Return where a call stands in the evidence."""
     if evidence.tool_calls is None:

@@ -1,9 +1,10 @@
 """Rubrics: claims that a judge decides by a text of ours, with fields of the author's.
 
-The text of a rubric stands in `rubrics/<name>/<version>.md`, exactly as the judge gets it: the first paragraph is the criterion, the list
-below it the points. A changed text is a new version in a file of its own, so that old verdicts still say what was asked; name and version
-are part of the question, so a remembered reply to another version is never taken. `{{name}}` in a text is filled with what the suite's
-author wrote. Whatever the agent, its tools or its users wrote goes into the material, behind the fence, and never into the text.
+The text of a rubric stands in `rubrics/<name>/<version>.md`, exactly as the judge gets it: the first paragraph is the criterion, then come
+the points, marked `-`, and the choices, marked `*`, where the judge chooses one. A changed text is a new version in a file of its own, so
+that old verdicts still say what was asked; name and version are part of the question, so a remembered reply to another version is never
+taken. `{{name}}` in a text is filled with what the suite's author wrote. Whatever the agent, its tools or its users wrote goes into the
+material, behind the fence, and never into the text.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ VERSIONS: Final = {
     "tone": "1",
 }
 """The rubrics there are, and the version in use of each."""
+METRICS: Final = dict.fromkeys(
+    ["answer_relevancy", "bias", "context_precision", "context_recall", "faithfulness", "pairwise", "task_completion", "toxicity"], "1"
+)
+"""The texts of metrics, which come without a labelled set, and the version in use of each."""
 
 _PLACE: Final = re.compile(r"\{\{(\w+)\}\}")
 
@@ -58,6 +63,7 @@ class Rubric(msgspec.Struct, frozen=True):
     version: str
     criterion: str
     points: tuple[str, ...]
+    choices: dict[str, str] = {}
 
     @property
     def label(self) -> str:
@@ -72,15 +78,60 @@ class Place(NamedTuple):
     pointer: str
 
 
+class ContextFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the context of an answer is taken from."""
+
+    context: tuple[str, ...] = ()
+    """The context itself, as one text or several; left out: it is taken from the evidence."""
+    context_from: ContextSource | None = None
+    """Where the context stands in the evidence: `tool_results` (what is taken where nothing is said), `steps`, `variables` or `body`."""
+    context_path: str | None = None
+    """A dot path to the context inside the variables or the body."""
+
+    def require_source(self) -> None:
+        """Refuse a context given in two ways, and a path without something it leads into."""
+        if self.context and self.context_from is not None:
+            raise SpecError(
+                "the context is either given or taken from the evidence: `context` or `context_from`, not both", field="context_from"
+            )
+        for index, text in enumerate(self.context):
+            require_filled(text, f"context.{index}")
+        if self.context_path is not None and self.context_from not in ("variables", "body"):
+            raise SpecError("a path leads into the variables or the body: add `context_from: variables` or `body`", field="context_path")
+        require_filled(self.context_path, "context_path")
+
+    def list_parts(self) -> tuple[Part, ...]:
+        """Return the parts of the evidence that the context is read from."""
+        return () if self.context else SOURCE_PARTS[self.context_from or "tool_results"]
+
+    def find_in(self, evidence: Evidence) -> Place | Verdict:
+        """Return the context that the answer is held against, or `missing_evidence` where none was recorded."""
+        if self.context:
+            return Place(list(self.context), "")
+        match self.context_from or "tool_results":
+            case "tool_results":
+                return _find_tool_results(evidence)
+            case "steps":
+                outputs = [
+                    {"step": node.name, "output": node.output} for node in evidence.nodes or () if node.ran() and node.output is not None
+                ]
+                return Place(outputs, "$.nodes") if outputs else missing("outputs of steps")
+            case "variables":
+                return _find_inside(evidence.context, self.context_path, "variables", "$.context")
+            case "body":
+                return _find_inside(evidence.body, self.context_path, "response body", "$.body")
+
+
 @functools.cache
 def load_rubric(name: str, version: str | None = None) -> Rubric:
     """Return the text of a rubric, by default in the version in use."""
-    version = version or VERSIONS[name]
+    version = version or (VERSIONS | METRICS)[name]
     content = get_data("proctor.checks", f"rubrics/{name}/{version}.md")
     assert content is not None, "part of the package"
     criterion, _, points = content.decode().strip().partition("\n\n")
-    lines = (line.removeprefix("- ") for line in points.split("\n") if line)
-    return Rubric(name, version, criterion, tuple(lines))
+    lines = [line for line in points.split("\n") if line]
+    choices = dict(line.removeprefix("* ").split(": ", 1) for line in lines if line.startswith("* "))
+    return Rubric(name, version, criterion, tuple(line.removeprefix("- ") for line in lines if line.startswith("- ")), choices)
 
 
 def ask_rubric(
@@ -136,19 +187,6 @@ def require_filled(text: str | None, field: str) -> None:
         raise SpecError("an empty text says nothing", field=field)
 
 
-def require_source(context: tuple[str, ...], source: ContextSource | None, path: str | None) -> None:
-    """Refuse a context given in two ways, and a path without something it leads into."""
-    if context and source is not None:
-        raise SpecError(
-            "the context is either given or taken from the evidence: `context` or `context_from`, not both", field="context_from"
-        )
-    for index, text in enumerate(context):
-        require_filled(text, f"context.{index}")
-    if path is not None and source not in ("variables", "body"):
-        raise SpecError("a path leads into the variables or the body: add `context_from: variables` or `body`", field="context_path")
-    require_filled(path, "context_path")
-
-
 def find_answer(evidence: Evidence) -> Place | Verdict:
     """Return the answer: its text, else its body."""
     if evidence.text is not None:
@@ -163,30 +201,18 @@ def find_request(evidence: Evidence) -> Json:
     return evidence.input if evidence.input != "" else None
 
 
+def find_question(evidence: Evidence, given: str | None) -> Json | Verdict:
+    """Return the question of the suite's author, else what the agent was asked, or `missing_evidence`."""
+    question = given if given is not None else find_request(evidence)
+    return missing("input") if question is None else question
+
+
 def find_conversation(evidence: Evidence) -> dict[str, Json]:
     """Return the turns of a conversation as a part of the context; nothing where there was only one."""
     if evidence.turns is None or len(evidence.turns) < 2:
         return {}
     turns = [{"user": turn.input, "agent": turn.text if turn.text is not None else turn.body} for turn in evidence.turns]
     return {"conversation": turns}
-
-
-def find_context(evidence: Evidence, given: tuple[str, ...], source: ContextSource | None, path: str | None) -> Place | Verdict:
-    """Return the context that the answer is held against, or `missing_evidence` where none was recorded."""
-    if given:
-        return Place(list(given), "")
-    match source or "tool_results":
-        case "tool_results":
-            return _find_tool_results(evidence)
-        case "steps":
-            outputs = [
-                {"step": node.name, "output": node.output} for node in evidence.nodes or () if node.ran() and node.output is not None
-            ]
-            return Place(outputs, "$.nodes") if outputs else missing("outputs of steps")
-        case "variables":
-            return _find_inside(evidence.context, path, "variables", "$.context")
-        case "body":
-            return _find_inside(evidence.body, path, "response body", "$.body")
 
 
 def _find_tool_results(evidence: Evidence) -> Place | Verdict:

@@ -17,7 +17,7 @@ from proctor.checks._rubric import (
     ask_rubric,
     find_answer,
     find_conversation,
-    find_request,
+    find_question,
     load_rubric,
     require_filled,
     require_threshold,
@@ -26,7 +26,7 @@ from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.model.evidence import Evidence
 from proctor.model.judgement import Material
-from proctor.model.verdict import Verdict, missing
+from proctor.model.verdict import Verdict
 
 
 class AnswersTheQuestion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,9 +60,9 @@ def answers_the_question(spec: AnswersTheQuestion) -> Decide:
         answer = find_answer(evidence)
         if isinstance(answer, Verdict):
             return answer
-        question = spec.question if spec.question is not None else find_request(evidence)
-        if question is None:
-            return missing("input")
+        question = find_question(evidence, spec.question)
+        if isinstance(question, Verdict):
+            return question
         material = Material(subject=answer.value, context={"question": question, **find_conversation(evidence)})
         return ask_rubric(rubric, material, threshold=spec.threshold, pointers=(answer.pointer,))
 

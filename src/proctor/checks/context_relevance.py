@@ -11,45 +11,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
 from proctor.checks._quotes import locate_quotes
 from proctor.checks._rubric import (
-    SOURCE_PARTS,
+    ContextFields,
     ContextSource,
     ask_rubric,
-    find_context,
-    find_request,
+    find_question,
     load_rubric,
     require_filled,
-    require_source,
     require_threshold,
 )
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import Material
-from proctor.model.verdict import TextRange, Verdict, missing
+from proctor.model.verdict import TextRange, Verdict
 
 
-class ContextRelevance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ContextRelevance(ContextFields, frozen=True, kw_only=True, omit_defaults=True):
     """What was retrieved holds what it takes to answer the question, in the opinion of a judge."""
 
     question: str | None = None
     """The question, where it is not the input of the run."""
-    context: tuple[str, ...] = ()
-    """The context itself, as one text or several; left out: it is taken from the evidence."""
-    context_from: ContextSource | None = None
-    """Where the context stands in the evidence: `tool_results` (what is taken where nothing is said), `steps`, `variables` or `body`."""
-    context_path: str | None = None
-    """A dot path to the context inside the variables or the body."""
     threshold: float | None = None
     """The least score from 0 to 1 that passes; left out: the judge says yes or no."""
 
 
 def _declare_reads(spec: ContextRelevance) -> Reads:
-    parts = () if spec.context else SOURCE_PARTS[spec.context_from or "tool_results"]
-    return Reads((*parts, *(() if spec.question is not None else ("input",))), "exact")
+    return Reads((*spec.list_parts(), *(() if spec.question is not None else ("input",))), "exact")
 
 
 def _locate(spec: ContextRelevance, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
@@ -74,18 +63,18 @@ def _locate(spec: ContextRelevance, evidence: Evidence, verdict: Verdict) -> Ite
 )
 def context_relevance(spec: ContextRelevance) -> Decide:
     """What was retrieved holds what it takes to answer the question, in the opinion of a judge."""
-    require_source(spec.context, spec.context_from, spec.context_path)
+    spec.require_source()
     require_filled(spec.question, "question")
     require_threshold(spec.threshold)
     rubric = load_rubric("context_relevance")
 
     def decide(evidence: Evidence) -> Verdict:
-        context = find_context(evidence, spec.context, spec.context_from, spec.context_path)
+        context = spec.find_in(evidence)
         if isinstance(context, Verdict):
             return context
-        question = spec.question if spec.question is not None else find_request(evidence)
-        if question is None:
-            return missing("input")
+        question = find_question(evidence, spec.question)
+        if isinstance(question, Verdict):
+            return question
         material = Material(subject=context.value, name="retrieved", context={"question": question})
         return ask_rubric(rubric, material, threshold=spec.threshold, pointers=(context.pointer,) if context.pointer else ())
 

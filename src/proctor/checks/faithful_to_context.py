@@ -10,18 +10,13 @@ says it does not know. What is true but not in the context counts as invented.
 
 from __future__ import annotations
 
-import msgspec
-
 from proctor.checks._quotes import locate_quoted_answer
 from proctor.checks._rubric import (
-    SOURCE_PARTS,
-    ContextSource,
+    ContextFields,
     ask_rubric,
     find_answer,
-    find_context,
     find_request,
     load_rubric,
-    require_source,
     require_threshold,
 )
 from proctor.checks.caution import Reads
@@ -31,21 +26,15 @@ from proctor.model.judgement import Material
 from proctor.model.verdict import Verdict
 
 
-class FaithfulToContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FaithfulToContext(ContextFields, frozen=True, kw_only=True, omit_defaults=True):
     """Everything the answer states is borne out by the context, in the opinion of a judge."""
 
-    context: tuple[str, ...] = ()
-    """The context itself, as one text or several; left out: it is taken from the evidence."""
-    context_from: ContextSource | None = None
-    """Where the context stands in the evidence: `tool_results` (what is taken where nothing is said), `steps`, `variables` or `body`."""
-    context_path: str | None = None
-    """A dot path to the context inside the variables or the body."""
     threshold: float | None = None
     """The least score from 0 to 1 that passes; left out: the judge says yes or no."""
 
 
 def _declare_reads(spec: FaithfulToContext) -> Reads:
-    return Reads(("answer", *(() if spec.context else SOURCE_PARTS[spec.context_from or "tool_results"])), "exact")
+    return Reads(("answer", *spec.list_parts()), "exact")
 
 
 @check(
@@ -58,7 +47,7 @@ def _declare_reads(spec: FaithfulToContext) -> Reads:
 )
 def faithful_to_context(spec: FaithfulToContext) -> Decide:
     """Everything the answer states is borne out by the context, in the opinion of a judge."""
-    require_source(spec.context, spec.context_from, spec.context_path)
+    spec.require_source()
     require_threshold(spec.threshold)
     rubric = load_rubric("faithful_to_context")
 
@@ -66,7 +55,7 @@ def faithful_to_context(spec: FaithfulToContext) -> Decide:
         answer = find_answer(evidence)
         if isinstance(answer, Verdict):
             return answer
-        context = find_context(evidence, spec.context, spec.context_from, spec.context_path)
+        context = spec.find_in(evidence)
         if isinstance(context, Verdict):
             return context
         shown: dict[str, Json] = {"retrieved": context.value}

@@ -15,14 +15,16 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks._calls import list_recorded_calls
+from proctor.checks._calls import describe_call, list_recorded_calls
+from proctor.checks._images import attach_images
 from proctor.checks._json_places import write_pointer
 from proctor.checks._quotes import locate_quotes
+from proctor.checks._scale import write_steps
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.model.account import Part
-from proctor.model.evidence import Evidence, Json, ToolCall
+from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import Material, Opinion, Question, make_pending, make_verdict
 from proctor.model.missing import MISSING
 from proctor.model.numbers import is_finite
@@ -56,8 +58,12 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the judge sees what the tools gave back."""
     show_conversation: bool = False
     """Whether the judge sees all turns, where there are several; those of a simulated user it always sees."""
+    show_images: bool = False
+    """Whether the judge sees the pictures that the answer and everything else it is shown contain; the model must take images."""
     rubric: tuple[str, ...] = ()
     """Points to look at one by one; the score is made of them."""
+    steps: tuple[str, ...] = ()
+    """What the judge does, step by step, before it decides (the evaluation steps of G-Eval)."""
     reference: str | None = None
     """An answer that would be right, for the judge to compare with."""
     subject: Literal["answer", "state"] = "answer"
@@ -111,7 +117,7 @@ def judged(spec: Judged) -> Decide:
     if spec.threshold is not None and not (is_finite(spec.threshold) and 0 <= spec.threshold <= 1):
         raise SpecError(f"the threshold is a number from 0 to 1, found {show(spec.threshold)}", field="threshold")
 
-    for field in ("negative_constraints", "rubric"):
+    for field in ("negative_constraints", "rubric", "steps"):
         for index, text in enumerate(getattr(spec, field)):
             if not text.strip():
                 raise SpecError("an empty text says nothing", field=f"{field}.{index}")
@@ -128,12 +134,26 @@ def judged(spec: Judged) -> Decide:
     return decide
 
 
+@check(
+    "g_eval",
+    shorthand="criteria",
+    judged=True,
+    example="g_eval: {criteria: The answer is coherent., steps: [Read the answer., List jumps in the argument.], threshold: 0.7}",
+    reads=_declare_reads,
+    locate_by=_locate,
+)
+def g_eval(spec: Judged) -> Decide:
+    """The answer meets a criterion that a judge decides step by step; another name of `judged`."""
+    return judged(spec)
+
+
 def _gather_material(spec: Judged, subject: Subject, evidence: Evidence) -> Material:
-    return Material(
+    material = Material(
         subject=msgspec.to_builtins(subject.value),
         name="end_state" if spec.subject == "state" else "final_answer" if spec.target_node is None else "node_output",
         context=_build_context(spec, evidence),
     )
+    return attach_images(material, evidence.body) if spec.show_images else material
 
 
 def pose_claim(spec: Judged, material: Material) -> list[Question]:
@@ -145,7 +165,7 @@ def pose_claim(spec: Judged, material: Material) -> list[Question]:
             material=material,
             threshold=spec.threshold,
             grounded=grounded,
-            rubric=spec.rubric,
+            rubric=(*spec.rubric, *write_steps(spec.steps)),
             reference=spec.reference,
         )
     ]
@@ -165,7 +185,7 @@ def _build_context(spec: Judged, evidence: Evidence) -> dict[str, Json]:
     if spec.show_tool_inputs and calls is not None:
         shown["tool_inputs"] = [{"tool": call.name, "arguments": call.arguments} for call in calls]
     if (spec.show_tool_results or everything) and calls is not None:
-        shown["tool_results"] = [_call(call) for call in calls]
+        shown["tool_results"] = [describe_call(call) for call in calls]
     if everything and evidence.nodes:
         shown["steps"] = [{"step": node.name, "output": node.output} for node in evidence.nodes if node.ran()]
     if everything and evidence.context:
@@ -176,11 +196,6 @@ def _build_context(spec: Judged, evidence: Evidence) -> dict[str, Json]:
             {"user": turn.input, "agent": turn.text if turn.text is not None else turn.body} for turn in evidence.turns
         ]
     return shown
-
-
-def _call(call: ToolCall) -> dict[str, Json]:
-    told: dict[str, Json] = {"tool": call.name, "arguments": call.arguments, "result": call.result}
-    return {**told, "error": call.failure()} if call.failed() else told
 
 
 def settle_claim(spec: Judged, opinions: Sequence[Opinion], pointers: tuple[str, ...] = ()) -> Verdict:

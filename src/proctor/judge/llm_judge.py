@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -46,6 +47,8 @@ _CODES = {
     "judge_budget": ("judge_budget", "was not asked"),
     "cassette_miss": ("cassette_miss", "has no recorded reply"),
 }
+_ABOUT_IMAGES = re.compile(r"image|vision|visual|multimodal|modalit|attachment|content.{0,20}(?:string|type)", re.IGNORECASE)
+"""How providers word that a model takes text alone."""
 _OTHERWISE = ("judge_unreachable", "gave no answer that can be used")
 
 _REPAIRS = {
@@ -56,6 +59,7 @@ _REPAIRS = {
     "judge_contradiction": "There were several entries for these ids, which say different things.",
     "judge_repeated_key": "An object of the reply had the same key twice. Escape quotation marks inside of texts.",
     "judge_unfounded": "A quote was not in the data. Copy quotes word for word, or give none.",
+    "judge_bad_choice": "A choice was not one of the names under `choices`.",
     "judge_bad_score": "A score was not a number from 0 to 1.",
     "judge_cut_off": "The reply was cut off because it was too long. Give reasons of a few words.",
     "judge_tool_call": "The reply asked for a tool to be called. There are no tools.",
@@ -190,8 +194,8 @@ class LlmJudge:
             details["shared_by"] = together
         if rendered.cuts:
             details["cuts"] = list(rendered.cuts)
-            if question.forbidden and opinion.outcome == "pass":
-                # What must not be there may be in the part that was not shown.
+            if (question.forbidden and opinion.outcome == "pass") or question.choices:
+                # What must not be there, or what a statement is counted by, may be in the part that was not shown.
                 shown = "; ".join(rendered.cuts)
                 reason = f"only a part of the material was shown ({shown}), which cannot show an absence; raise `max_chars` of the judge"
                 return Opinion(outcome="error", code="judge_cut_material", reason=reason, details=details)
@@ -313,6 +317,8 @@ class LlmJudge:
             reply = await (wire if isinstance(tape, NoTape) else TapedModel(wire, tape)).complete(request)
         except TargetError as error:
             code, what = _CODES.get(error.code, _OTHERWISE)
+            if rendered.has_images and code == "judge_bad_request" and _ABOUT_IMAGES.search(error.message):
+                code, what = "judge_no_images", "takes no images"
             who = f'judge "{self.name}"' if juror.name == self.name else f'judge "{self.name}" (model {juror.name})'
             return _Try(make_spoiled(Fault(code, f"Agent check failed: {who} {what}: {error.message}"), len(questions)), wire, number)
         return _Try(self._read_answer(reply, questions, rendered), wire, number, reply)
@@ -360,7 +366,7 @@ def _combine_windows(opinions: list[Opinion]) -> Opinion:
 
 def _group_questions(questions: Sequence[Question]) -> list[_Group]:
     """Return the questions by material and by the kind of answer, in the order of the first of each."""
-    groups: dict[tuple[bytes, bool], _Group] = {}
+    groups: dict[tuple[bytes, bool, tuple[str, ...]], _Group] = {}
     names: dict[int, bytes] = {}
     for position, question in enumerate(questions):
         material = question.material
@@ -368,7 +374,7 @@ def _group_questions(questions: Sequence[Question]) -> list[_Group]:
         if name is None:
             # Once for each object: the questions of a case usually share their material, which may be large.
             name = names[id(material)] = _digest_material(material) if len(questions) > 1 else b""
-        group = groups.setdefault((name, question.threshold is None), _Group([], []))
+        group = groups.setdefault((name, question.threshold is None, tuple(question.choices)), _Group([], []))
         if group.questions and group.questions[0].material is not material:
             # One object for the whole group, so that `render_request` sees by identity that they share it.
             question = msgspec.structs.replace(question, material=group.questions[0].material)

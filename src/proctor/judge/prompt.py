@@ -36,6 +36,8 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """The shape of a reply that says yes or no."""
     scores: str
     """The shape of a reply that gives scores."""
+    choices: str
+    """The shape of a reply that chooses among named answers."""
     opening: str
     """Stands before the checks."""
     lead_in: str
@@ -46,6 +48,8 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """Added where an earlier reply could not be used."""
     examples: str
     """Stands before decisions of people, where there are any; holds `{{marker}}`."""
+    images: str
+    """Added where pictures go with the request."""
     decisions: str = ""
     """Decisions of people, behind their own fence."""
 

@@ -15,6 +15,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -52,6 +53,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str
     score: float | None = None
     """Where a score was asked for."""
+    choice: str | None = None
+    """Where one of several answers was to be chosen."""
     quotes: tuple[str, ...] = ()
     """The passages of the material that decided it."""
 
@@ -119,10 +122,15 @@ def read_reply(
     """
     try:
         entries = _find_entries(text)
-        said = _index_by_id(entries, scored=bool(questions) and questions[0].threshold is not None)
+        chosen = bool(questions) and bool(questions[0].choices)
+        scored = bool(questions) and questions[0].threshold is not None
+        said = _index_by_id(entries, decision="choice" if chosen else "score" if scored else "pass")
         if said.keys() - set(ids) and said.keys() & set(ids):
             # The agent may have ended the entry that quotes it, and begun another one for the decision of the judge.
             raise _Unusable("judge_bad_item", "returned an unknown result id")
+        # Of a list that is counted, nothing can be left out or chosen from without a guess.
+        if chosen and any(identifier not in ids or len(found) > 1 for identifier, found in said.items()):
+            raise _Unusable("judge_bad_item", "returned a result for an id that was not asked, or several for one id,")
     except _Unusable as error:
         # MCPLab's own words; `wording.py` says it plainly for suites of other kinds.
         fault = Fault(error.code, f'Agent check failed: judge "{judge_name}" {error.what} for batched agent checks')
@@ -171,7 +179,7 @@ def _fold(text: str) -> str:
 def _read_entries(entries: Sequence[dict[str, Json]], question: Question, judge_name: str) -> Item | Fault:
     """Return the one answer in the entries about a question; a judge that says both yes and no has not answered."""
     items = [_read_item(entry, question, judge_name) for entry in entries] or [_read_item(None, question, judge_name)]
-    if len({(item.passed, item.score) if isinstance(item, Item) else item.code for item in items}) > 1:
+    if len({(item.passed, item.score, item.choice) if isinstance(item, Item) else item.code for item in items}) > 1:
         label = name_question(question)
         return Fault("judge_contradiction", f'Agent check failed: judge "{judge_name}" returned different results for "{label}"')
     return items[0]
@@ -182,8 +190,16 @@ def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: st
     if entry is None:
         return Fault("judge_missing_result", f'Judge did not return a result for "{label}"')
     score: float | None = None
-    if question.threshold is None:
-        passed: bool = entry["pass"]
+    choice: str | None = None
+    if question.choices:
+        choice = entry["choice"]
+        if choice not in question.choices:
+            return Fault("judge_bad_choice", f'Agent check failed: judge "{judge_name}" chose {show(choice, 80)} for "{label}"')
+        value = question.score_choice(choice)
+        score = None if question.threshold is None else value
+        passed: bool = value >= (question.threshold or 1)
+    elif question.threshold is None:
+        passed = entry["pass"]
     else:
         found: Json = entry.get("score", MISSING)
         # To Python `true` is a number; a judge that answers yes where a score was asked for has given none.
@@ -194,17 +210,19 @@ def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: st
         passed = score >= question.threshold
     reason = clean_text(entry["reason"].strip(), MAX_REASON)
     quotes = tuple(clean_text(quote, MAX_QUOTE) for quote in entry.get("quotes", ())[:MOST_QUOTES])
-    return Item(passed=passed, score=score, quotes=quotes, reason=reason or f"Agent check {'passed' if passed else 'failed'}: {label}")
+    reason = reason or f"Agent check {'passed' if passed else 'failed'}: {label}"
+    return Item(passed=passed, score=score, choice=choice, quotes=quotes, reason=reason)
 
 
-def _index_by_id(entries: list[Json], *, scored: bool) -> dict[str, list[dict[str, Json]]]:
+def _index_by_id(entries: list[Json], *, decision: Literal["pass", "score", "choice"]) -> dict[str, list[dict[str, Json]]]:
     found: dict[str, list[dict[str, Json]]] = {}
     for entry in entries:
         well_shaped = (
             isinstance(entry, dict)
             and isinstance(entry.get("id"), str)
             and isinstance(entry.get("reason"), str)
-            and (scored or isinstance(entry.get("pass"), bool))
+            # What is wrong with a score is a fault of that score alone.
+            and (decision == "score" or isinstance(entry.get(decision), bool if decision == "pass" else str))
             and _are_texts(entry.get("quotes", []))
         )
         if not well_shaped:

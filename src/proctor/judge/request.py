@@ -15,7 +15,7 @@ import msgspec
 from proctor.judge.bounds import show_material
 from proctor.judge.prompt import Prompt
 from proctor.llm import fence
-from proctor.llm.ports import ChatMessage
+from proctor.llm.ports import Attachment, ChatMessage
 from proctor.model.evidence import Json
 from proctor.model.judgement import Material, Question
 
@@ -38,15 +38,21 @@ class RenderedRequest(msgspec.Struct, frozen=True, kw_only=True):
     cuts: tuple[str, ...] = ()
     """What of the material was shortened, in words."""
 
+    @property
+    def has_images(self) -> bool:
+        """Whether pictures go with the request."""
+        return any(message.attachments for message in self.messages)
+
 
 def render_request(
     questions: Sequence[Question], *, prompt: Prompt, max_chars: int, order_seed: int, repair: str | None = None
 ) -> RenderedRequest:
-    """Return the request that asks `questions`, which share one material and are either all scored or all yes/no.
+    """Return the request that asks `questions`, which share one material and the kind of answer.
 
     `repair` says what was wrong with an earlier reply. It may quote that reply, and by that the agent, so it is shown as data.
     """
-    scored = _is_scored(questions)
+    require_one_kind(questions)
+    scored, choices = questions[0].threshold is not None, tuple(questions[0].choices)
     shown = show_material(questions[0].material, max_chars=max_chars, fault=repair)
     checks = [_write_check(question) for question in questions]
     listing = shuffle(len(checks), order_seed)
@@ -54,9 +60,11 @@ def render_request(
     # a judge that counts along is right.
     digest = fence.digest_parts((prompt.version, fence.encode_line(checks), shown.line), order_seed)[:12]
     ids = tuple(f"check-{listing.index(position) + 1}-{digest}" for position in range(len(checks)))
-    listed = [{"id": ids[position], **checks[position]} for position in listing]
-    shape = prompt.scores if scored else prompt.passes
-    before = f"{prompt.opening}\n{fence.encode_line(listed)}\n\n"
+    listed: list[dict[str, Json]] = [{"id": ids[position], **checks[position]} for position in listing]
+    shape = prompt.choices if choices else prompt.scores if scored else prompt.passes
+    before = f"{prompt.opening}\n{fence.encode_line(_share_members(listed) if choices else listed)}\n\n"
+    if questions[0].material.images:
+        before += f"{prompt.images}\n\n"
     reminder = prompt.reminder.replace("{{cuts}}", str(shown.places)).replace("{{ids}}", ", ".join(check["id"] for check in listed))
     after = f"\n{reminder}\n{shape}" if repair is None else f"\n{reminder}\n{prompt.again}\n{shape}"
     # The same for every request of a kind, so that providers can cache it.
@@ -64,12 +72,13 @@ def render_request(
     # Of everything but the marker itself, so that the same request always has the same one.
     marker = fence.choose_marker(instruction, before, prompt.lead_in, shown.line, after)
     lead_in = prompt.lead_in.replace("{{marker}}", marker)
+    images = tuple(Attachment(media_type=image.media_type, data=image.data) for image in questions[0].material.images)
     return RenderedRequest(
         messages=(
             ChatMessage(role="system", text=instruction),
-            ChatMessage(role="user", text=f"{before}{lead_in}\n" + fence.fence_line(shown.line, marker) + after),
+            ChatMessage(role="user", text=f"{before}{lead_in}\n" + fence.fence_line(shown.line, marker) + after, attachments=images),
         ),
-        schema=reply_schema(scored=scored, ids=ids),
+        schema=reply_schema(scored=scored, ids=ids, choices=choices),
         ids=ids,
         marker=marker,
         line=shown.line,
@@ -77,12 +86,14 @@ def render_request(
     )
 
 
-def reply_schema(*, scored: bool, ids: Sequence[str] = ()) -> dict[str, Json]:
+def reply_schema(*, scored: bool, ids: Sequence[str] = (), choices: Sequence[str] = ()) -> dict[str, Json]:
     """Return the JSON Schema of a reply. The bounds of a score are not in it: several providers refuse a schema that has any.
 
     With `ids` it says which results there are and how many: a small model that is held to the shape finds no end without.
     """
     decision: dict[str, Json] = {"score": {"type": "number", "description": "from 0 to 1"}} if scored else {"pass": {"type": "boolean"}}
+    if choices:
+        decision = {"choice": {"type": "string", "enum": list(choices)}}
     named: dict[str, Json] = {"type": "string", "enum": list(ids)} if ids else {"type": "string"}
     quotes: dict[str, Json] = {
         "type": "array",
@@ -104,20 +115,20 @@ def reply_schema(*, scored: bool, ids: Sequence[str] = ()) -> dict[str, Json]:
 
 def without_ids(schema: dict[str, Json]) -> dict[str, Json]:
     """Return the schema of a reply that does not list which results there are."""
-    return reply_schema(scored="score" in schema["properties"]["results"]["items"]["properties"])
+    members: dict[str, Json] = schema["properties"]["results"]["items"]["properties"]
+    return reply_schema(scored="score" in members, choices=members["choice"]["enum"] if "choice" in members else ())
 
 
-def _is_scored(questions: Sequence[Question]) -> bool:
-    """Return whether the questions are scored. Raises `ValueError` where they cannot be asked in one request."""
+def require_one_kind(questions: Sequence[Question]) -> None:
+    """Raise `ValueError` for questions that cannot be asked in one request."""
     if not questions:
         raise ValueError("a request needs at least one question")
     first = questions[0]
     for question in questions:
-        if (question.threshold is None) != (first.threshold is None):
-            raise ValueError("scored questions and yes/no questions are asked in requests of their own")
+        if (question.threshold is None) != (first.threshold is None) or list(question.choices) != list(first.choices):
+            raise ValueError("questions with another kind of answer are asked in requests of their own")
         if question.material is not first.material and not _is_same_material(question.material, first.material):
             raise ValueError("the questions of one request share one material")
-    return first.threshold is not None
 
 
 def _is_same_material(one: Material, other: Material) -> bool:
@@ -141,7 +152,17 @@ def _write_check(question: Question) -> dict[str, Json]:
         check["rubric"] = [_drop_surrogates(point) for point in question.rubric]
     if question.reference is not None:
         check["reference"] = _drop_surrogates(question.reference)
+    if question.choices:
+        check["choices"] = {name: _drop_surrogates(meaning) for name, meaning in question.choices.items()}
     return check
+
+
+def _share_members(listed: list[dict[str, Json]]) -> list[dict[str, Json]]:
+    """Return the checks with what all of them have in common written once: a metric asks the same of every statement."""
+    shared = {key: value for key, value in listed[0].items() if all(each.get(key) == value for each in listed)}
+    if len(listed) == 1:
+        return listed
+    return [{"every_check": shared}, *({key: value for key, value in each.items() if key not in shared} for each in listed)]
 
 
 def _drop_surrogates(text: str) -> str:

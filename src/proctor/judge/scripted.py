@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from proctor.cassettes.ports import Tape
 from proctor.judge.reply import name_question
 from proctor.llm.ports import ChatRequest
+from proctor.model.evidence import Json
 from proctor.model.judgement import Opinion, Question
 
-Decision = bool | float | Opinion
-"""Yes or no, a score from 0 to 1, or the whole opinion."""
+Decision = bool | float | str | Opinion
+"""Yes or no, a score from 0 to 1, one of the choices, or the whole opinion."""
 
 
 _ID = re.compile(r'"id":"(check-[0-9]+-[0-9a-f]{12})"')
@@ -23,9 +24,9 @@ def list_ids(request: ChatRequest) -> list[str]:
     return _ID.findall(request.messages[-1].text)
 
 
-def write_reply(request: ChatRequest, decision: bool | float, reason: str = "") -> str:
-    """Return the reply of a judge that decides every check of a request alike: yes or no, or a score."""
-    member = "pass" if isinstance(decision, bool) else "score"
+def write_reply(request: ChatRequest, decision: bool | float | str, reason: str = "") -> str:
+    """Return the reply of a judge that decides every check of a request alike: yes or no, a score, or a choice."""
+    member = "pass" if isinstance(decision, bool) else "choice" if isinstance(decision, str) else "score"
     return json.dumps({"results": [{"id": id_, "quotes": [], "reason": reason, member: decision} for id_ in list_ids(request)]})
 
 
@@ -50,6 +51,12 @@ class ScriptedJudge:
 def _make_opinion(question: Question, decision: Decision) -> Opinion:
     if isinstance(decision, Opinion):
         return decision
+    details: dict[str, Json] = {"judge": "scripted"}
+    if isinstance(decision, str):
+        if decision not in question.choices:
+            raise ValueError(f"a scripted judge chooses one of {', '.join(question.choices)}; it chose {decision!r}")
+        details["choice"], decision = decision, question.score_choice(decision)
+        decision = decision if question.threshold is not None else bool(decision)
     score = float(decision)
     if not 0 <= score <= 1:
         raise ValueError(f"a scripted judge says true, false or a number from 0 to 1; it said {decision!r}")
@@ -57,4 +64,4 @@ def _make_opinion(question: Question, decision: Decision) -> Opinion:
     threshold = 0.5 if question.threshold is None else question.threshold
     passed = decision if isinstance(decision, bool) else score >= threshold
     reason = f"Agent check {'passed' if passed else 'failed'}: {name_question(question)}"
-    return Opinion(outcome="pass" if passed else "fail", score=score, reason=reason, details={"judge": "scripted"})
+    return Opinion(outcome="pass" if passed else "fail", score=score, reason=reason, details=details)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -50,9 +51,14 @@ def combine_ballots(question: Question, ballots: Sequence[Ballot], settings: Jud
     yes = sum(vote.passed for vote in votes)
     values = [float(vote.passed) if vote.score is None else vote.score for vote in votes]
     mean = _compute_mean(values)
+    if question.choices and question.threshold is None:
+        return _count_choices(question, votes, asked, settings, details)
     # By vote the median is the score: it is on the same side of the threshold as the majority.
     score = mean if settings.combine == "mean" or question.threshold is None else statistics.median(values)
     details["agreement"] = max(yes, len(votes) - yes) / asked
+    if question.choices:
+        # Between two choices the lower one is reached.
+        details["choice"] = list(question.choices)[int(score * (len(question.choices) - 1) + 1e-9)]
     if len(values) > 1:
         details["spread"] = {"range": max(values) - min(values), "stdev": _compute_deviation(values, mean)}
     doubt = _explain_doubt(question, yes, len(votes), score, asked, settings)
@@ -71,6 +77,24 @@ def combine_ballots(question: Question, ballots: Sequence[Ballot], settings: Jud
     else:
         passed = score >= question.threshold
     return Opinion(outcome="pass" if passed else "fail", score=score, reason=_choose_reason(votes, passed, asked), details=details)
+
+
+def _count_choices(question: Question, votes: Sequence[Item], asked: int, settings: JudgeSettings, details: dict[str, Json]) -> Opinion:
+    """Return the choice of most of the ballots asked for: more than half of them, and more than `agreement`."""
+    chosen, most = Counter(vote.choice for vote in votes if vote.choice is not None).most_common(1)[0]
+    details["agreement"] = most / asked
+    least = max(0.5, settings.agreement)
+    if most / asked <= least:
+        reason = f"the judge is uncertain: {most} of {asked} choose {chosen}, and more than {least * 100:g} % must agree"
+        return Opinion(outcome=settings.uncertain, reason=reason, code="judge_uncertain", details=details)
+    passed = chosen in question.accepted
+    agreeing = next(vote.reason for vote in votes if vote.choice == chosen)
+    return Opinion(
+        outcome="pass" if passed else "fail",
+        score=float(passed),
+        reason=agreeing if asked == 1 else f"{most} of {asked}: {agreeing}",
+        details={**details, "choice": chosen},
+    )
 
 
 def _report_no_quorum(votes: Sequence[Item], faults: Sequence[Fault], settings: JudgeSettings, details: dict[str, Json]) -> Opinion:
@@ -141,6 +165,8 @@ def _describe_ballot(ballot: Ballot) -> dict[str, Json]:
         sample = {"model": ballot.model, "passed": said.passed, "reason": said.reason}
         if said.score is not None:
             sample["score"] = said.score
+        if said.choice is not None:
+            sample["choice"] = said.choice
         if said.quotes:
             sample["quotes"] = list(said.quotes)
     if ballot.usage is not None:

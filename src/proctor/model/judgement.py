@@ -20,6 +20,14 @@ NO_JUDGE = (
 )
 
 
+class Image(msgspec.Struct, frozen=True, kw_only=True):
+    """A picture that a judge looks at: its bytes, so that what was judged is what was recorded."""
+
+    media_type: str
+    data: str
+    """The bytes in base64."""
+
+
 class Material(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a judge looks at: all of it was written by the agent, its tools or its users, so all of it is data, never instruction."""
 
@@ -29,6 +37,8 @@ class Material(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the subject is called before the judge: `final_answer`, `end_state`, `transcript`."""
     context: dict[str, Json] = {}
     """What the judge may look at beside it, by name: `scenario_prompt`, `tool_sequence`, `tool_inputs`, `tool_results`, `conversation`."""
+    images: tuple[Image, ...] = ()
+    """The pictures in it, in the order in which the data numbers them."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,6 +58,22 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Points that the score is made of."""
     reference: str | None = None
     """An answer the author holds to be right."""
+    choices: dict[str, str] = {}
+    """The answers to choose from, each with its meaning, instead of yes or no; with `threshold` from the lowest to the highest."""
+    accepted: tuple[str, ...] = ()
+    """The choices that pass, where there is no threshold."""
+
+    def score_choice(self, choice: str) -> float:
+        """Return the score of a choice: its place on the scale from 0 to 1, or whether it is accepted."""
+        return float(choice in self.accepted) if self.threshold is None else list(self.choices).index(choice) / (len(self.choices) - 1)
+
+    def read_choice(self, opinion: Opinion) -> str | None:
+        """Return the choice that an opinion decided for; None where it decided nothing."""
+        if opinion.code is not None or opinion.outcome == "error":
+            return None
+        # A judge of another distribution may know yes and no alone, which is no place on a scale.
+        fitting = (choice for choice in self.choices if self.threshold is None and (choice in self.accepted) == (opinion.outcome == "pass"))
+        return opinion.details.get("choice") or next(fitting, None)
 
 
 class Opinion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
