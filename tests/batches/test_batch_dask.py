@@ -114,7 +114,7 @@ def test_less_than_one_worker_is_refused(tmp_path: Path) -> None:
 def test_without_the_extra_the_engine_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     write_parquet(tmp_path / "data" / "a.parquet", [make_trace(1)])
-    with pytest.raises(MissingExtra, match=r"proctor\[dask\]"):
+    with pytest.raises(MissingExtra, match=r"proctor-evals\[dask\]"):
         proctor.batch(write_suite(tmp_path), tmp_path / "data", output=tmp_path / "out", engine="dask")
 
 

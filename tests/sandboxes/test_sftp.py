@@ -226,5 +226,5 @@ def test_no_method_of_the_library_reaches_the_disk() -> None:
 
 def test_without_the_library_the_extra_is_named(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "proctor.sandboxes.sftp", None)
-    with pytest.raises(MissingExtra, match=r"proctor\[sftp\]"):
+    with pytest.raises(MissingExtra, match=r"proctor-evals\[sftp\]"):
         serving.server.add(serving.sandbox, ("drop",), sftp=("drop",))
