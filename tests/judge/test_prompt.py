@@ -13,24 +13,32 @@ from proctor.llm import fence
 
 FROZEN = {"2": "a7e3f48804c7d95d"}
 """A released version of the prompt is never changed: verdicts say by it what was asked. Change the words in a new folder."""
+FROZEN_EXAMPLES = {"2": "0a49f625ba5e0e7b"}
+"""The words before examples, which only a judge that has some is told."""
 
 
 def test_our_prompt_is_complete() -> None:
     prompt = load_prompt()
     assert prompt.version == "2"
-    assert all(getattr(prompt, name) for name in Prompt.__struct_fields__)
+    assert [name for name in Prompt.__struct_fields__ if not getattr(prompt, name)] == ["decisions"]
 
 
 def test_a_version_never_changes() -> None:
     prompt = load_prompt()
-    words = "\n".join(getattr(prompt, name) for name in Prompt.__struct_fields__)
+    always = [name for name in Prompt.__struct_fields__ if name not in ("examples", "decisions")]
+    words = "\n".join(getattr(prompt, name) for name in always)
     assert sha256(words.encode()).hexdigest()[:16] == FROZEN[prompt.version]
+    assert sha256(prompt.examples.encode()).hexdigest()[:16] == FROZEN_EXAMPLES[prompt.version]
 
 
 def test_our_words_hold_the_placeholders_that_are_filled_in_and_no_others() -> None:
     prompt = load_prompt()
     found = {name: set(re.findall(r"\{\{(\w+)\}\}", getattr(prompt, name))) for name in Prompt.__struct_fields__}
-    assert {name: names for name, names in found.items() if names} == {"lead_in": {"marker"}, "reminder": {"cuts", "ids"}}
+    assert {name: names for name, names in found.items() if names} == {
+        "lead_in": {"marker"},
+        "reminder": {"cuts", "ids"},
+        "examples": {"marker"},
+    }
 
 
 def test_the_boundary_shows_the_lines_as_they_are_written() -> None:
