@@ -6,8 +6,6 @@ import statistics
 from pathlib import Path
 
 from docs.source_facts import read_facts
-from proctor.checks.registry import default_registry
-from proctor.report.catalogue import LANGUAGES, read_catalogue
 
 ROOT = Path(__file__).resolve().parents[1]
 SRC = ROOT / "src/proctor"
@@ -107,18 +105,8 @@ def figures_table() -> str:
         ("median lines of a function", f"{statistics.median(lengths):.0f}"),
         ("comment lines per 100 lines of code", f"{100 * comments / code:.0f}"),
         *((name, ", ".join(places) or "none") for name, places in list_oversized().items()),
-        *((f"checks whose summary has no words in `{language}`", ", ".join(names) or "none") for language, names in _list_unsaid().items()),
     ]
     return "\n".join(["| figure | now |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
-
-
-def _list_unsaid() -> dict[str, list[str]]:
-    # A debt and not an error: whoever writes a check need not know three languages, and its English summary is shown meanwhile.
-    said = {language: read_catalogue(language).declared for language in LANGUAGES[1:]}
-    return {
-        language: sorted(f"`{entry.name}`" for entry in default_registry() if entry.summary.split("\n")[0] not in there)
-        for language, there in said.items()
-    }
 
 
 def list_oversized() -> dict[str, list[str]]:

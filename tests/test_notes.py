@@ -24,7 +24,7 @@ SHOWN_ONLY = {"tests/simulators/test_doorbell.py", "tests/checks/test_brevity.py
 def test_every_file_that_a_guide_names_is_there(path: Path) -> None:
     prose = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     homes = (ROOT, ROOT / "src/proctor", ROOT / "src/proctor/service", ROOT / "src/proctor/pages", ROOT / "tests", path.parent)
-    # Capitals stand for what differs: `sentences/LANGUAGE/TOPIC.json`.
+    # Capitals stand for what differs: `tests/checks/cases/NAME.yaml`.
     named = {name for name in PATH.findall(prose) if not re.search("[A-Z]{3}", name)} - SHOWN_ONLY
     assert [name for name in sorted(named) if not any((home / name).exists() for home in homes)] == []
 

@@ -180,30 +180,3 @@ def test_problems_are_printed_where_the_terminal_knows_only_ascii(tmp_path: Path
         check=False,
     )
     assert (done.returncode, "näme".encode() in done.stdout) == (4, True), done.stderr
-
-
-def test_reports_for_people_are_in_the_language_of_the_environment_and_nothing_else_is(
-    given: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The settings of the terminal decide nothing: a script that looks for a word would depend on whose machine it runs on.
-    monkeypatch.setenv("LC_ALL", "es_ES.UTF-8")
-    formats = ("html", "terminal", "json", "markdown", "junit", "csv")
-    clock = ("--now", "2026-11-15T09:00:00Z")
-    english = {format: proctor("check", *given, *clock, "--format", format).out for format in formats}
-    monkeypatch.setenv("PROCTOR_LANGUAGE", "de")
-    german = {format: proctor("check", *given, *clock, "--format", format).out for format in formats}
-    assert '<html lang="en">' in english["html"] and '<html lang="de">' in german["html"] and "3 bestanden" in german["html"]
-    assert "PASS  3 passed" in english["terminal"] and "BESTANDEN  3 bestanden" in german["terminal"]
-    told, same = (json.loads(one["json"]) for one in (english, german))
-    assert told["cases"] == same["cases"] and told.keys() == same.keys()
-    assert german["markdown"] == english["markdown"]
-    assert not any("bestanden" in german[format] for format in ("json", "junit", "csv"))
-    flagged = proctor("check", *given, "--language", "es").out
-    assert "SUPERADO  3 superados" in flagged
-    monkeypatch.setenv("PROCTOR_LANGUAGE", "xx")
-    for format in ("html", "terminal"):
-        done = proctor("check", *given, "--format", format)
-        assert done.code == 4 and "there is no language 'xx'; there are en, de, es" in done.err
-    assert proctor("check", *given, "--language", "en").out.endswith("3 passed  ·  score 1.00\n")
-    wrong = proctor("check", *given, "--language", "dd")
-    assert wrong.code == 4 and "invalid choice: 'dd'" in wrong.err

@@ -195,21 +195,6 @@ def test_what_regressed_is_told_in_points_and_without_advice_on_repeats(place: P
         assert "<span>20/20 → 0/20</span>" in text and "white-space: nowrap" in text
 
 
-def test_comparisons_and_lists_are_in_the_language_asked_for(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AGENT_FAILS", "")
-    base = run("-n", "20", "--name", "v1")
-    monkeypatch.setenv("AGENT_FAILS", "3")
-    candidate = run("-n", "20")
-    told = proctor("compare", base, candidate, "--language", "de", "--quiet").out
-    assert "SCHLECHTER  die Bestehensquote fiel über 4 Fälle: -25,0 Punkte" in told and "neu fehlgeschlagen:" in told
-    page = proctor("compare", base, candidate, "--language", "es", "--format", "html", "--quiet").out
-    assert '<html lang="es">' in page and "La tasa cayó 25,0 puntos" in page and "Fallan ahora" in page
-    listed = proctor("list", "--language", "de").out
-    assert f"{base}  Named  agent  80 bestanden  Name: v1" in listed and "20 fehlgeschlagen, 60 bestanden" in listed
-    assert proctor("list").out.startswith(f"{candidate}  Named  agent  20 fail, 60 pass")
-    assert "BESTANDEN" in proctor("show", base, "--evidence", "--language", "de").out
-
-
 def test_no_help_names_a_run_that_cannot_be(place: Path) -> None:
     for command in ("compare", "show", "report", "recheck", "baseline", "list"):
         assert "20261115" not in proctor(command, "--help").out

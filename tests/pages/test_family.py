@@ -1,4 +1,4 @@
-"""The report in one file and the web pages are one family: what both show is drawn by the same functions, in the same language."""
+"""The report in one file and the web pages are one family: what both show is drawn by the same functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from proctor.pages.rendering import make_environment
 from proctor.pages.static_files import load_static_files
 from proctor.report import drawn_assertions
-from proctor.report.catalogue import LANGUAGES, read_catalogue
 from proctor.report.elements import Element, make, read_text, write_markup
 from proctor.report.html import render_html
 from proctor.report.html_page import read_template
@@ -48,7 +47,7 @@ def test_the_page_of_an_attempt_and_the_report_have_the_same_elements(world: Wor
 
 
 def test_a_change_to_one_part_is_seen_in_both(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def draw_otherwise(row: Any, words: Any) -> Element:
+    def draw_otherwise(row: Any) -> Element:
         return make("p", "otherwise", f"another way to show {row['expected']}")
 
     monkeypatch.setattr(drawn_assertions, "draw_comparison", draw_otherwise)
@@ -59,12 +58,11 @@ def test_a_change_to_one_part_is_seen_in_both(world: World, monkeypatch: pytest.
 
 
 def test_marks_counts_and_rates_are_the_same_in_both() -> None:
-    words = read_catalogue("en")
     template = make_environment().from_string(
         "{% import 'parts.html' as part with context %}{{ draw.sprite() }}{{ part.outcome('fail') }}{{ part.rate(counts) }}"
     )
     counts = {"fail": 3, "error": 2, "pass": 3, "skip": 1}
-    shown = template.render(catalogue=words, t=words.say, counts=counts)
+    shown = template.render(counts=counts)
     report = render_html(*live_run())
     for piece in re.findall(r"<svg.*?</svg>|<span class=\"outcome.*?</span></span>", shown):
         assert piece in report
@@ -74,22 +72,3 @@ def test_both_style_sheets_begin_with_the_same_tokens_and_family() -> None:
     shared = read_template("tokens.css") + read_template("family.css")
     assert load_static_files()["pages.css"].body.decode().startswith(shared)
     assert Page(render_html(*live_run())).blocks["style"].startswith(shared)
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_a_report_is_in_the_language_asked_for(language: str) -> None:
-    words = read_catalogue(language)
-    page = Page(render_html(*live_run(), language=language))
-    assert next(attrs for tag, attrs in page.elements if tag == "html")["lang"] == language
-    for name in ("report.skip", "report.reading", "keys.search", "report.keys_cases"):
-        assert words.say(name) in page.seen
-    told = page.read_case("refund-twice")
-    for name in ("result.evidence", "result.expected", "result.found", "step.user", "result.known", "fact.took"):
-        assert words.say(name) in told
-    assert page.index["words"]["report.none_fits"] == words.say("report.none_fits")
-
-
-def test_the_script_of_the_report_has_every_sentence_it_says() -> None:
-    said = set(re.findall(r"""say\(["'`]([a-z_.]+)["'`]""", "".join(map(read_template, ("case.js", "report.js", "elements.js")))))
-    known = {name.removesuffix(".one").removesuffix(".other") for name in Page(render_html(*live_run())).index["words"]}
-    assert said and said <= known

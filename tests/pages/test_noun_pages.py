@@ -212,16 +212,11 @@ def test_the_page_of_a_leaderboard_shows_every_place_and_hostile_names_stay_text
                 await change_record(connection, LOCAL.organization_id, id, now=hub.now(), body={**row["body"], **more})
 
     own.service.run(publish)
-    for language, words in (
-        ("en", ("Tasks passed", "0.75")),
-        ("de", ("Bestandene Aufgaben", "0,75")),
-        ("es", ("Tareas aprobadas", "0,75")),
-    ):
-        answer = own.get("/ui/leaderboard/bench-home", "organization", headers={"accept-language": language})
-        page = Markup(answer.text)
-        assert answer.status_code == 200 and page.strange == [] and "\u202e" not in answer.text
-        for word in ("<b>Ann</b>", "safety <i>", "100 %", *words):
-            assert word in page.words, (word, page.words)
+    answer = own.get("/ui/leaderboard/bench-home", "organization")
+    page = Markup(answer.text)
+    assert answer.status_code == 200 and page.strange == [] and "\u202e" not in answer.text
+    for word in ("<b>Ann</b>", "safety <i>", "100 %", "Tasks passed", "0.75"):
+        assert word in page.words, (word, page.words)
     assert 'href="/ui/leaderboard/bench-home%401"' in own.get("/ui/benchmarks/bench_home", "organization").text
 
 
@@ -364,8 +359,8 @@ def test_a_sandbox_shows_what_differs_what_happened_and_what_it_holds(world: Wor
         and f'href="{here}/events"' in text
     )
     assert "PUT /Patient/ann" in Markup(world.get(f"{here}/events", "organization").text).words
-    german = Markup(world.get(here, "organization", headers={"accept-language": "de"}).text).words
-    assert "Was anders ist als am Anfang" in german and "Was darin ist" in german
+    shown = Markup(text).words
+    assert "What differs from how it began" in shown and "What it holds" in shown
 
 
 def test_a_sandbox_behind_which_nothing_runs_says_so(seen: World) -> None:

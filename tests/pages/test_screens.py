@@ -138,12 +138,11 @@ GOOD_TEXTS = {
 }
 
 
-def test_what_is_not_there_says_so_in_the_readers_language(seen: World) -> None:
-    for language, sentence in (("en", "There is nothing here"), ("de-AT,de;q=0.9,en;q=0.5", "Hier ist nichts"), ("es", "Aquí no hay nada")):
-        answer = seen.get("/ui/p/proj_home/runs/run_gone", "organization", headers={"accept-language": language})
-        assert answer.status_code == 404
-        assert sentence in answer.text and "run_gone" in answer.text and answer.headers["x-request-id"] in answer.text
-        assert Markup(answer.text).strange == []
+def test_what_is_not_there_says_so(seen: World) -> None:
+    answer = seen.get("/ui/p/proj_home/runs/run_gone", "organization")
+    assert answer.status_code == 404
+    assert "There is nothing here" in answer.text and "run_gone" in answer.text and answer.headers["x-request-id"] in answer.text
+    assert Markup(answer.text).strange == []
     assert seen.get("/ui/nowhere", "organization").status_code == 404
     assert seen.ask("DELETE", "/ui/", "organization").status_code == 405
     assert seen.get("/ui/p/proj_home/compare?runs=a,b,c", "organization").status_code == 404

@@ -18,7 +18,6 @@ from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Source, ToolCall
 from proctor.model.verdict import Verdict, failed, passed
 from proctor.report import html
-from proctor.report.catalogue import read_catalogue
 from proctor.report.html import render_html
 from proctor.report.html_case import write_attempt
 from proctor.report.html_comparisons import MOST_COMPARISONS, explain_in_rows, split_two_sides
@@ -30,7 +29,8 @@ from tests.report.html_samples import HOSTILE, Entries, entry_of, hostile_run, l
 from tests.report.samples import claim, decided, passing_case, run_of
 from tests.report.strategies import json, runs, words
 
-LEFT_OUT, NO_EVIDENCE = (read_catalogue("en").say(name) for name in ("report.left_out", "report.no_conversation"))
+LEFT_OUT = "The conversation was left out to keep this file small. Those of cases that did not pass go in first."
+NO_EVIDENCE = "The conversation is not part of this report."
 TEMPLATES = Path(proctor.report.__file__).parent / "templates"
 
 

@@ -57,14 +57,13 @@ def test_a_link_shows_what_its_visibility_allows_and_no_id_of_anything(author: A
     assert share(author, run)["visibility"] == "scores"
 
 
-def test_the_page_shows_the_same_in_every_language_and_hostile_text_stays_text(author: Author) -> None:
+def test_hostile_text_stays_text_on_the_page(author: Author) -> None:
     link = share(author, complete_run(author), visibility="evidence")
-    for language, words in (("en", "Somebody shared this"), ("de", "Jemand hat diesen"), ("es", "Alguien compartió")):
-        answer = author.service.get(link["page_path"], headers={"accept-language": language})
-        page = Markup(answer.text)
-        assert answer.status_code == 200 and page.strange == [] and words in page.words
-        assert "Ann <script>alert(1)</script>" in page.words and "\u202e" not in answer.text and "Rivera" in page.words
-        assert "<script>alert" not in answer.text
+    answer = author.service.get(link["page_path"])
+    page = Markup(answer.text)
+    assert answer.status_code == 200 and page.strange == [] and "Somebody shared this" in page.words
+    assert "Ann <script>alert(1)</script>" in page.words and "\u202e" not in answer.text and "Rivera" in page.words
+    assert "<script>alert" not in answer.text
     assert answer.headers["referrer-policy"] == "no-referrer" and answer.headers["x-robots-tag"] == "noindex, nofollow"
     assert answer.headers["cache-control"] == "no-store" and "default-src 'none'" in answer.headers["content-security-policy"]
     assert 'name="proof"' not in answer.text and "/ui/login" not in answer.text

@@ -155,25 +155,6 @@ def test_reports_come_in_every_format(format: str, kind: str, service: Service) 
     assert policy.startswith("sandbox allow-scripts; ") if format == "html" else policy.startswith("default-src 'none'")
 
 
-def test_a_report_for_people_is_in_the_language_asked_for_else_in_the_one_the_browser_likes(service: Service) -> None:
-    service.run(sow_runs)
-
-    def ask(more: str, accepted: str = "") -> str:
-        answer = service.get(f"/api/runs/run_home/report?format=html{more}", headers={"accept-language": accepted})
-        assert "accept-language" in answer.headers["vary"]
-        return answer.text.partition("<html ")[2].partition(">")[0]
-
-    assert [ask(""), ask("", "es-MX, en;q=0.5"), ask("&language=de", "es"), ask("", "fr")] == [
-        *('lang="en"', 'lang="es"', 'lang="de"', 'lang="en"'),
-    ]
-    assert service.get("/api/runs/run_home/report?format=html&language=xx").status_code == 400
-    plain, german = (
-        service.get("/api/runs/run_home/report?format=markdown", headers=headers).text
-        for headers in ({"accept-language": ""}, {"accept-language": "de"})
-    )
-    assert plain == german
-
-
 def test_a_report_as_opentelemetry_events_says_which_trace_each_is_about(service: Service) -> None:
     service.run(sow_runs)
     trace = "0af7651916cd43dd8448eb211c80319c"

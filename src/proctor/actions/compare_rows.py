@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from proctor.actions.compare import RunComparison
-from proctor.report.catalogue import Catalogue, speak
+from proctor.report.wording import count_noun
 from proctor.scoring.intervals import Counts
 from proctor.scoring.paired import Comparison, RepeatsNeeded
 
@@ -82,19 +82,12 @@ def list_repeats_needed(found: RunComparison) -> list[RepeatsNeeded]:
     return [needed for needed in found.comparison.repeats_needed if needed.repeats is not None]
 
 
-def describe_incomplete(found: RunComparison, words: Catalogue | None = None) -> list[str]:
+def describe_incomplete(found: RunComparison) -> list[str]:
     """Return lines that say how much there is of either run, where that is not all; the comparison says nothing about what is missing."""
-    words = speak(words)
-    told = (("compared.incomplete_base", found.base_incomplete), ("compared.incomplete_candidate", found.candidate_incomplete))
     incomplete = [
-        words.say(
-            name,
-            attempts_finished=much.attempts_finished,
-            attempts=words.say("told.of_attempts", count=much.attempts_planned),
-            cases_finished=much.cases_finished,
-            cases=words.say("told.of_cases", count=much.cases_planned),
-        )
-        for name, much in told
+        f"INCOMPLETE: the {name} has {much.attempts_finished:,} of {count_noun(much.attempts_planned, 'attempt')}, "
+        f"{much.cases_finished:,} of {count_noun(much.cases_planned, 'case')}"
+        for name, much in (("base", found.base_incomplete), ("candidate", found.candidate_incomplete))
         if much is not None
     ]
     return [*incomplete, *found.warnings]

@@ -7,7 +7,6 @@ from typing import Any
 
 from proctor.actions.compare import RunComparison
 from proctor.actions.compare_rows import ChangedGroup, describe_incomplete, describe_runs, list_changed_cases, list_repeats_needed
-from proctor.report.catalogue import Catalogue, speak
 from proctor.report.comparison_words import describe_chance
 from proctor.report.drawn_attempt import draw_time
 from proctor.report.drawn_comparison import CaseRow, CaseTable, RunFigures, draw_case_table, draw_run_table, draw_verdict
@@ -15,6 +14,7 @@ from proctor.report.drawn_outcomes import draw_sprite, write_share
 from proctor.report.elements import Element, Node, make, write_markup
 from proctor.report.html_page import page, read_template
 from proctor.report.neutral import to_one_line
+from proctor.report.wording import count_noun
 from proctor.scoring.intervals import Counts
 from proctor.scoring.statistics import SuiteStatistics
 
@@ -22,29 +22,34 @@ MOST_CASES = 1000
 _STYLES = ("tokens.css", "family.css", "compared.css", "comparison.css")
 
 
-def write_comparison_page(found: RunComparison, words: Catalogue | None = None) -> str:
+def write_comparison_page(found: RunComparison) -> str:
     """Return the page: the verdict, the figures, and the cases that changed, worst first, with reasons."""
-    words, comparison = speak(words), found.comparison
-    incomplete = describe_incomplete(found, words)
-    suite = to_one_line(found.candidate.suite_name or words.say("told.suite"), 200)
+    comparison = found.comparison
+    incomplete = describe_incomplete(found)
+    suite = to_one_line(found.candidate.suite_name or "suite", 200)
     groups = list_changed_cases(found)
     repeats = [
-        make("li", "", words.say("compare.repeats", drop=write_share(needed.drop, words), count=needed.repeats))
+        make(
+            "li",
+            "",
+            f"To see a drop of {write_share(needed.drop)} four times out of five, "
+            f"run every case {count_noun(needed.repeats or 0, 'time')}.",
+        )
         for needed in list_repeats_needed(found)
     ]
     body: list[Node] = [
         draw_sprite(),
-        make("h1", "", draw_verdict(comparison.verdict, words, whole=not incomplete), " ", make("bdi", "", suite)),
+        make("h1", "", draw_verdict(comparison.verdict, whole=not incomplete), " ", make("bdi", "", suite)),
         *(make("p", "bad", line) for line in incomplete),
-        make("p", "", describe_chance(comparison, words)),
-        draw_run_table(_list_runs(found), words),
-        *(drawn for group in groups for drawn in _draw_group(group, found, words)),
-        *([] if groups else [make("p", "", words.say("compare.none"))]),
-        *([make("h2", "", words.say("compare.needed")), make("ul", "", repeats)] if repeats else []),
+        make("p", "", describe_chance(comparison)),
+        draw_run_table(_list_runs(found)),
+        *(drawn for group in groups for drawn in _draw_group(group, found)),
+        *([] if groups else [make("p", "", "No case changed.")]),
+        *([make("h2", "", "To be sure"), make("ul", "", repeats)] if repeats else []),
     ]
-    title = f"{escape(suite)}: {escape(words.say(f'change.{comparison.verdict}'))}"
+    title = f"{escape(suite)}: {comparison.verdict.replace('_', ' ')}"
     style, markup = "".join(map(read_template, _STYLES)), "\n".join(map(write_markup, body))
-    return page(title=title, style=style, body=markup + "\n", language=words.language)
+    return page(title=title, style=style, body=markup + "\n")
 
 
 def _list_runs(found: RunComparison) -> list[RunFigures]:
@@ -67,23 +72,23 @@ def _count(statistics: SuiteStatistics) -> dict[str, int]:
     return {"pass": statistics.passes, "fail": statistics.runs - statistics.passes}
 
 
-def _draw_group(group: ChangedGroup, found: RunComparison, words: Catalogue) -> list[Element]:
-    before_after = words.say("compare.before_after")
+def _draw_group(group: ChangedGroup, found: RunComparison) -> list[Element]:
+    before_after = "Before → after"
     counts = {change.case: (change.base, change.candidate) for change in found.comparison.changes}
     table = CaseTable(
         group=group.slug,
-        cases=[_make_row(each.case, counts.get(each.case), each.reason, words) for each in group.cases[:MOST_CASES]],
+        cases=[_make_row(each.case, counts.get(each.case), each.reason) for each in group.cases[:MOST_CASES]],
         columns=[before_after],
         labels=[before_after],
     )
     rest = len(group.cases) - MOST_CASES
-    size = make("span", "muted", words.write_number(len(group.cases)))
-    title = make("h2", group.kind, words.say(f"group.{group.slug}"), " ", size)
-    more = [make("p", "", words.say("run.and_more", count=rest))] if rest > 0 else []
-    return [title, draw_case_table(table, words), *more]
+    size = make("span", "muted", f"{len(group.cases):,}")
+    title = make("h2", group.kind, group.title.capitalize(), " ", size)
+    more = [make("p", "", f"and {rest:,} more")] if rest > 0 else []
+    return [title, draw_case_table(table), *more]
 
 
-def _make_row(case: str, counts: tuple[Counts, Counts] | None, reason: str, words: Catalogue) -> CaseRow:
+def _make_row(case: str, counts: tuple[Counts, Counts] | None, reason: str) -> CaseRow:
     base, candidate = counts or (None, None)
-    name = make("code", "", to_one_line(case, 120) or words.say("compare.no_id"), dir="auto")
+    name = make("code", "", to_one_line(case, 120) or "(no id)", dir="auto")
     return CaseRow(name=name, base=base, candidates=[candidate], reasons=[to_one_line(reason, 1000)])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from proctor.actions.compare import RunComparison
 from proctor.actions.compare_rows import ChangedGroup, describe_incomplete, describe_runs, list_changed_cases, list_repeats_needed
-from proctor.report.catalogue import Catalogue, speak
-from proctor.report.comparison_words import describe_ratio, describe_reason
+from proctor.report.comparison_words import describe_ratio
 from proctor.report.neutral import to_one_line
 from proctor.report.style import Colour, Style, count_columns, pad
+from proctor.report.wording import count_noun
 from proctor.scoring.amounts import AmountChange
 
 MOST_CASES = 30
@@ -15,42 +15,42 @@ _COLOURS: dict[str, Colour] = {"bad": "red", "doubtful": "yellow", "good": "gree
 _VERDICTS: dict[str, Colour] = {"regressed": "red", "improved": "green", "unchanged": "green", "too_little_data": "yellow"}
 
 
-def describe_comparison(found: RunComparison, *, colour: bool, words: Catalogue | None = None) -> str:
+def describe_comparison(found: RunComparison, *, colour: bool) -> str:
     """Return the verdict, the figures, and the cases that changed, worst first."""
-    style, comparison, words = Style(colour=colour), found.comparison, speak(words)
-    verdict = style.paint(words.say(f"change.{comparison.verdict}").upper(), "bold", _VERDICTS[comparison.verdict])
+    style, comparison = Style(colour=colour), found.comparison
+    verdict = style.paint(comparison.verdict.replace("_", " ").upper(), "bold", _VERDICTS[comparison.verdict])
     base, candidate = (to_one_line(each, 120) for each in describe_runs(found))
     lines = [
         f"{base}  ->  {candidate}",
         "",
-        *(style.paint(line, "bold", "yellow") for line in describe_incomplete(found, words)),
-        f"{verdict}  {describe_reason(comparison, words)}",
-        *_list_figures(found, words),
+        *(style.paint(line, "bold", "yellow") for line in describe_incomplete(found)),
+        f"{verdict}  {comparison.reason}",
+        *_list_figures(found),
     ]
     for group in list_changed_cases(found):
-        lines += _describe_group(group, style, words)
+        lines += _describe_group(group, style)
     for needed in list_repeats_needed(found):
-        lines.append("  " + words.say("compared.drop", drop=f"{100 * needed.drop:.0f}", repeats=str(needed.repeats)))
+        lines.append(f"  to see a drop of {100 * needed.drop:.0f} points four times out of five: {needed.repeats} repeats of each case")
     return "\n".join(lines) + "\n"
 
 
-def _list_figures(found: RunComparison, words: Catalogue) -> list[str]:
+def _list_figures(found: RunComparison) -> list[str]:
     comparison = found.comparison
-    base, candidate = (words.write_figure(f"{rate:.1%}") for rate in (comparison.base_rate, comparison.candidate_rate))
+    base, candidate = (f"{rate:.1%}" for rate in (comparison.base_rate, comparison.candidate_rate))
     rows = [
-        ("compared.rate", words.say("compared.rates", base=base, candidate=candidate, count=comparison.cases)),
-        ("compared.latency", _describe_amount(found.latency, "ms", words)),
-        ("compared.tokens", _describe_amount(found.tokens, "", words)),
-        *([("compared.cost", _describe_amount(found.cost, "", words, ".4g"))] if found.cost is not None else []),
+        ("pass rate", f"{base} -> {candidate} over {count_noun(comparison.cases, 'case')}"),
+        ("latency", _describe_amount(found.latency, "ms")),
+        ("tokens", _describe_amount(found.tokens, "")),
+        *([("cost", _describe_amount(found.cost, "", ".4g"))] if found.cost is not None else []),
     ]
-    width = max(count_columns(words.say(name)) for name, _ in rows)
-    return [f"  {pad(words.say(name), width)}  {text}" for name, text in rows]
+    width = max(count_columns(name) for name, _ in rows)
+    return [f"  {pad(name, width)}  {text}" for name, text in rows]
 
 
-def _describe_group(group: ChangedGroup, style: Style, words: Catalogue) -> list[str]:
-    title = style.paint(f"  {words.say(f'changed.{group.slug}')}:", _COLOURS[group.kind])
+def _describe_group(group: ChangedGroup, style: Style) -> list[str]:
+    title = style.paint(f"  {group.title}:", _COLOURS[group.kind])
     shown, rest = group.cases[:MOST_CASES], len(group.cases) - MOST_CASES
-    more = words.say("run.and_more", count=rest) if rest > 0 else ""
+    more = f"and {rest:,} more" if rest > 0 else ""
     if group.kind == "plain" or not any(each.reason or each.base for each in shown):
         return [f"{title} {', '.join(to_one_line(each.case, 80) for each in shown)}{f' {more}' if more else ''}"]
     lines = [title]
@@ -60,8 +60,8 @@ def _describe_group(group: ChangedGroup, style: Style, words: Catalogue) -> list
     return [*lines, f"    {more}"] if more else lines
 
 
-def _describe_amount(change: AmountChange, unit: str, words: Catalogue, form: str = ".0f") -> str:
+def _describe_amount(change: AmountChange, unit: str, form: str = ".0f") -> str:
     if change.base_median is None or change.candidate_median is None or change.ratio is None:
-        return words.say("compare.not_recorded")
-    base, candidate = (words.write_figure(f"{median:{form}}") for median in (change.base_median, change.candidate_median))
-    return f"{base} -> {candidate} {unit}".rstrip() + f"  ({describe_ratio(change, words)})"
+        return "not recorded"
+    base, candidate = (f"{median:{form}}" for median in (change.base_median, change.candidate_median))
+    return f"{base} -> {candidate} {unit}".rstrip() + f"  ({describe_ratio(change)})"

@@ -9,7 +9,6 @@ from proctor.cli.output import Output
 from proctor.cli.renderers import wants_colour
 from proctor.errors import InputError
 from proctor.model.run import RunEntry
-from proctor.report.catalogue import Catalogue, speak
 from proctor.report.evidence_text import EvidencePainter
 from proctor.report.neutral import to_lines, to_one_line
 from proctor.report.style import Style
@@ -23,10 +22,9 @@ MOST_EXPLAINED = 20
 class Explainer:
     """Prints what was read of each record that passes by."""
 
-    def __init__(self, output: Output, *, no_color: bool, record: str | None = None, words: Catalogue | None = None) -> None:
+    def __init__(self, output: Output, *, no_color: bool, record: str | None = None) -> None:
         self._output = output
-        self._words = speak(words)
-        self._painter = make_painter(output, no_color=no_color, words=words)
+        self._painter = make_painter(output, no_color=no_color)
         self._record = record
         self._explained = 0
         self._passed_over = 0
@@ -40,20 +38,20 @@ class Explainer:
         if self._record is not None and not self._explained:
             raise InputError(f"--record {self._record!r}: no record has this line, id or case")
         if self._passed_over:
-            self._output.write_text(self._words.say("seen.passed_over", count=self._passed_over) + "\n\n")
+            self._output.write_text(f"… {self._passed_over:,} more records are not explained; --record LINE|ID chooses one\n\n")
 
     def _explain(self, record: Record) -> None:
         if self._explained == MOST_EXPLAINED:
             self._passed_over += 1
             return
         self._explained += 1
-        place = evidence_place(record.source) or self._words.say("label.evidence")
+        place = evidence_place(record.source) or "evidence"
         if record.evidence is None:
-            told = self._words.say("seen.no_reason") if record.error is None else record.error.message
+            told = "nobody says why" if record.error is None else record.error.message
             lines = "\n  ".join(to_lines(told))
-            self._output.write_text(f"{to_one_line(place, 300)}\n  {self._words.say('seen.unreadable', why=lines)}\n\n")
+            self._output.write_text(f"{to_one_line(place, 300)}\n  could not be read: {lines}\n\n")
             return
-        case = "" if record.evidence.case is None else f" · {self._words.say('seen.case', case=record.evidence.case)}"
+        case = "" if record.evidence.case is None else f" · case {record.evidence.case}"
         self._output.write_text("\n".join(self._painter.paint_block(f"{place}{case}", record.evidence)) + "\n\n")
 
 
@@ -66,11 +64,11 @@ def is_chosen(record: Record, wanted: str) -> bool:
 def explain_entry(painter: EvidencePainter, title: str, entry: RunEntry | None, reader: str) -> list[str]:
     """Return the lines about the evidence of one kept attempt."""
     if entry is None or entry.evidence is None:
-        return [to_one_line(title, 300), f"  {painter.words.say('seen.none_kept')}"]
+        return [to_one_line(title, 300), "  no evidence was kept of this attempt"]
     return painter.paint_block(title, entry.evidence, reader)
 
 
-def make_painter(output: Output, *, no_color: bool, words: Catalogue | None = None) -> EvidencePainter:
+def make_painter(output: Output, *, no_color: bool) -> EvidencePainter:
     """Return what paints evidence for this output."""
     width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
-    return EvidencePainter(Style(colour=wants_colour(output, no_color)), max(60, min(width, 120)), words)
+    return EvidencePainter(Style(colour=wants_colour(output, no_color)), max(60, min(width, 120)))

@@ -75,13 +75,12 @@ class JsonLines:
 class Terminal:
     """For people."""
 
-    def __init__(self, output: Output, *, colour: bool, language: str | None = None) -> None:
-        from proctor.cli.language import read_words  # only formats for people need these
+    def __init__(self, output: Output, *, colour: bool) -> None:
         from proctor.report.terminal import TerminalReport
 
         self._output = output
         width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
-        self._report = TerminalReport(colour=colour, width=max(60, min(width, 120)), words=read_words(language))
+        self._report = TerminalReport(colour=colour, width=max(60, min(width, 120)))
         self.add = self._report.add
 
     def list_kept(self) -> list[CaseResult]:
@@ -117,22 +116,20 @@ _WHOLE = {
 }
 
 
-def make_renderer(format: str, output: Output, *, no_color: bool = False, language: str | None = None) -> Renderer:
-    """Return the renderer of a format; formats for people are in a language, the one of the environment where none is given."""
+def make_renderer(format: str, output: Output, *, no_color: bool = False) -> Renderer:
+    """Return the renderer of a format."""
     if format == "jsonl":
         return JsonLines(output)
     if format == "terminal":
-        return Terminal(output, colour=wants_colour(output, no_color), language=language)
+        return Terminal(output, colour=wants_colour(output, no_color))
     if format in ("csv", "parquet", "json"):
         from proctor.cli.put_aside import JsonRun, Table  # only these formats need it
 
         return JsonRun(output) if format == "json" else Table(output, format)
     if format == "html":
-        from proctor.cli.language import read_language  # only this format needs it
         from proctor.report.html import render_html
 
-        chosen = read_language(language)
-        return Whole(output, lambda run: render_html(run, language=chosen))
+        return Whole(output, render_html)
     module, name = _WHOLE[format]
     return Whole(output, getattr(importlib.import_module(module), name))
 

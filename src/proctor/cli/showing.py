@@ -53,7 +53,6 @@ def show_run(
     no_color: bool,
     entries: Entries | None = None,
     pivot: str | None = None,
-    language: str | None = None,
 ) -> None:
     """Write the run; `entries` hold what only some formats show: conversations, traces, times. `pivot` names the axes of a table."""
     axes = _choose_axes(run, format, pivot)
@@ -64,13 +63,12 @@ def show_run(
             # For people what was asked stands beside what failed; of a large run the rest need not be read for that.
             run = add_exchanges(run, entries, only_failed=format == "terminal")
         if format == "html":
-            from proctor.cli.language import read_language  # only this format needs it
             from proctor.report.html import render_html
 
-            place.write_text(render_html(run, entries, axes, read_language(language)))
+            place.write_text(render_html(run, entries, axes))
             return
         if format == "csv" and pivot is not None:
-            place.write_text(_write_pivot(run, axes, format, language))
+            place.write_text(_write_pivot(run, axes, format))
             return
         if format == "otlp":
             from proctor.report.evaluation_events import render_otlp  # as above
@@ -78,7 +76,7 @@ def show_run(
             for line in render_otlp(run, entries or {}):
                 place.write(line)
             return
-        render = make_renderer(format, place, no_color=no_color, language=language)
+        render = make_renderer(format, place, no_color=no_color)
         if format in ("csv", "parquet"):
             from proctor.cli.put_aside import Table  # only these formats need it
 
@@ -90,7 +88,7 @@ def show_run(
                 render.add(result)
         render.finish(run)
         if axes and format in ("terminal", "markdown"):
-            place.write_text(_write_pivot(run, axes, format, language))
+            place.write_text(_write_pivot(run, axes, format))
 
 
 def _choose_axes(run: RunResult, format: str, pivot: str | None) -> tuple[str, ...]:
@@ -107,8 +105,7 @@ def _check_pivot_format(format: str) -> None:
         raise InputError(f"--pivot goes with --format {', '.join(PIVOT_FORMATS)}, not {format}")
 
 
-def _write_pivot(run: RunResult, axes: tuple[str, ...], format: str, language: str | None) -> str:
-    from proctor.cli.language import read_words  # only runs with a table need these
+def _write_pivot(run: RunResult, axes: tuple[str, ...], format: str) -> str:
     from proctor.report import pivot_tables
     from proctor.report.pivot import build_pivot
 
@@ -117,7 +114,7 @@ def _write_pivot(run: RunResult, axes: tuple[str, ...], format: str, language: s
         return pivot_tables.write_pivot_csv(table)
     if format == "markdown":
         return pivot_tables.write_pivot_markdown(table)
-    return pivot_tables.write_pivot_text(table, read_words(language))
+    return pivot_tables.write_pivot_text(table)
 
 
 def write_markdown(run: RunResult) -> str:

@@ -8,16 +8,15 @@ from typing import Any
 from proctor.actions.compare_several import CaseAcross, SeveralRuns
 from proctor.pages.ports import Record
 from proctor.pages.words import find_project_address, quote_part, show_text
-from proctor.report.catalogue import Catalogue
 from proctor.report.drawn_attempt import draw_time
 from proctor.report.drawn_comparison import CaseRow, CaseTable, RunFigures
 from proctor.report.elements import Child, Element, make
 
 
-def list_run_figures(runs: Sequence[Record], found: SeveralRuns, words: Catalogue) -> list[RunFigures]:
+def list_run_figures(runs: Sequence[Record], found: SeveralRuns) -> list[RunFigures]:
     """Return a row for each run, the base first; where there are two, the base has the way to the other direction."""
     first = found.comparisons[0].found
-    base = RunFigures(**_describe(runs[0]), latency=first.latency, tokens=first.tokens, cost=first.cost, beside=_draw_swap(runs, words))
+    base = RunFigures(**_describe(runs[0]), latency=first.latency, tokens=first.tokens, cost=first.cost, beside=_draw_swap(runs))
     return [
         base,
         *(
@@ -53,34 +52,34 @@ def draw_label(run: Record) -> Element:
     return make("bdi", "", show_text(run["name"] or run["note"] or run["suite_name"] or run["id"], 60))
 
 
-def _draw_swap(runs: Sequence[Record], words: Catalogue) -> Child:
+def _draw_swap(runs: Sequence[Record]) -> Child:
     if len(runs) != 2:
         return None
     address = f"?runs={quote_part(runs[1]['id'])},{quote_part(runs[0]['id'])}&as_given=1"
-    return make("a", "", words.say("compare.swap"), href=address)
+    return make("a", "", "The other way round", href=address)
 
 
-def make_case_table(slug: str, cases: Sequence[CaseAcross], runs: Sequence[Record], address: str, words: Catalogue) -> CaseTable:
+def make_case_table(slug: str, cases: Sequence[CaseAcross], runs: Sequence[Record], address: str) -> CaseTable:
     """Return the table of one group; `address` is the part of an address that names these runs."""
     of_run = runs[0] if slug == "only_in_the_base" else runs[1]
     if len(runs) == 2:
-        columns: list[Child] = [words.say("compare.before_after")]
-        labels = [words.say("compare.before_after")]
+        columns: list[Child] = ["Before → after"]
+        labels = ["Before → after"]
     else:
-        columns = [(words.say("several.base_to"), " ", draw_label(run)) for run in runs[1:]]
+        columns = [("Base →", " ", draw_label(run)) for run in runs[1:]]
         labels = [show_text(run["name"] or run["note"] or str(number), 20) for number, run in enumerate(runs[1:], 1)]
     return CaseTable(
         group=slug,
-        cases=[_make_row(case, of_run, address, words) for case in cases],
+        cases=[_make_row(case, of_run, address) for case in cases],
         columns=columns,
         labels=labels,
-        more=words.say("several.answers"),
+        more="Answers",
     )
 
 
-def _make_row(case: CaseAcross, of_run: Record, address: str, words: Catalogue) -> CaseRow:
+def _make_row(case: CaseAcross, of_run: Record, address: str) -> CaseRow:
     quoted = quote_part(case.case)
-    name = make("bdi", "", show_text(case.case or words.say("compare.no_id"), 100))
+    name = make("bdi", "", show_text(case.case or "(no id)", 100))
     return CaseRow(
         name=make("a", "", name, href=f"{_find_run_address(of_run)}?case={quoted}#all"),
         base=case.base,
@@ -89,8 +88,8 @@ def _make_row(case: CaseAcross, of_run: Record, address: str, words: Catalogue) 
         more=make(
             "a",
             "",
-            words.say("several.difference"),
+            "Difference",
             href=f"{find_project_address(of_run['project_id'], 'compare', 'answers')}?{address}&case={quoted}",
-            aria_label=words.say("several.answers_of", case=show_text(case.case, 60)),
+            aria_label=f"Difference of the answers to {show_text(case.case, 60)}",
         ),
     )

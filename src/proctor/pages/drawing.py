@@ -10,7 +10,6 @@ from markupsafe import Markup
 from proctor.model.evidence import Json
 from proctor.pages.compared_runs import draw_label as label
 from proctor.pages.words import quote_part
-from proctor.report.catalogue import Catalogue
 from proctor.report.comparison_words import describe_chance as chance
 from proctor.report.drawn_assertions import draw_assertions as assertions
 from proctor.report.drawn_attempt import draw_facts as facts
@@ -65,11 +64,11 @@ def mark(word: str) -> Markup:
 
 
 @functools.lru_cache(maxsize=64)
-def outcome(word: str, words: Catalogue) -> Markup:
+def outcome(word: str) -> Markup:
     """Return an outcome as its shape and its word, as above."""
-    return markup(draw_outcome(word, words))
+    return markup(draw_outcome(word))
 
 
-def steps(shown: Sequence[tuple[int, Json]], words: Catalogue, whole: str | None = None) -> Element:
+def steps(shown: Sequence[tuple[int, Json]], whole: str | None = None) -> Element:
     """Return a timeline; `whole` is the address below which a text that was shortened can be read in full."""
-    return draw_steps(shown, words, None if whole is None else lambda place: f"{whole}/text?at={quote_part(place)}")
+    return draw_steps(shown, None if whole is None else lambda place: f"{whole}/text?at={quote_part(place)}")

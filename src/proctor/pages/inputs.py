@@ -15,9 +15,9 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.pages.forms import hides_value
-from proctor.pages.words import read_typed_number
+from proctor.pages.words import name_field, read_typed_number
 from proctor.service.refusals import Refusal
-from proctor.service.verification.fields import Field, Table, label_of
+from proctor.service.verification.fields import Field, Table
 from proctor.store.bodies import to_json
 
 Control = Literal["line", "area", "json", "number", "choice", "tick", "secret", "time"]
@@ -73,7 +73,7 @@ def make_inputs(
         found.append(
             Input(
                 name=name,
-                label=label_of(name),
+                label=name_field(name),
                 about=field.about,
                 control=control,
                 value="" if hidden else value,

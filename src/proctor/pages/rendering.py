@@ -1,4 +1,4 @@
-"""From a template and its values to an answer: escaping, the reader's language, headers, compression.
+"""From a template and its values to an answer: escaping, headers, compression.
 
 Templates escape everything (`autoescape`); what is markup on purpose comes from macros or from `pictures/`. Text of strangers is made
 harmless first where it could mislead (`shown`), and keeps its own direction of writing. Outcomes, rates, assertions and timelines are
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import gzip
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -20,11 +20,9 @@ from proctor.errors import MissingExtra
 from proctor.pages import drawing, pictures, words
 from proctor.pages.session_cookie import find_session_token, is_secure, make_form_proof
 from proctor.pages.static_files import accepts_gzip, find_static_address
-from proctor.report.catalogue import Catalogue, choose_language, read_catalogue
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from jinja2.runtime import Context
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -38,7 +36,7 @@ _SMALLEST_COMPRESSED = 1_000
 def make_environment() -> Environment:
     """Return the templates of this package, with what all of them use."""
     try:
-        from jinja2 import Environment, PackageLoader, pass_context  # only pages need it
+        from jinja2 import Environment, PackageLoader  # only pages need it
     except ModuleNotFoundError:
         raise MissingExtra("The web pages", "serve") from None
     from proctor.pages.undefined import UnknownName  # as above
@@ -47,34 +45,20 @@ def make_environment() -> Environment:
         loader=PackageLoader("proctor.pages"), autoescape=True, undefined=UnknownName, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(words.FILTERS)
-    spoken: dict[str, Callable[..., Any]] = {name: functools.partial(_speak, write) for name, write in words.SPOKEN.items()}
-    environment.filters.update({name: pass_context(write) for name, write in spoken.items()})
     known: dict[str, object] = environment.globals  # type: ignore[assignment]  # declared as what Jinja2 itself puts there
     known |= {"static": find_static_address, "pictures": pictures, "draw": drawing, "version": __version__}
     return environment
-
-
-def _speak(write: Callable[..., str], context: Context, value: object) -> str:
-    return write(value, context["catalogue"])
-
-
-def find_catalogue(request: Request) -> Catalogue:
-    """Return the sentences in the language that the browser asks for."""
-    return read_catalogue(choose_language(request.headers.get("accept-language", "")))
 
 
 def render_page(
     request: Request, template: str, values: Mapping[str, Any], *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Return a page made from a template."""
-    catalogue = find_catalogue(request)
     text = (
         make_environment()
         .get_template(template)
         .render(
             {
-                "t": catalogue.say,
-                "catalogue": catalogue,
                 "form_proof": functools.partial(make_form_proof, request.scope),
                 "has_session": find_session_token(request.scope) is not None,
                 "path": request.url.path,
@@ -105,7 +89,7 @@ def _make_response(request: Request, text: str, status: int, headers: Mapping[st
         "content-security-policy": POLICY,
         # Without any referrer browsers send our own forms with `Origin: null`, which nobody can tell from a foreign page.
         "referrer-policy": "same-origin",
-        "vary": "accept-language, accept-encoding, cookie",
+        "vary": "accept-encoding, cookie",
         **headers,
     }
     if len(body) >= _SMALLEST_COMPRESSED and accepts_gzip(request.headers):

@@ -10,13 +10,35 @@ from typing import Any
 from urllib.parse import quote
 
 from proctor.model.numbers import read_digits
-from proctor.report.catalogue import Catalogue, speak
 from proctor.report.html_text import duration_words
 from proctor.report.neutral import to_block, to_lines, to_one_line
+from proctor.report.wording import OUTCOME_NAMES, count_noun
+from proctor.service.verification.fields import label_of
 from proctor.store.bodies import to_json
 
 OUTCOMES = ("fail", "error", "pass", "skip")
 """In the order in which they are worth a look."""
+
+
+TRACE_STATUS_NAMES = {"open": "still open", "complete": "waits to be evaluated", "evaluated": "evaluated", "failed": "not readable"}
+SUBJECT_NAMES = {"trace": "a trace", "result": "a result of a trace", "attempt": "an attempt of a run"}
+ALERT_NAMES = {"pass_rate": "too few results pass", "failing_case": "a case fails", "missing_evidence": "evidence is missing"}
+_FIELD_NAMES = {
+    "window_s": "Window in seconds",
+    "created_at": "Made",
+    "updated_at": "Changed",
+    "started_at": "Started",
+    "completed_at": "Ended",
+    "webhook_url": "Webhook",
+    "trace_days": "Days that traces stay",
+    "run_days": "Days that runs stay",
+}
+_NOUN_NAMES = {
+    "api_keys": "Keys",
+    "diff": "What differs from how it began",
+    "state": "What it holds",
+    "shares": "Links to this run",
+}
 
 
 def show_text(text: object, limit: int = 200) -> str:
@@ -34,9 +56,9 @@ def show_time(at: str | None) -> str:
     return "" if not at else f"{at[:10]} {at[11:16]} UTC"
 
 
-def show_duration(ms: float | None, words: Catalogue | None = None) -> str:
+def show_duration(ms: float | None) -> str:
     """Return a duration in words."""
-    return "" if ms is None else duration_words(ms, words)
+    return "" if ms is None else duration_words(ms)
 
 
 def measure_run_ms(run: Mapping[str, Any]) -> float | None:
@@ -47,7 +69,7 @@ def measure_run_ms(run: Mapping[str, Any]) -> float | None:
     return max(0.0, (ended - begun).total_seconds() * 1000)
 
 
-def show_share(share: float, words: Catalogue | None = None) -> str:
+def show_share(share: float) -> str:
     """Return a share as a percentage; 100 % and 0 % only where nothing is missing."""
     percent = share * 100
     if 0 < percent < 0.1:
@@ -56,18 +78,39 @@ def show_share(share: float, words: Catalogue | None = None) -> str:
         written = ">99.9 %"
     else:
         written = f"{percent:.1f}".removesuffix(".0") + " %"
-    return speak(words).write_figure(written)
+    return written
 
 
-def show_figure(value: float, words: Catalogue | None = None) -> str:
-    """Return a number as it is written in a language, whole where it is."""
+def show_figure(value: float) -> str:
+    """Return a number, whole where it is."""
     whole = isinstance(value, int) or (value.is_integer() and abs(value) < 10**15)
-    return speak(words).write_figure(f"{int(value):,}" if whole else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.1f}")
+    return f"{int(value):,}" if whole else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.1f}"
 
 
-def translate(text: str, words: Catalogue | None = None) -> str:
-    """Return what the program itself says of a form or a field, in a language; other texts as they are."""
-    return speak(words).translate(text)
+def show_fixed(value: float, places: int = 0) -> str:
+    """Return a number with so many decimals."""
+    return f"{value:,.{places}f}"
+
+
+def name_status(status: str) -> str:
+    """Return the status of a run."""
+    return "broken off" if status == "failed" else status
+
+
+def name_key_kind(kind: str) -> str:
+    """Return what a kind of keys is called."""
+    return "run token" if kind == "run" else kind
+
+
+def name_field(name: str) -> str:
+    """Return what a field is called."""
+    return _FIELD_NAMES.get(name) or label_of(name)
+
+
+def name_noun(word: str) -> str:
+    """Return what the records of a list are called."""
+    key = word.replace("-", "_")
+    return _NOUN_NAMES.get(key) or key.replace("_", " ").capitalize()
 
 
 def show_value(value: object) -> str:
@@ -123,7 +166,18 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "part": quote_part,
     "block": show_block,
     "value": show_value,
+    "duration": show_duration,
+    "share": show_share,
+    "figure": show_figure,
+    "fixed": show_fixed,
+    "count_noun": count_noun,
+    "outcome_name": OUTCOME_NAMES.__getitem__,
+    "status_name": name_status,
+    "trace_status_name": TRACE_STATUS_NAMES.__getitem__,
+    "subject_name": SUBJECT_NAMES.__getitem__,
+    "alert_name": ALERT_NAMES.__getitem__,
+    "key_kind_name": name_key_kind,
+    "field_name": name_field,
+    "noun_name": name_noun,
 }
 """What templates may call."""
-SPOKEN: dict[str, Callable[..., str]] = {"duration": show_duration, "share": show_share, "figure": show_figure, "translated": translate}
-"""What they may call and what depends on the reader's language."""

@@ -20,7 +20,7 @@ WORDS = {
     "axis": "passes from this score on",
     "said": "Accuracy and kappa for every threshold; present {present}",
 }
-"""What stands in the curve; pages say it in the language of their reader."""
+"""The labels of the curve."""
 
 
 def draw_interval_bar(figure: Figure, *, low: float = 0.0) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from proctor.report.catalogue import Catalogue
 from proctor.report.drawn_outcomes import draw_chip, draw_dumbbell, draw_rate
 from proctor.report.elements import Child, Element, make, make_table_head
+from proctor.report.wording import count_noun
 from proctor.scoring.amounts import AmountChange
 from proctor.scoring.intervals import Counts
 from proctor.scoring.paired import Change, Comparison
@@ -60,27 +60,26 @@ class CaseTable(msgspec.Struct, frozen=True, kw_only=True):
     """What stands above where to read on; None where there is nothing to read."""
 
 
-def draw_verdict(verdict: Change, words: Catalogue, *, whole: bool = True) -> Element:
+def draw_verdict(verdict: Change, *, whole: bool = True) -> Element:
     """Return the verdict as its shape and its word; of runs that are not whole the shape says that it is uncertain."""
-    return draw_chip(KINDS[verdict] if whole else "uncertain", words.say(f"change.{verdict}"))
+    return draw_chip(KINDS[verdict] if whole else "uncertain", verdict.replace("_", " "))
 
 
-def draw_run_table(runs: Sequence[RunFigures], words: Catalogue) -> Element:
+def draw_run_table(runs: Sequence[RunFigures]) -> Element:
     """Return the figures of all runs, the base first."""
     with_cost = any(run.cost is not None for run in runs)
-    names = ["compare.run", "several.rate", "compare.change", "compare.latency", "compare.tokens", *(["compare.cost"] if with_cost else [])]
-    heads = [words.say(name) for name in names]
-    table = make("table", "rows figures several", make_table_head(heads), make("tbody", "", [_draw_run(run, heads, words) for run in runs]))
+    heads = ["Run", "Pass rate", "Change", "Latency, ms (median)", "Tokens (median)", *(["Cost (median)"] if with_cost else [])]
+    table = make("table", "rows figures several", make_table_head(heads), make("tbody", "", [_draw_run(run, heads) for run in runs]))
     return make("div", "wide", table)
 
 
-def _draw_run(run: RunFigures, heads: Sequence[str], words: Catalogue) -> Element:
-    role = words.say("compare.base" if run.comparison is None else "compare.candidate")
+def _draw_run(run: RunFigures, heads: Sequence[str]) -> Element:
+    role = "Base" if run.comparison is None else "Candidate"
     amounts = [(run.latency, 0), (run.tokens, 0), *([(run.cost, 4)] if len(heads) > 5 else [])]
     cells: list[Child] = [
-        draw_rate(run.counts, words),
-        run.beside if run.comparison is None else _draw_change(run.comparison, words),
-        *(_draw_base_amount(*each, words) if run.comparison is None else _draw_amount(*each, words) for each in amounts),
+        draw_rate(run.counts),
+        run.beside if run.comparison is None else _draw_change(run.comparison),
+        *(_draw_base_amount(*each) if run.comparison is None else _draw_amount(*each) for each in amounts),
     ]
     return make(
         "tr",
@@ -99,64 +98,61 @@ def _draw_run(run: RunFigures, heads: Sequence[str], words: Catalogue) -> Elemen
     )
 
 
-def _draw_change(comparison: Comparison, words: Catalogue) -> Child:
-    effect, low, high = (
-        words.write_number(100 * share, 1) for share in (comparison.effect, comparison.interval.low, comparison.interval.high)
-    )
-    over = words.say("compare.rate", count=comparison.cases)
+def _draw_change(comparison: Comparison) -> Child:
+    effect, low, high = (f"{100 * share:,.1f}" for share in (comparison.effect, comparison.interval.low, comparison.interval.high))
+    over = f"Pass rate over {count_noun(comparison.cases, 'case')}"
     return (
-        words.say("compare.points", effect=effect, low=low, high=high),
-        make("small", "", f"p = {words.write_figure(f'{comparison.p_value:.2g}')} · {over}"),
+        f"{effect} points ({low} to {high})",
+        make("small", "", f"p = {comparison.p_value:.2g} · {over}"),
     )
 
 
-def _draw_base_amount(change: AmountChange | None, places: int, words: Catalogue) -> Child:
-    return None if change is None or change.base_median is None else words.write_number(change.base_median, places)
+def _draw_base_amount(change: AmountChange | None, places: int) -> Child:
+    return None if change is None or change.base_median is None else f"{change.base_median:,.{places}f}"
 
 
-def _draw_amount(change: AmountChange | None, places: int, words: Catalogue) -> Child:
+def _draw_amount(change: AmountChange | None, places: int) -> Child:
     if change is None or change.ratio is None or change.candidate_median is None:
-        return make("span", "none", words.say("compare.not_recorded"))
+        return make("span", "none", "not recorded")
     bounds = change.interval
-    around = "" if bounds is None else f" ({words.write_number(bounds.low, 2)} – {words.write_number(bounds.high, 2)})"
-    told = f"× {words.write_number(change.ratio, 2)}{around}: {words.say(f'amount.{change.verdict}')}"
-    return words.write_number(change.candidate_median, places), make("small", "", told)
+    around = "" if bounds is None else f" ({bounds.low:,.2f} – {bounds.high:,.2f})"
+    told = f"× {change.ratio:,.2f}{around}: {change.verdict.replace('_', ' ')}"
+    return f"{change.candidate_median:,.{places}f}", make("small", "", told)
 
 
-def draw_case_table(table: CaseTable, words: Catalogue) -> Element:
+def draw_case_table(table: CaseTable) -> Element:
     """Return the cases of one group, each with its pass rates before and after."""
     heads: list[Child] = [
-        make("th", "", words.say("run.case"), scope="col"),
+        make("th", "", "Case", scope="col"),
         [make("th", "against", column, scope="col") for column in table.columns],
-        make("th", "", words.say("run.why"), scope="col"),
+        make("th", "", "Why", scope="col"),
         None if table.more is None else make("th", "", table.more, scope="col"),
     ]
-    rows = [_draw_case(case, table, words) for case in table.cases]
+    rows = [_draw_case(case, table) for case in table.cases]
     drawn = make("table", "rows cases several", make("thead", "", make("tr", "", heads)), make("tbody", "", rows))
     return make("div", "wide", drawn)
 
 
-def _draw_case(case: CaseRow, table: CaseTable, words: Catalogue) -> Element:
+def _draw_case(case: CaseRow, table: CaseTable) -> Element:
     pairs = [
-        make("td", "", _draw_pair(case.base, after, words), data_label=label)
-        for after, label in zip(case.candidates, table.labels, strict=True)
+        make("td", "", _draw_pair(case.base, after), data_label=label) for after, label in zip(case.candidates, table.labels, strict=True)
     ]
     reasons = [make("p", "", make("bdi", "", reason)) for reason in case.reasons if reason]
     return make(
         "tr",
         "",
-        make("th", "", case.name, scope="row", data_label=words.say("run.case")),
+        make("th", "", case.name, scope="row", data_label="Case"),
         pairs,
-        make("td", "", reasons, data_label=words.say("run.why")),
+        make("td", "", reasons, data_label="Why"),
         None if table.more is None else make("td", "whole", case.more, data_label=table.more),
         data_row="",
         data_bad="" if table.group in BAD else None,
     )
 
 
-def _draw_pair(before: Counts | None, after: Counts | None, words: Catalogue) -> Element | None:
+def _draw_pair(before: Counts | None, after: Counts | None) -> Element | None:
     if before is None or after is None:
         return None
     was, now = (f"{each.passes}/{each.runs}" for each in (before, after))
-    picture = draw_dumbbell(before.rate, after.rate, words.say("compare.pair_said", before=was, after=now))
+    picture = draw_dumbbell(before.rate, after.rate, f"passed {was} before, {now} after")
     return make("span", "pair", picture, make("span", "", f"{was} → {now}"))

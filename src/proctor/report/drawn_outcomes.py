@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proctor.report.catalogue import Catalogue
 from proctor.report.elements import Element, make
+from proctor.report.wording import OUTCOME_NAMES, count_noun, name_counted
 from proctor.scoring.intervals import Counts, wilson
 from proctor.scoring.statistics import count_outcomes
 
@@ -43,38 +43,38 @@ def draw_chip(kind: str, word: str) -> Element:
     return make("span", f"outcome {kind}", draw_mark(kind), make("span", "", word))
 
 
-def draw_outcome(outcome: str, words: Catalogue) -> Element:
+def draw_outcome(outcome: str) -> Element:
     """Return an outcome as its shape and its word."""
-    return draw_chip(outcome, words.say(f"outcome.{outcome}"))
+    return draw_chip(outcome, OUTCOME_NAMES[outcome])
 
 
-def draw_hidden_outcome(outcome: str, words: Catalogue) -> tuple[Element, str, Element]:
+def draw_hidden_outcome(outcome: str) -> tuple[Element, str, Element]:
     """Return the shape of an outcome, with its word for those who do not see it."""
-    return draw_mark(outcome), " ", make("span", "hidden", f"{words.say(f'outcome.{outcome}')}: ")
+    return draw_mark(outcome), " ", make("span", "hidden", f"{OUTCOME_NAMES[outcome]}: ")
 
 
-def draw_counts(found: Mapping[str, int], words: Catalogue, *, always: tuple[str, ...] = ()) -> Element:
+def draw_counts(found: Mapping[str, int], *, always: tuple[str, ...] = ()) -> Element:
     """Return how many came out how, each with its shape, its number and its word; `always` are told even if there is none."""
     shown = [word for word in WORST_FIRST if found.get(word) or word in always]
-    return make("ul", "counts", [_draw_count(word, found.get(word, 0), words) for word in shown])
+    return make("ul", "counts", [_draw_count(word, found.get(word, 0)) for word in shown])
 
 
-def _draw_count(word: str, number: int, words: Catalogue) -> Element:
-    said = make("span", "", words.say(f"count.{word}", count=number))
-    return make("li", word, draw_mark(word), make("b", "", words.write_number(number)), " ", said)
+def _draw_count(word: str, number: int) -> Element:
+    said = make("span", "", name_counted(word, number))
+    return make("li", word, draw_mark(word), make("b", "", f"{number:,}"), " ", said)
 
 
-def draw_rate(found: Mapping[str, int], words: Catalogue, missing: int = 0) -> Element | None:
+def draw_rate(found: Mapping[str, int], missing: int = 0) -> Element | None:
     """Return the pass rate as a bar with its interval, and in words; nothing where nothing was decided."""
     decided = count_outcomes(found)
     if not decided.runs:
         return None
     bounds = wilson(decided)
-    low, high = write_bounds(bounds.low, bounds.high, words)
-    said = words.say("rate.said", passed=decided.passes, decided=decided.runs, low=low, high=high)
+    low, high = write_bounds(bounds.low, bounds.high)
+    said = f"{decided.passes:,} of {decided.runs:,} decided attempts passed; with 95 % confidence the pass rate is between {low} and {high}"
     if missing > 0:
-        said += f"; {words.say('rate.missing', count=missing)}"
-    told = make("span", "", write_share(decided.rate, words), " ", make("span", "muted", f"({low} – {high})"), title=said)
+        said += f"; {count_noun(missing, 'attempt is', 'attempts are')} missing"
+    told = make("span", "", write_share(decided.rate), " ", make("span", "muted", f"({low} – {high})"), title=said)
     return make("span", "rate-row", draw_bar(found, decided, said, missing), told)
 
 
@@ -124,27 +124,27 @@ def draw_dumbbell(before: float, after: float, title: str) -> Element:
     )
 
 
-def write_share(share: float, words: Catalogue) -> str:
+def write_share(share: float) -> str:
     """Return a share as a percentage; 100 % and 0 % only where nothing is missing."""
     percent = share * 100
     if 0 < percent < 0.1:
-        return f"<{words.write_number(0.1, 1)} %"
+        return "<0.1 %"
     if 99.9 < percent < 100:
-        return f">{words.write_number(99.9, 1)} %"
+        return ">99.9 %"
     whole = round(percent, 1) == round(percent)
-    return f"{words.write_number(percent, 0 if whole else 1)} %"
+    return f"{percent:,.{0 if whole else 1}f} %"
 
 
-def write_bounds(low: float, high: float, words: Catalogue) -> tuple[str, str]:
+def write_bounds(low: float, high: float) -> tuple[str, str]:
     """Return the bounds of an interval as percentages, with as many digits as tell them apart: over a million traces one is not enough."""
-    texts = (write_share(low, words), write_share(high, words))
+    texts = (write_share(low), write_share(high))
     if texts[0] != texts[1] or low == high:
         return texts
     for digits in (2, 3, 4):
         shown = [round(share * 100, digits) for share in (low, high)]
         # Never 0 % of what is something, and never 100 % of what is not all.
         if shown[0] != shown[1] and (shown[0] > 0 or low == 0) and (shown[1] < 100 or high == 1):
-            return f"{words.write_number(shown[0], digits)} %", f"{words.write_number(shown[1], digits)} %"
+            return f"{shown[0]:,.{digits}f} %", f"{shown[1]:,.{digits}f} %"
     return texts
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proctor.model.evidence import Json
-from proctor.report.catalogue import Catalogue
 from proctor.report.elements import Child, Element, Node, make
+from proctor.report.wording import count_noun
 
 _MOST_OPEN, _MOST_LINES = 700, 12
 """Characters and lines up to which a value stands open."""
@@ -17,21 +17,19 @@ def draw_pre(*text: Child, look: str = "") -> Element:
     return make("pre", look, *text, dir="auto", tabindex="0")
 
 
-def draw_text(text: str, pieces: Sequence[Json] | None, words: Catalogue) -> list[Node]:
+def draw_text(text: str, pieces: Sequence[Json] | None) -> list[Node]:
     """Return a text, with the characters marked that assertions are about; each mark leads back to its assertions."""
-    return [text] if not pieces else [piece if isinstance(piece, str) else _draw_marked(piece, words) for piece in pieces]
+    return [text] if not pieces else [piece if isinstance(piece, str) else _draw_marked(piece) for piece in pieces]
 
 
-def _draw_marked(piece: Json, words: Catalogue) -> Element:
+def _draw_marked(piece: Json) -> Element:
     first: list[int] = piece.get("first") or []
-    back = [
-        make("a", "back", str(number), href=f"#a{number}", aria_label=words.say("result.back", number=number)) for number in piece["of"]
-    ]
+    back = [make("a", "back", str(number), href=f"#a{number}", aria_label=f"To assertion {number:,}") for number in piece["of"]]
     return make(
         "mark",
         piece["kind"],
         [make("span", id=f"m{number}") for number in first[1:]],
-        make("span", "hidden", words.say(f"result.mark_{piece['kind']}") + " "),
+        make("span", "hidden", "Found: " if piece["kind"] == "pass" else "Forbidden, and found: "),
         piece["text"],
         back,
         tabindex="-1",
@@ -39,18 +37,16 @@ def _draw_marked(piece: Json, words: Catalogue) -> Element:
     )
 
 
-def draw_block(
-    label: str, text: str | None, words: Catalogue, *, pieces: Sequence[Json] | None = None, bad: bool = False
-) -> Element | None:
+def draw_block(label: str, text: str | None, *, pieces: Sequence[Json] | None = None, bad: bool = False) -> Element | None:
     """Return a value below its name; nothing where there is none."""
     if not text:
         return None
-    return make("div", "piece bad" if bad else "piece", make("span", "side", label), draw_pre(draw_text(text, pieces, words)))
+    return make("div", "piece bad" if bad else "piece", make("span", "side", label), draw_pre(draw_text(text, pieces)))
 
 
-def draw_folded(label: str, text: str | None, words: Catalogue, *, pieces: Sequence[Json] | None = None) -> Element | None:
+def draw_folded(label: str, text: str | None, *, pieces: Sequence[Json] | None = None) -> Element | None:
     """Return a short value open, and one in which something is marked; a long one behind its name."""
     if not text or pieces or (len(text) <= _MOST_OPEN and text.count("\n") < _MOST_LINES):
-        return draw_block(label, text, words, pieces=pieces)
-    size = make("span", "muted", words.say("result.characters", count=len(text)))
+        return draw_block(label, text, pieces=pieces)
+    size = make("span", "muted", count_noun(len(text), "character"))
     return make("details", "", make("summary", "", label, " ", size), draw_pre(text))

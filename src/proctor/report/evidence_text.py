@@ -24,11 +24,9 @@ from proctor.evidence.unknowns.account import find_known
 from proctor.model.account import PART_NAMES, Known, PartState
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
 from proctor.model.show import show
-from proctor.report.catalogue import Catalogue, speak
 from proctor.report.neutral import to_one_line
 from proctor.report.style import Colour, Style, count_columns, pad, wrap
 from proctor.report.user_words import describe_user
-from proctor.report.wording import why_words
 
 MOST_CALLS = 20
 """Calls shown of one record."""
@@ -41,38 +39,35 @@ MOST_NOTES = 20
 _VALUE = 200
 """Characters of a value."""
 _LABELS = (
-    *("read_as", "no_run", "note", "ignored", "status", "nodes", "tokens", "model", "user", "error", "input", "calls", "answer", "time"),
+    *("read as", "no run", "note", "ignored", "status", "nodes", "tokens", "model", "user", "error", "input", "calls", "answer", "time"),
     f"turn {MOST_TURNS}",
 )
+_STATUS_WIDTH = len("recorded")
 _STATUS_COLOURS: dict[str, Colour] = {"recorded": "green", "none": "green", "unknown": "yellow", "not known": "yellow"}
 
 
 class EvidencePainter:
     """Lines about evidence, for one width and one choice of colour."""
 
-    def __init__(self, style: Style, width: int, words: Catalogue | None = None) -> None:
-        self.words = speak(words)
+    def __init__(self, style: Style, width: int) -> None:
         self._style = style
         self._width = width
-        self._label_width = 2 + max(count_columns(self._name(label)) for label in _LABELS)
-        self._name_width = max(count_columns(self.words.say_known("part", name)) for name in PART_NAMES.values())
-        self._status_width = max(count_columns(self.words.say_known("known.is", status, "_")) for status in ("recorded", "none", "unknown"))
+        self._label_width = 2 + max(map(count_columns, _LABELS))
+        self._name_width = max(map(count_columns, PART_NAMES.values()))
 
     def paint_block(self, title: str, evidence: Evidence, reader: str = "plain") -> list[str]:
         """Return the lines about one record: who read it, what is known of each part, and what was read."""
         known = find_known(evidence, reader)
-        lines = [self._style.paint(to_one_line(title, 300), "bold"), *self.paint_row("read_as", to_one_line(known.reader)), ""]
+        lines = [self._style.paint(to_one_line(title, 300), "bold"), *self.paint_row("read as", to_one_line(known.reader)), ""]
         lines += self.paint_parts(known)
         if evidence.no_run is not None:
-            lines += ["", *self.paint_row("no_run", self.words.say("seen.not_judged", why=to_one_line(evidence.no_run, 400)))]
+            lines += ["", *self.paint_row("no run", f"{to_one_line(evidence.no_run, 400)}: it is kept and not judged")]
         read = self.paint_rows(evidence)
         return [*lines, "", *read] if read else lines
 
     def paint_parts(self, known: Known) -> list[str]:
         """Return one line for each part, and the notes of the reader."""
-        lines = [
-            line for part, state in known.parts.items() for line in self._paint_part(self.words.say_known("part", PART_NAMES[part]), state)
-        ]
+        lines = [line for part, state in known.parts.items() for line in self._paint_part(PART_NAMES[part], state)]
         for note in known.notes[:MOST_NOTES]:
             lines += self.paint_row("note", to_one_line(note, 400))
         if known.ignored:
@@ -80,107 +75,96 @@ class EvidencePainter:
         return lines
 
     def _paint_part(self, name: str, state: PartState) -> list[str]:
-        told = self.words.say_known("known.is", state.status, "_")
-        status = self._style.paint(pad(told, self._status_width), _STATUS_COLOURS[state.status])
+        status = self._style.paint(
+            pad("unknown" if state.status == "not known" else state.status, _STATUS_WIDTH), _STATUS_COLOURS[state.status]
+        )
         head = f"  {pad(name, self._name_width)}  {status}"
         if state.why is None:
             return [head.rstrip()]
-        indent = 2 + self._name_width + 2 + self._status_width + 2
-        first, *rest = wrap(to_one_line(why_words(state.why, self.words), 400), max(20, self._width - indent))
+        indent = 2 + self._name_width + 2 + _STATUS_WIDTH + 2
+        first, *rest = wrap(to_one_line(state.why, 400), max(20, self._width - indent))
         return [f"{head}  {first}", *(" " * indent + line for line in rest)]
 
     def paint_rows(self, evidence: Evidence) -> list[str]:
         """Return the lines about what was read: input, calls, answer, status, tokens, model."""
-        return [line for name, text in _list_rows(evidence, self.words) for line in self.paint_row(name, text)]
+        return [line for name, text in _list_rows(evidence) for line in self.paint_row(name, text)]
 
     def paint_row(self, label: str, text: str) -> list[str]:
         """Return the lines of one thing that was read, with its label before it."""
         width = self._label_width
         first, *rest = wrap(text, max(20, self._width - 2 - width)) or [""]
-        return ["  " + self._style.paint(pad(self._name(label), width), "dim") + first, *(" " * (2 + width) + line for line in rest)]
-
-    def _name(self, label: str) -> str:
-        name, _, number = label.partition(" ")
-        return " ".join(part for part in (self.words.say(f"seen.{name}") if name else "", number) if part)
+        return ["  " + self._style.paint(pad(label, width), "dim") + first, *(" " * (2 + width) + line for line in rest)]
 
 
-def _list_rows(evidence: Evidence, words: Catalogue) -> Iterator[tuple[str, str]]:
+def _list_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """Yield the label and the text of each thing that was read."""
     if evidence.turns:
-        yield from _turn_rows(evidence.turns, words)
+        yield from _turn_rows(evidence.turns)
     else:
-        yield from _list_exchange_rows(evidence.input, evidence.tool_calls, evidence.text, evidence.body, words)
+        yield from _list_exchange_rows(evidence.input, evidence.tool_calls, evidence.text, evidence.body)
     if evidence.tool_calls is None and evidence.nodes is not None:
-        yield from _call_rows([call for node in evidence.nodes for call in node.tool_calls], words)
+        yield from _call_rows([call for node in evidence.nodes for call in node.tool_calls])
     if evidence.http_status is not None:
         yield "status", str(evidence.http_status)
     if evidence.nodes:
-        yield "nodes", _list_names([node.name for node in evidence.nodes], words)
-    usage = usage_words(evidence.usage, words)
+        yield "nodes", _list_names([node.name for node in evidence.nodes])
+    usage = usage_words(evidence.usage)
     if usage:
         yield "tokens", usage
     if evidence.model is not None:
         yield "model", to_one_line(evidence.model)
     if evidence.simulated_user is not None:
-        yield "user", to_one_line(describe_user(evidence.simulated_user, words), 400)
+        yield "user", to_one_line(describe_user(evidence.simulated_user), 400)
     if evidence.error is not None:
         yield "error", to_one_line(evidence.error, 400)
 
 
-def _turn_rows(turns: Sequence[EvidenceTurn], words: Catalogue) -> Iterator[tuple[str, str]]:
+def _turn_rows(turns: Sequence[EvidenceTurn]) -> Iterator[tuple[str, str]]:
     for number, turn in enumerate(turns[:MOST_TURNS], 1):
         yield f"turn {number}", ""
-        yield from _list_exchange_rows(turn.input, turn.tool_calls, turn.text, turn.body, words)
+        yield from _list_exchange_rows(turn.input, turn.tool_calls, turn.text, turn.body)
     if len(turns) > MOST_TURNS:
-        yield "", words.say("seen.more_turns", count=len(turns) - MOST_TURNS)
+        yield "", f"… and {len(turns) - MOST_TURNS:,} more turns"
 
 
-def _list_exchange_rows(
-    given: Json, calls: Sequence[ToolCall] | None, text: str | None, body: Json, words: Catalogue
-) -> Iterator[tuple[str, str]]:
+def _list_exchange_rows(given: Json, calls: Sequence[ToolCall] | None, text: str | None, body: Json) -> Iterator[tuple[str, str]]:
     if given is not None:
         yield "input", _write_value(given)
-    yield from _call_rows(calls or (), words)
+    yield from _call_rows(calls or ())
     if text is not None:
         yield "answer", _write_value(text)
     elif body is not None:
         yield "answer", _write_value(body)
 
 
-def _call_rows(calls: Sequence[ToolCall], words: Catalogue) -> Iterator[tuple[str, str]]:
+def _call_rows(calls: Sequence[ToolCall]) -> Iterator[tuple[str, str]]:
     for number, call in enumerate(calls[:MOST_CALLS], 1):
-        yield "calls" if number == 1 else "", f"{number}. {call_words(call, words)}"
+        yield "calls" if number == 1 else "", f"{number}. {call_words(call)}"
     if len(calls) > MOST_CALLS:
-        yield "", words.say("seen.more_calls", count=len(calls) - MOST_CALLS)
+        yield "", f"… and {len(calls) - MOST_CALLS:,} more calls"
 
 
-def call_words(call: ToolCall, words: Catalogue | None = None) -> str:
+def call_words(call: ToolCall) -> str:
     """Return a call on one line: `lookup_order {"id":17} → {"total":9}`; what was not recorded of it is said."""
-    words = speak(words)
-    arguments = words.say("seen.no_arguments") if call.arguments is None else _write_value(call.arguments)
+    arguments = "(arguments unknown)" if call.arguments is None else _write_value(call.arguments)
     failure = call.failure()
     came = (
-        f" → {words.say('seen.failed', error=_write_value(failure))}"
-        if failure is not None
-        else ""
-        if call.result is None
-        else f" → {_write_value(call.result)}"
+        f" → failed: {_write_value(failure)}" if failure is not None else "" if call.result is None else f" → {_write_value(call.result)}"
     )
     return f"{to_one_line(call.name)} {arguments}{came}"
 
 
-def usage_words(usage: Usage | None, words: Catalogue | None = None) -> str:
+def usage_words(usage: Usage | None) -> str:
     """Return tokens in words: `120 in, 80 out`; empty where nothing was recorded."""
     if usage is None:
         return ""
-    words = speak(words)
-    counts = [("seen.tokens_in", usage.input_tokens), ("seen.tokens_out", usage.output_tokens), ("seen.tokens_all", usage.total_tokens)]
-    return ", ".join(words.say(name, number=count) for name, count in counts if count is not None)
+    counts = [("in", usage.input_tokens), ("out", usage.output_tokens), ("in all", usage.total_tokens)]
+    return ", ".join(f"{count:,} {name}" for name, count in counts if count is not None)
 
 
-def _list_names(names: Sequence[str], words: Catalogue) -> str:
+def _list_names(names: Sequence[str]) -> str:
     rest = len(names) - MOST_NAMES
-    more = f" {words.say('run.and_more', count=rest)}" if rest > 0 else ""
+    more = f" and {rest:,} more" if rest > 0 else ""
     return ", ".join(to_one_line(name, 60) for name in names[:MOST_NAMES]) + more
 
 

@@ -16,7 +16,6 @@ from proctor.model.lazy_cases import map_sequence
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.model.show import shorten, show
-from proctor.report.catalogue import Catalogue, speak
 from proctor.report.ranges import add_ranges
 
 MOST_TEXT = 2000
@@ -72,9 +71,8 @@ def drop_exchanges(run: RunResult) -> RunResult:
     return msgspec.structs.replace(run, cases=tuple(msgspec.structs.replace(result, exchange=None) for result in run.cases))
 
 
-def describe_exchange(exchange: dict[str, Json], words: Catalogue | None = None) -> list[tuple[str, str]]:
+def describe_exchange(exchange: dict[str, Json]) -> list[tuple[str, str]]:
     """Return the same in lines, each with the name of its label; what was not recorded is left out."""
-    words = speak(words)
     lines: list[tuple[str, str]] = []
     asked: Json = exchange["input"]
     for text in asked if isinstance(asked, list) else [asked]:
@@ -83,16 +81,14 @@ def describe_exchange(exchange: dict[str, Json], words: Catalogue | None = None)
     if exchange["answer"] is not None:
         lines.append(("answered", str(exchange["answer"])))
     calls: Sequence[dict[str, Json]] = exchange["tool_calls"] or ()
-    told = [
-        f"{call['name']} {show(call['arguments'], 200)}" + (f" {words.say('told.failed_call')}" if call["failed"] else "") for call in calls
-    ]
+    told = [f"{call['name']} {show(call['arguments'], 200)}" + (" (failed)" if call["failed"] else "") for call in calls]
     for text, same in groupby(told):
         count = len(list(same))
         # An agent that goes round in circles makes the same call again and again.
-        lines.append(("called", text if count == 1 else words.say("told.times", text=text, count=count)))
+        lines.append(("called", text if count == 1 else f"{text}, {count:,} times"))
     tokens: dict[str, Json] | None = exchange["tokens"]
     if tokens is not None and tokens["total"] is not None:
-        lines.append(("tokens", words.write_number(tokens["total"])))
+        lines.append(("tokens", f"{tokens['total']:,}"))
     return lines
 
 

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
 from proctor.model.verdict import Verdict
-from proctor.report.catalogue import Catalogue, speak
 from proctor.report.detail_rows import find_part, list_rows, phrase_holds
 from proctor.report.judge_words import judge_words, reply_words
-from proctor.report.labels import measure_labels, pad_label
+from proctor.report.wording import LABEL_WIDTH, pad_label
 
 _LABELS = ("missing", "extra", "arguments", "order", "expected", "found", "judge", "replied")
 _MOST_ROWS = 8
@@ -23,42 +22,40 @@ _VALUE = 100
 """Characters of a value."""
 
 
-def write_findings(verdict: Verdict, words: Catalogue | None = None) -> list[str]:
+def write_findings(verdict: Verdict) -> list[str]:
     """Return what the details of a verdict add to its reason, one line per finding."""
     details = verdict.details
     if not details:
         return []
-    words = speak(words)
     lines: list[str] = []
     for key in ("field_results", "assertion_results"):
-        lines += _write_fields(details.get(key), verdict.reason, words)
-    lines += _write_phrases(details.get("phrase_results"), verdict.reason, words)
-    lines += _write_rows("missing", details.get("missing"), _write_call, words)
-    lines += _write_rows("extra", details.get("extra"), _write_call, words)
-    lines += _write_rows("arguments", details.get("argument_mismatches"), _write_mismatch, words)
-    lines += _write_rows("order", details.get("out_of_order"), _write_order, words)
-    lines += _pair_lines(details, verdict.reason, words)
-    told = (("replied", reply_words(verdict)), ("judge", judge_words(verdict, words)))
-    lines += [_label_text(label, text, words) for label, text in told if text]
+        lines += _write_fields(details.get(key), verdict.reason)
+    lines += _write_phrases(details.get("phrase_results"), verdict.reason)
+    lines += _write_rows("missing", details.get("missing"), _write_call)
+    lines += _write_rows("extra", details.get("extra"), _write_call)
+    lines += _write_rows("arguments", details.get("argument_mismatches"), _write_mismatch)
+    lines += _write_rows("order", details.get("out_of_order"), _write_order)
+    lines += _pair_lines(details, verdict.reason)
+    told = (("replied", reply_words(verdict)), ("judge", judge_words(verdict)))
+    lines += [_label_text(label, text) for label, text in told if text]
     if isinstance(details.get("traceback"), str):
         # The end of a traceback says most.
         lines += details["traceback"][-4000:].rstrip().splitlines()[-10:]
     return lines
 
 
-def measure_hanging_indent(line: str, words: Catalogue | None = None) -> int:
+def measure_hanging_indent(line: str) -> int:
     """Return how far the rest of a finding is set in when it takes more than one line."""
-    words = speak(words)
-    if line.startswith(tuple(pad_label(label, words) for label in _LABELS)):
-        return measure_labels(words)
+    if line.startswith(tuple(pad_label(label) for label in _LABELS)):
+        return LABEL_WIDTH
     return 2 if line.startswith("✗ ") else 0
 
 
-def _bound_lines(lines: Iterable[str], total: int, words: Catalogue) -> list[str]:
+def _bound_lines(lines: Iterable[str], total: int) -> list[str]:
     shown: list[str] = []
     for line in lines:
         if len(shown) == _MOST_ROWS:
-            return [*shown, words.say("finding.more", count=total - _MOST_ROWS)]
+            return [*shown, f"… {total - _MOST_ROWS:,} more"]
         shown.append(line)
     return shown
 
@@ -67,62 +64,62 @@ def _name(value: Json) -> str:
     return shorten(value, _VALUE) if isinstance(value, str) else show(value, _VALUE)
 
 
-def _write_fields(value: Json, reason: str, words: Catalogue) -> list[str]:
+def _write_fields(value: Json, reason: str) -> list[str]:
     rows = list_rows(value)
     broken = [row for row in rows if not find_part(row, "passed")]
     return [
-        *_write_share(rows, broken, "finding.fields", reason, words),
-        *_bound_lines((_write_field(row, words) for row in broken), len(broken), words),
+        *_write_share(rows, broken, "fields", reason),
+        *_bound_lines((_write_field(row) for row in broken), len(broken)),
     ]
 
 
-def _write_share(rows: list[Json], broken: list[Json], name: str, reason: str, words: Catalogue) -> list[str]:
-    """Write `1 of 3 fields hold`, unless the reason, which is always in English, has said it."""
+def _write_share(rows: list[Json], broken: list[Json], name: str, reason: str) -> list[str]:
+    """Write `1 of 3 fields hold`, unless the reason has said it."""
     held = len(rows) - len(broken)
-    return [words.say(name, held=held, total=len(rows))] if rows and f"{held} of {len(rows)}" not in reason else []
+    return [f"{held:,} of {len(rows):,} {name} hold"] if rows and f"{held} of {len(rows)}" not in reason else []
 
 
-def _write_field(row: Json, words: Catalogue) -> str:
+def _write_field(row: Json) -> str:
     path, expected, actual = (find_part(row, name) for name in ("path", "expected", "actual"))
-    return f"✗ {_write_sides(_name(path), expected, actual, words)}"
+    return f"✗ {_write_sides(_name(path), expected, actual)}"
 
 
-def _write_sides(name: str, expected: Json, actual: Json, words: Catalogue) -> str:
-    return words.say("finding.sides", name=name, expected=show(expected, _VALUE), found=show(actual, _VALUE))
+def _write_sides(name: str, expected: Json, actual: Json) -> str:
+    return f"{name}: expected {show(expected, _VALUE)}, found {show(actual, _VALUE)}"
 
 
-def _write_phrases(value: Json, reason: str, words: Catalogue) -> list[str]:
+def _write_phrases(value: Json, reason: str) -> list[str]:
     rows = list_rows(value)
     broken = [row for row in rows if not phrase_holds(row)]
     return [
-        *_write_share(rows, broken, "finding.phrases", reason, words),
-        *_bound_lines((f"✗ {_write_phrase(row, words)}" for row in broken), len(broken), words),
+        *_write_share(rows, broken, "phrases", reason),
+        *_bound_lines((f"✗ {_write_phrase(row)}" for row in broken), len(broken)),
     ]
 
 
-def _write_phrase(row: Json, words: Catalogue) -> str:
+def _write_phrase(row: Json) -> str:
     phrase = show(find_part(row, "phrase"), _VALUE)
     if not find_part(row, "found"):
-        return words.say("finding.never_said", phrase=phrase)
+        return f"{phrase} was never said"
     turn = find_part(row, "turn")
     if turn is None:
-        return words.say("finding.said", phrase=phrase)
+        return f"{phrase} was said"
     # A number counts from 0 like every index into evidence; a text quotes the turn itself.
     if isinstance(turn, int):
-        return words.say("finding.said_in", phrase=phrase, turn=turn + 1)
-    return words.say("finding.said_so", phrase=phrase, quote=show(turn, _VALUE))
+        return f"{phrase} was said in turn {turn + 1:,}"
+    return f"{phrase} was said: {show(turn, _VALUE)}"
 
 
-def _write_rows(label: str, value: Json, write: Callable[[Json, Catalogue], str], words: Catalogue) -> list[str]:
+def _write_rows(label: str, value: Json, write: Callable[[Json], str]) -> list[str]:
     rows = list_rows(value)
-    return _bound_lines((_label_text(label, write(row, words), words) for row in rows), len(rows), words)
+    return _bound_lines((_label_text(label, write(row)) for row in rows), len(rows))
 
 
-def _label_text(label: str, text: str, words: Catalogue) -> str:
-    return pad_label(label, words) + text
+def _label_text(label: str, text: str) -> str:
+    return pad_label(label) + text
 
 
-def _write_call(row: Json, words: Catalogue) -> str:
+def _write_call(row: Json) -> str:
     """Return a call as `search {"q":"x"}`."""
     name = find_part(row, "name", "tool_name", "toolName")
     if name is None:
@@ -131,23 +128,23 @@ def _write_call(row: Json, words: Catalogue) -> str:
     return f"{_name(name)} {show(arguments, _VALUE)}" if arguments else _name(name)
 
 
-def _write_mismatch(row: Json, words: Catalogue) -> str:
+def _write_mismatch(row: Json) -> str:
     name = find_part(row, "tool_name", "toolName", "name")
     if name is None:
         return _name(row)
     expected, actual = find_part(row, "expected_args", "expectedArgs", "expected"), find_part(row, "actual_args", "actualArgs", "actual")
-    return _write_sides(_name(name), expected, actual, words)
+    return _write_sides(_name(name), expected, actual)
 
 
-def _write_order(row: Json, words: Catalogue) -> str:
+def _write_order(row: Json) -> str:
     name = find_part(row, "tool_name", "toolName", "name")
     if name is None:
         return _name(row)
     expected, actual = find_part(row, "expected_index", "expectedIndex"), find_part(row, "actual_index", "actualIndex")
-    return words.say("finding.order", name=_name(name), expected=show(expected), found=show(actual))
+    return f"{_name(name)}: expected at position {show(expected)}, found at {show(actual)}"
 
 
-def _pair_lines(details: Mapping[str, Json], reason: str, words: Catalogue) -> list[str]:
+def _pair_lines(details: Mapping[str, Json], reason: str) -> list[str]:
     """Write `expected` and `actual` beside each other, unless the reason already shows them."""
     found_key = next((key for key in ("actual", "found") if key in details), None)
     if "expected" not in details or found_key is None:
@@ -155,7 +152,7 @@ def _pair_lines(details: Mapping[str, Json], reason: str, words: Catalogue) -> l
     expected, found = details["expected"], details[found_key]
     if _is_shown(expected, reason) and _is_shown(found, reason):
         return []
-    return [_label_text("expected", show(expected), words), _label_text("found", show(found), words)]
+    return [_label_text("expected", show(expected)), _label_text("found", show(found))]
 
 
 def _is_shown(value: Json, reason: str) -> bool:

@@ -24,7 +24,6 @@ from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import OUTCOMES
 from proctor.report.attempt_layout import lay_out_attempt
-from proctor.report.catalogue import DEFAULT, Catalogue, read_catalogue
 from proctor.report.drawn_attempt import draw_attempt
 from proctor.report.drawn_outcomes import draw_counts, draw_outcome, draw_rate, draw_sprite
 from proctor.report.elements import write_markup
@@ -35,6 +34,7 @@ from proctor.report.html_text import write_label
 from proctor.report.tallies import AxisTally, TagTally, name_axis, name_value
 from proctor.report.wording import (
     cost_words,
+    count_noun,
     count_words,
     has_undecided_claims,
     incomplete_words,
@@ -56,43 +56,32 @@ _MOST_LISTED = 200
 """Warnings and records without a case that the page lists."""
 _STYLES = ("tokens.css", "family.css", "report.css")
 _SCRIPTS = ("elements.js", "case.js", "report.js")
-_SENTENCES = ("report.", "count.", "outcome.", "fact.cost", "fact.place", "result.attempt")
-"""The beginnings of the names of what the script says."""
-_SAID = (
-    *("report_skip", "report_search", "report_search_hint", "report_only", "report_tag", "report_no_script", "report_reading"),
-    *("report_old", "report_damaged", "report_keys_cases", "report_keys_open", "report_keys_clear", "nav_pages", "keys_search"),
-)
-"""The places of the page that a sentence goes into: the first `_` of a name is the dot of the sentence's."""
 _encode = msgspec.json.Encoder(order=None).encode
 
 
-def render_html(
-    run: RunResult, entries: Mapping[tuple[str, int], RunEntry] | None = None, axes: Sequence[str] = (), language: str = DEFAULT
-) -> str:
-    """Return the whole run as one page in a language; `entries`, by case id and attempt, bring the conversations.
+def render_html(run: RunResult, entries: Mapping[tuple[str, int], RunEntry] | None = None, axes: Sequence[str] = ()) -> str:
+    """Return the whole run as one page; `entries`, by case id and attempt, bring the conversations.
 
     `axes` make a table of pass rates on top; left out, they are those of the matrix, where there is one.
     """
     known: Entries = entries or {}
-    words = read_catalogue(language)
     rows, tags, packets = list_rows(run), Tags(), _Packets()
     listed: list[dict[str, Json]] = []
     for row in rows:
         # Rows come worst first, so the conversations of what failed are in before the room is used up.
-        packet, place = packets.add(_write_details(row, known, words, room=packets.size < CONVERSATION_ROOM))
-        listed.append({**write_row(row, tags, known, words), "packet": packet, "place": place})
+        packet, place = packets.add(_write_details(row, known, room=packets.size < CONVERSATION_ROOM))
+        listed.append({**write_row(row, tags, known), "packet": packet, "place": place})
     counts = {outcome: sum(row.outcome == outcome for row in rows) for outcome in OUTCOMES}
-    said = {name: text for name, text in words.sentences.items() if name.startswith(_SENTENCES)}
-    index = {**_write_overview(run, words), "counts": counts, "rows": listed, "tags": tags.list_pairs(), "words": said}
-    return _page(run, counts, _pack(_encode(index)), packets.finish(), _write_pivot(run, axes, words), words)
+    index = {**_write_overview(run), "counts": counts, "rows": listed, "tags": tags.list_pairs()}
+    return _page(run, counts, _pack(_encode(index)), packets.finish(), _write_pivot(run, axes))
 
 
-def _write_pivot(run: RunResult, axes: Sequence[str], words: Catalogue) -> str:
+def _write_pivot(run: RunResult, axes: Sequence[str]) -> str:
     from proctor.report.pivot import build_pivot, find_matrix_axes  # most runs have no matrix
     from proctor.report.pivot_tables import write_pivot_html
 
     chosen = axes or find_matrix_axes(run)
-    return write_pivot_html(build_pivot(run, chosen), words) if chosen else ""
+    return write_pivot_html(build_pivot(run, chosen)) if chosen else ""
 
 
 class _Packets:
@@ -132,7 +121,7 @@ def _pack(document: bytes) -> str:
     return base64.b64encode(zlib.compress(document, 9)).decode()
 
 
-def _write_details(row: Row, entries: Entries, words: Catalogue, *, room: bool) -> dict[str, Json]:
+def _write_details(row: Row, entries: Entries, *, room: bool) -> dict[str, Json]:
     """Return a case in full; of many attempts the ones that did not pass get their conversations in first."""
     # Encoded in the order of need, and put back in the order of the attempts.
     attempts = [msgspec.Raw()] * len(row.results)
@@ -140,8 +129,8 @@ def _write_details(row: Row, entries: Entries, words: Catalogue, *, room: bool) 
     for index in sorted(range(len(attempts)), key=lambda index: row.results[index].passed):
         result = row.results[index]
         entry = entries.get((result.case.id, result.attempt))
-        written = write_attempt(result, entry, with_evidence=room and size < _MOST_OF_A_CASE, words=words)
-        view = draw_attempt(lay_out_attempt(written), words)
+        written = write_attempt(result, entry, with_evidence=room and size < _MOST_OF_A_CASE)
+        view = draw_attempt(lay_out_attempt(written))
         encoded = _encode({"outcome": result.outcome, "number": result.attempt + 1, "view": view})
         # Encoded already, to be measured; it goes into the case as it is, and is not encoded twice.
         attempts[index] = msgspec.Raw(encoded)
@@ -149,7 +138,7 @@ def _write_details(row: Row, entries: Entries, words: Catalogue, *, room: bool) 
     return {**write_case(row.results[0].case), "attempts": attempts}
 
 
-def _write_overview(run: RunResult, words: Catalogue) -> dict[str, Json]:
+def _write_overview(run: RunResult) -> dict[str, Json]:
     """Return everything about the run as a whole."""
     by_tag, axes = TagTally(), AxisTally()
     for result in run.cases:
@@ -159,36 +148,29 @@ def _write_overview(run: RunResult, words: Catalogue) -> dict[str, Json]:
         "groups": [
             [
                 write_label(tag, 80),
-                [
-                    [write_label(name_value(row.value, words), 80), draw_rate(row.counts, words), draw_counts(row.counts, words)]
-                    for row in table
-                ],
+                [[write_label(name_value(row.value), 80), draw_rate(row.counts), draw_counts(row.counts)] for row in table],
             ]
             for tag, table in by_tag.iterate_tables()
         ],
-        "axes": [
-            [write_label(name_axis(name, words), 80), words.write_figure(number_words(axis.score))]
-            for name, axis in axes.score_axes().items()
-        ]
+        "axes": [[write_label(name_axis(name), 80), number_words(axis.score)] for name, axis in axes.score_axes().items()]
         if axes.is_worth_showing()
         else [],
-        "missing": _list_missing(run, words),
-        "cost": write_label(cost_words(run.cost, words), 300),
-        "warnings": _bound_lines([_write_warning(problem) for problem in run.warnings[:_MOST_LISTED]], len(run.warnings), words),
+        "missing": _list_missing(run),
+        "cost": write_label(cost_words(run.cost), 300),
+        "warnings": _bound_lines([_write_warning(problem) for problem in run.warnings[:_MOST_LISTED]], len(run.warnings)),
         "unmatched": _bound_lines(
-            [write_label(unmatched_words(one, words), 400) for one in run.unmatched_evidence[:_MOST_LISTED]],
+            [write_label(unmatched_words(one), 400) for one in run.unmatched_evidence[:_MOST_LISTED]],
             len(run.unmatched_evidence),
-            words,
         ),
     }
 
 
-def _list_missing(run: RunResult, words: Catalogue) -> list[str]:
+def _list_missing(run: RunResult) -> list[str]:
     incomplete = run.incomplete
     if incomplete is None:
         return []
-    shown = [write_label(f"{each.case.id}: {missing_words(each, incomplete, words)}", 400) for each in incomplete.missing[:_MOST_LISTED]]
-    return _bound_lines(shown, len(incomplete.missing), words)
+    shown = [write_label(f"{each.case.id}: {missing_words(each, incomplete)}", 400) for each in incomplete.missing[:_MOST_LISTED]]
+    return _bound_lines(shown, len(incomplete.missing))
 
 
 def _write_warning(problem: Problem) -> str:
@@ -196,49 +178,48 @@ def _write_warning(problem: Problem) -> str:
     return write_label(problem.message if place is None else f"{place}: {problem.message}", 600)
 
 
-def _bound_lines(lines: list[str], total: int, words: Catalogue) -> list[str]:
-    return [*lines, words.say("report.more", count=total - len(lines))] if total > len(lines) else lines
+def _bound_lines(lines: list[str], total: int) -> list[str]:
+    return [*lines, f"and {total - len(lines):,} more"] if total > len(lines) else lines
 
 
-def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[str], pivot: str, words: Catalogue) -> str:
+def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[str], pivot: str) -> str:
     style, script = "".join(map(read_template, _STYLES)), "".join(map(read_template, _SCRIPTS))
-    name = _escape(run.suite_name or words.say("told.suite"))
-    told = _escape("  ·  ".join(part for part in (incomplete_words(run.incomplete, words), count_words(counts, words)) if part))
-    rate = draw_rate(counts, words)
+    name = _escape(run.suite_name or "suite")
+    told = _escape("  ·  ".join(part for part in (incomplete_words(run.incomplete), count_words(counts)) if part))
+    rate = draw_rate(counts)
     body = read_template("report.html").format(
         name=name,
         sprite=write_markup(draw_sprite()),
-        outcome=write_markup(draw_outcome(run.shown_outcome, words)),
+        outcome=write_markup(draw_outcome(run.shown_outcome)),
         told=told,
         rate="" if rate is None else f'<p class="summary">{write_markup(rate)}</p>',
-        facts=" · ".join(_escape(fact) for fact in _list_facts(run, sum(counts.values()), words)),
+        facts=" · ".join(_escape(fact) for fact in _list_facts(run, sum(counts.values()))),
         pivot=pivot,
         script=script,
         index=index,
         packets="".join(f'<script type="text/plain" id="packet-{number}">{packet}</script>\n' for number, packet in enumerate(packets)),
-        **{place: html.escape(words.say(place.replace("_", ".", 1))) for place in _SAID},
     )
-    return page(title=f"{name}: {told}", style=style, script=script, body=body, language=words.language)
+    return page(title=f"{name}: {told}", style=style, script=script, body=body)
 
 
-def _list_facts(run: RunResult, cases: int, words: Catalogue) -> Iterator[str]:
+def _list_facts(run: RunResult, cases: int) -> Iterator[str]:
     if run.let_through:
         yield run.let_through
     if len(run.cases) > cases:
-        yield words.say("report.attempts_at", attempts=len(run.cases), count=cases)
-    score = "" if run.score is None else score_words(run.score, run.counts, undecided=has_undecided_claims(run.cases), words=words)
+        yield f"{len(run.cases):,} attempts at {count_noun(cases, 'case')}"
+    score = "" if run.score is None else score_words(run.score, run.counts, undecided=has_undecided_claims(run.cases))
     if score:
         yield score
-    unmet = unmet_words(run.unmet, words)
+    unmet = unmet_words(run.unmet)
     if unmet:
         yield unmet
     if run.started_at:
-        yield words.say("report.started", at=run.started_at)
+        yield f"started {run.started_at}"
     if run.run_id:
-        yield words.say("report.run", id=run.run_id)
+        yield f"run {run.run_id}"
     if run.suite_path:
         yield run.suite_path
-    yield words.say("report.suite", dialect=run.dialect)
+    yield f"{run.dialect} suite"
 
 
 def _escape(text: str) -> str:

@@ -10,7 +10,6 @@ from proctor.model.numbers import is_number
 from proctor.model.result import AssertionResult, CaseResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
-from proctor.report.catalogue import Catalogue, speak
 from proctor.report.detail_rows import find_part
 from proctor.report.html_comparisons import explain_in_rows
 from proctor.report.html_systems import write_systems
@@ -25,25 +24,23 @@ from proctor.report.wording import (
     assertion_title,
     case_remark,
     evidence_place,
-    grade_word,
     number_words,
     origin_place,
     price_words,
     unknown_words,
-    why_words,
 )
 
 _MOST_VOTES = 20
 
 
-def list_votes(verdict: Verdict, words: Catalogue | None = None) -> list[Json]:
+def list_votes(verdict: Verdict) -> list[Json]:
     """Return the answers of a judge: `outcome` of each, `who`, `score` and `reason` as far as they are known."""
-    samples, words = verdict.details.get("samples"), speak(words)
-    rows: list[Json] = [_write_vote(sample, words) for sample in samples[:_MOST_VOTES]] if isinstance(samples, (list, tuple)) else []
+    samples = verdict.details.get("samples")
+    rows: list[Json] = [_write_vote(sample) for sample in samples[:_MOST_VOTES]] if isinstance(samples, (list, tuple)) else []
     return [row for row in rows if row]
 
 
-def _write_vote(sample: Json, words: Catalogue) -> dict[str, Json]:
+def _write_vote(sample: Json) -> dict[str, Json]:
     said, code = find_part(sample, "passed"), find_part(sample, "code")
     if not isinstance(said, bool) and code is None:
         return {}
@@ -52,7 +49,7 @@ def _write_vote(sample: Json, words: Catalogue) -> dict[str, Json]:
     if isinstance(model, str) and model:
         vote["who"] = write_label(model, 80)
     if is_number(score):
-        vote["score"] = words.write_figure(number_words(score))
+        vote["score"] = number_words(score)
     if isinstance(reason, str) and reason:
         vote["reason"] = write_block(reason, 2000)
     return vote
@@ -81,36 +78,35 @@ def write_case(case: Case) -> Document:
     return document
 
 
-def write_attempt(result: CaseResult, entry: RunEntry | None, *, with_evidence: bool, words: Catalogue | None = None) -> Document:
-    """Return one attempt, in words of a language; English where none is given."""
-    words = speak(words)
+def write_attempt(result: CaseResult, entry: RunEntry | None, *, with_evidence: bool) -> Document:
+    """Return one attempt."""
     evidence = None if entry is None else entry.evidence
-    document: Document = {"outcome": result.outcome, "number": result.attempt + 1, "facts": _list_facts(result, entry, words)}
-    remark = case_remark(result, words)
+    document: Document = {"outcome": result.outcome, "number": result.attempt + 1, "facts": _list_facts(result, entry)}
+    remark = case_remark(result)
     if remark is not None:
         document["remark"] = write_block(remark, 3000)
-    unknown = unknown_words(result, words=words)
+    unknown = unknown_words(result)
     if unknown is not None:
         document["unknown"] = write_label(unknown[0], 400)
     if result.axes and has_named_axes(result.axes):
         axes = list(result.axes.items())[:_MOST_NAMED]
-        document["axes"] = [[write_label(name_axis(name, words), 80), words.write_figure(number_words(axis.score))] for name, axis in axes]
+        document["axes"] = [[write_label(name_axis(name), 80), number_words(axis.score)] for name, axis in axes]
     if result.extracted:
         extracted = list(result.extracted.items())[:_MOST_NAMED]
         document["extracted"] = [[write_label(name, 80), write_pretty(value, 1000)] for name, value in extracted]
     known = result.account if result.account is not None or evidence is None else find_known(evidence)
     if known is not None:
-        document["known"] = write_known(known, words)
+        document["known"] = write_known(known)
     shown = result if evidence is None else add_ranges(result, evidence)
     marks = _list_marks(shown, evidence)
-    document["assertions"] = [_write_assertion(entry, evidence, words) for entry in shown.assertions]
+    document["assertions"] = [_write_assertion(entry, evidence) for entry in shown.assertions]
     if evidence is None:
-        document["no_timeline"] = words.say("report.no_conversation")
+        document["no_timeline"] = "The conversation is not part of this report."
     elif not with_evidence:
-        document["no_timeline"] = words.say("report.left_out")
+        document["no_timeline"] = "The conversation was left out to keep this file small. Those of cases that did not pass go in first."
     else:
-        document["timeline"] = build_timeline(evidence, marks, words)
-        if (systems := write_systems(evidence.state, words)) is not None:
+        document["timeline"] = build_timeline(evidence, marks)
+        if (systems := write_systems(evidence.state)) is not None:
             document["systems"] = systems
         document["rest"] = list_other_evidence(evidence, marks)
         _name_first_pieces(document)
@@ -142,10 +138,10 @@ def _name_first_pieces(document: Document) -> None:
             assertion["marked"] = True
 
 
-def write_known(known: Known, words: Catalogue) -> Document:
+def write_known(known: Known) -> Document:
     """Return what was known of the evidence: who read it, and each part with its name, status and why."""
     parts = [
-        [PART_NAMES[part], state.status, *([] if state.why is None else [write_label(why_words(state.why, words), 400)])]
+        [PART_NAMES[part], state.status, *([] if state.why is None else [write_label(state.why, 400)])]
         for part, state in known.parts.items()
     ]
     document: Document = {"reader": write_label(known.reader), "parts": parts}
@@ -154,13 +150,13 @@ def write_known(known: Known, words: Catalogue) -> Document:
     return document
 
 
-def _list_facts(result: CaseResult, entry: RunEntry | None, words: Catalogue) -> list[list[str]]:
+def _list_facts(result: CaseResult, entry: RunEntry | None) -> list[list[str]]:
     """Name and value of what is known about an attempt beside its assertions."""
     known: list[list[str]] = []
     if result.verdict is not None and result.score is not None:
-        known.append(["score", f"{words.write_figure(number_words(result.score))} ({grade_word(result.verdict, words)})"])
+        known.append(["score", f"{number_words(result.score)} ({result.verdict})"])
     if result.cost is not None:
-        known.append(["cost", write_label(price_words(result.cost, words), 300)])
+        known.append(["cost", write_label(price_words(result.cost), 300)])
     place = evidence_place(result.source)
     if place is not None:
         known.append(["evidence", write_label(place, 300)])
@@ -169,38 +165,38 @@ def _list_facts(result: CaseResult, entry: RunEntry | None, words: Catalogue) ->
             known.append(["started", write_label(entry.started_at, 40)])
         took = entry.find_agent_ms()
         if took is not None:
-            known.append(["took", duration_words(took, words)])
+            known.append(["took", duration_words(took)])
         if entry.evidence is not None:
-            known.append(["agent", " · ".join(list_facts(entry.evidence, words))])
+            known.append(["agent", " · ".join(list_facts(entry.evidence))])
     if result.simulated_user is not None:
-        known.append(["user", write_label(describe_user(result.simulated_user, words), 400)])
+        known.append(["user", write_label(describe_user(result.simulated_user), 400)])
     if result.now is not None:
         known.append(["clock", write_label(result.now, 40)])
     return [fact for fact in known if fact[1]]
 
 
-def _write_assertion(entry: AssertionResult, evidence: Evidence | None, words: Catalogue) -> Document:
+def _write_assertion(entry: AssertionResult, evidence: Evidence | None) -> Document:
     assertion, verdict = entry.assertion, entry.verdict.with_words()
     document: Document = {
         "outcome": verdict.outcome,
-        "title": write_label(assertion_title(assertion, words), 300),
+        "title": write_label(assertion_title(assertion), 300),
         "check": write_label(assertion.check, 80),
     }
-    notes = assertion_notes(assertion, verdict, words)
+    notes = assertion_notes(assertion, verdict)
     if notes:
         document["notes"] = write_label(notes, 200)
     place = origin_place(assertion.origin)
     if place is not None:
         document["place"] = write_label(place, 300)
         document["path"] = write_label(assertion.origin.path, 200)
-    told = explain_in_rows(verdict, words)
+    told = explain_in_rows(verdict)
     if told.rows:
         document["comparisons"] = told.rows
     if told.reason:
         document["reason"] = write_block(told.reason, 3000)
     if told.rest:
         document["details"] = write_pretty(told.rest)
-    votes = list_votes(verdict, words)
+    votes = list_votes(verdict)
     if votes:
         document["votes"] = votes
     if verdict.pointers:

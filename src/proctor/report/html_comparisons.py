@@ -15,7 +15,6 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.model.verdict import Verdict
-from proctor.report.catalogue import Catalogue, speak
 from proctor.report.detail_rows import find_part, phrase_holds
 from proctor.report.html_text import write_block, write_label, write_pretty
 from proctor.report.judge_words import judge_words, reply_words
@@ -39,12 +38,12 @@ class Explanation(msgspec.Struct, frozen=True):
     """The details that no row shows."""
 
 
-def explain_in_rows(verdict: Verdict, words: Catalogue | None = None) -> Explanation:
-    """Return the comparisons of a verdict, and what remains of its reason and details; in English without `words`."""
-    details, words = verdict.details, speak(words)
-    rows = list(islice(_from_details(details, words), MOST_COMPARISONS + 1))
+def explain_in_rows(verdict: Verdict) -> Explanation:
+    """Return the comparisons of a verdict, and what remains of its reason and details."""
+    details = verdict.details
+    rows = list(islice(_from_details(details), MOST_COMPARISONS + 1))
     if len(rows) > MOST_COMPARISONS:
-        rows[-1] = {"remark": words.say("row.more")}
+        rows[-1] = {"remark": "and more, which the JSON result lists in full"}
     shown = {key for key in _READERS if _is_list(details.get(key))} | {"held", "total", "hint", "traceback"}
     reason = verdict.reason
     if "expected" in details and _find_found_key(details) is not None:
@@ -54,7 +53,7 @@ def explain_in_rows(verdict: Verdict, words: Catalogue | None = None) -> Explana
         rows.append(_pair(sides.about, write_block(sides.expected, _VALUE), write_block(sides.found, _VALUE)))
         reason = ""
         shown.add("expected")
-    for about, text in (("replied", reply_words(verdict)), ("judge", judge_words(verdict, words))):
+    for about, text in (("replied", reply_words(verdict)), ("judge", judge_words(verdict))):
         if text:
             rows.append({"about": about, "remark": write_block(text, 600)})
     if isinstance(details.get("hint"), str):
@@ -86,10 +85,10 @@ def _pair(about: Json, expected: str, found: str, holds: bool = False) -> Compar
     return comparison
 
 
-def _from_details(details: dict[str, Json], words: Catalogue) -> Iterator[Comparison]:
+def _from_details(details: dict[str, Json]) -> Iterator[Comparison]:
     for key, read in _READERS.items():
         if _is_list(details.get(key)):
-            yield from (read(row, words) for row in details[key])
+            yield from (read(row) for row in details[key])
     yield from _compare_whole(details)
     if isinstance(details.get("traceback"), str):
         # The end of a traceback says most.
@@ -115,7 +114,7 @@ def _name(value: Json) -> str:
     return write_label(value, 300) if isinstance(value, str) else write_label(write_pretty(value, 300), 300)
 
 
-def _compare_field(row: Json, words: Catalogue) -> Comparison:
+def _compare_field(row: Json) -> Comparison:
     expected, actual = find_part(row, "expected"), find_part(row, "actual")
     return _pair(find_part(row, "path"), _write_json(expected), _write_json(actual), bool(find_part(row, "passed")))
 
@@ -128,18 +127,18 @@ def _write_json(value: Json) -> str:
     )
 
 
-def _compare_phrase(row: Json, words: Catalogue) -> Comparison:
+def _compare_phrase(row: Json) -> Comparison:
     said, forbidden, turn = (find_part(row, name) for name in ("found", "forbidden", "turn"))
     phrase = _write_json(find_part(row, "phrase"))
     if not said:
-        told = words.say("row.never_said")
+        told = "never said"
     elif turn is None:
-        told = words.say("row.said")
+        told = "said"
     else:
         # A number counts from 0 like every index into evidence; a text quotes the turn itself.
-        told = words.say("row.said_in", turn=turn + 1) if isinstance(turn, int) else write_pretty(turn, 600)
-    wanted = words.say("row.never", phrase=phrase) if forbidden else phrase
-    return _pair(words.say("row.phrase"), wanted, told, phrase_holds(row))
+        told = f"said in turn {turn + 1:,}" if isinstance(turn, int) else write_pretty(turn, 600)
+    wanted = f"never {phrase}" if forbidden else phrase
+    return _pair("phrase", wanted, told, phrase_holds(row))
 
 
 def _call(row: Json) -> str:
@@ -151,40 +150,40 @@ def _call(row: Json) -> str:
     return f"{_name(name)}\n{write_pretty(arguments, _VALUE)}" if arguments else _name(name)
 
 
-def _compare_missing(row: Json, words: Catalogue) -> Comparison:
-    return _pair(words.say("row.missing_call"), _call(row), words.say("row.not_called"))
+def _compare_missing(row: Json) -> Comparison:
+    return _pair("missing call", _call(row), "not called")
 
 
-def _compare_extra(row: Json, words: Catalogue) -> Comparison:
-    return _pair(words.say("row.further_call"), words.say("row.no_such_call"), _call(row))
+def _compare_extra(row: Json) -> Comparison:
+    return _pair("further call", "no such call", _call(row))
 
 
-def _compare_mismatch(row: Json, words: Catalogue) -> Comparison:
+def _compare_mismatch(row: Json) -> Comparison:
     expected, actual = find_part(row, "expected_args", "expectedArgs", "expected"), find_part(row, "actual_args", "actualArgs", "actual")
     name = find_part(row, "tool_name", "toolName", "name", "tool")
     return (
         {"remark": write_pretty(row, _VALUE)}
         if name is None
-        else _pair(words.say("row.arguments_of", name=_name(name)), _write_json(expected), _write_json(actual))
+        else _pair(f"arguments of {_name(name)}", _write_json(expected), _write_json(actual))
     )
 
 
-def _order(row: Json, words: Catalogue) -> Comparison:
+def _order(row: Json) -> Comparison:
     name = find_part(row, "tool_name", "toolName", "name", "tool")
     if name is None:
         return {"remark": write_pretty(row, _VALUE)}
     expected, actual = find_part(row, "expected_index", "expectedIndex"), find_part(row, "actual_index", "actualIndex")
-    return _pair(words.say("row.order_of", name=_name(name)), _write_position(expected, words), _write_position(actual, words))
+    return _pair(f"order of {_name(name)}", _write_position(expected), _write_position(actual))
 
 
-def _write_position(index: Json, words: Catalogue) -> str:
+def _write_position(index: Json) -> str:
     """Write the position of an index: indexes count from 0, people from 1."""
     if isinstance(index, int) and not isinstance(index, bool):
-        return words.say("row.call", number=index + 1)
+        return f"call {index + 1:,}"
     return write_pretty(index, 100)
 
 
-def _compare_difference(row: Json, words: Catalogue) -> Comparison:
+def _compare_difference(row: Json) -> Comparison:
     path, why = find_part(row, "path"), find_part(row, "why", "message")
     if not isinstance(why, str):
         return {"remark": write_pretty(row, _VALUE)}
@@ -194,7 +193,7 @@ def _compare_difference(row: Json, words: Catalogue) -> Comparison:
     return {"remark": write_block(why, _VALUE), **({"about": _name(path)} if path else {})}
 
 
-_READERS: dict[str, Callable[[Json, Catalogue], Comparison]] = {
+_READERS: dict[str, Callable[[Json], Comparison]] = {
     "field_results": _compare_field,
     "assertion_results": _compare_field,
     "phrase_results": _compare_phrase,

@@ -16,13 +16,13 @@ def read_template(name: str) -> str:
     return content.decode().replace("\r\n", "\n")
 
 
-def page(*, title: str, style: str, body: str, script: str | None = None, language: str = "en") -> str:
+def page(*, title: str, style: str, body: str, script: str | None = None) -> str:
     """Return a whole page around `body`, which may load nothing and run nothing but `script`; title and body are HTML already."""
     runs = "" if script is None else f"script-src {_hash_source(script)}; "
     # Browsers that know Trusted Types then refuse any script that writes markup, our own included.
     types = "" if script is None else "; require-trusted-types-for 'script'; trusted-types 'none'"
     policy = f"default-src 'none'; {runs}style-src {_hash_source(style)}; img-src data:; base-uri 'none'; form-action 'none'{types}"
-    return read_template("page.html").format(language=language, title=title, policy=policy, style=style, body=body)
+    return read_template("page.html").format(title=title, policy=policy, style=style, body=body)
 
 
 def _hash_source(text: str) -> str:

@@ -14,10 +14,9 @@ from proctor.model.evidence import Json
 from proctor.model.result import AssertionResult, CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Outcome
-from proctor.report.catalogue import Catalogue
 from proctor.report.drawn_outcomes import draw_rate
 from proctor.report.html_text import duration_words, list_tag_pairs, write_label
-from proctor.report.wording import case_remark, case_title, evidence_place, grade_word, join_title_and_reason, number_words
+from proctor.report.wording import case_remark, case_title, evidence_place, join_title_and_reason, number_words
 from proctor.scoring.reduce import reduce_attempts
 from proctor.scoring.statistics import count_outcomes
 
@@ -99,11 +98,11 @@ class Tags:
         return [[name, value] for name, value in self._numbers]
 
 
-def write_row(row: Row, tags: Tags, entries: Entries, words: Catalogue) -> dict[str, Json]:
+def write_row(row: Row, tags: Tags, entries: Entries) -> dict[str, Json]:
     """Return a row as the page gets it; what is empty is left out."""
     worst = row.worst
-    case_id, name = case_title(worst, words)
-    finding, searched = _find_finding(worst, words)
+    case_id, name = case_title(worst)
+    finding, searched = _find_finding(worst)
     place = None if row.alone else evidence_place(worst.source)
     entry = entries.get((worst.case.id, worst.attempt))
     document: dict[str, Json] = {
@@ -114,19 +113,19 @@ def write_row(row: Row, tags: Tags, entries: Entries, words: Catalogue) -> dict[
         "finding": write_label(finding, _FINDING),
         "words": write_label(" ".join(filter(None, (searched, _find_first_question(worst, entry)))), _SEARCHED),
         "tags": tags.find_numbers(worst.case.tags),
-        "score": _score(row, words),
-        "took": "" if entry is None or (took := entry.find_agent_ms()) is None or len(row.results) > 1 else duration_words(took, words),
-        "rate": draw_rate(row.counts, words) if len(row.results) > 1 else None,
+        "score": _score(row),
+        "took": "" if entry is None or (took := entry.find_agent_ms()) is None or len(row.results) > 1 else duration_words(took),
+        "rate": draw_rate(row.counts) if len(row.results) > 1 else None,
         "flaky": row.flaky,
     }
     return {key: value for key, value in document.items() if value}
 
 
-def _score(row: Row, words: Catalogue) -> str:
+def _score(row: Row) -> str:
     only = row.results[0]
     if len(row.results) > 1 or only.verdict is None or only.score is None:
         return ""
-    return f"{words.write_figure(number_words(only.score))} {grade_word(only.verdict, words)}"
+    return f"{number_words(only.score)} {only.verdict}"
 
 
 def _find_first_question(result: CaseResult, entry: RunEntry | None) -> str:
@@ -138,17 +137,17 @@ def _find_first_question(result: CaseResult, entry: RunEntry | None) -> str:
     return asked[:_SEARCHED] if isinstance(asked, str) else ""
 
 
-def _find_finding(result: CaseResult, words: Catalogue) -> tuple[str, str]:
+def _find_finding(result: CaseResult) -> tuple[str, str]:
     """Return the first thing to know about a case that did not pass, and more words to find it by."""
     if result.outcome == "pass":
         return "", ""
-    remark = case_remark(result, words)
-    told = [join_title_and_reason(entry.assertion, entry.reason[:_SEARCHED], words) for entry in _list_broken(result)]
+    remark = case_remark(result)
+    told = [join_title_and_reason(entry.assertion, entry.reason[:_SEARCHED]) for entry in _list_broken(result)]
     if remark is not None:
         return remark, " ".join(told)
     if not told:
         return "", ""
-    more = "" if len(told) == 1 else f" ({words.say('run.and_more', count=len(told) - 1)})"
+    more = "" if len(told) == 1 else f" (and {len(told) - 1:,} more)"
     return f"{told[0]}{more}", " ".join(told[1:5])
 
 

@@ -10,7 +10,6 @@ from itertools import islice
 
 from proctor.model.evidence import Json, State, StateChange, StateRequest
 from proctor.report.attempt_layout import Document
-from proctor.report.catalogue import Catalogue
 from proctor.report.html_text import duration_words, write_label, write_pretty
 
 MOST_CHANGES, MOST_REQUESTS = 50, 50
@@ -22,7 +21,7 @@ _DEEPEST = 6
 _ABSENT = object()
 
 
-def write_systems(state: State | None, words: Catalogue) -> Document | None:
+def write_systems(state: State | None) -> Document | None:
     """Return what happened in the systems; None where none were simulated."""
     if state is None or (state.changes is None and state.requests is None):
         return None
@@ -30,7 +29,7 @@ def write_systems(state: State | None, words: Catalogue) -> Document | None:
     return {
         "changes": None if state.changes is None else [_write_change(change) for change in changes[:MOST_CHANGES]],
         "more_changes": max(0, len(changes) - MOST_CHANGES),
-        "requests": [write_request(request, words) for request in requests[:MOST_REQUESTS]],
+        "requests": [write_request(request) for request in requests[:MOST_REQUESTS]],
         "more_requests": max(0, len(requests) - MOST_REQUESTS),
     }
 
@@ -62,13 +61,13 @@ def _write_side(value: object) -> str | None:
     return None if value is _ABSENT else write_pretty(value, _LONGEST)  # type: ignore[arg-type]  # JSON, as evidence has it
 
 
-def write_request(request: StateRequest, words: Catalogue) -> Document:
+def write_request(request: StateRequest) -> Document:
     """Return one request with what was sent and answered."""
     sides: dict[str, Json] = {"sent": request.body, "answered": request.response}
     return {
         "system": write_label(request.system, 80),
         "line": write_label(f"{request.method} {request.path}", 300),
         "status": request.status,
-        "took": "" if request.duration_ms is None else duration_words(request.duration_ms, words),
+        "took": "" if request.duration_ms is None else duration_words(request.duration_ms),
         **{name: write_pretty(value, _LONGEST) for name, value in sides.items() if value is not None},
     }

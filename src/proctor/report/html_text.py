@@ -12,7 +12,6 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
-from proctor.report.catalogue import Catalogue, speak
 from proctor.report.neutral import to_lines, to_one_line
 
 MOST_TEXT = 6000
@@ -71,20 +70,19 @@ _LONG = (
 """From which length on a duration is told in which two units, the longest first."""
 
 
-def duration_words(ms: float, words: Catalogue | None = None) -> str:
+def duration_words(ms: float) -> str:
     """Return a duration in words: `812 ms`, `1.5 s`, `2 min 5 s`, `3 h 20 min`, `7 d`."""
-    words = speak(words)
     if ms != ms or ms in (float("inf"), float("-inf")):
-        return words.say("told.no_duration")
+        return "unknown"
     if ms < 1000:
-        return words.write_figure(f"{ms:.0f} ms" if ms >= 10 else f"{ms:.3g} ms")
+        return f"{ms:.0f} ms" if ms >= 10 else f"{ms:.3g} ms"
     # What is longer would be rounded to `60.0 s`.
     if ms < 59_950:
-        return words.write_figure(f"{ms / 1000:.1f} s")
+        return f"{ms / 1000:.1f} s"
     for least_ms, large, large_ms, small, small_ms in _LONG:
         if ms >= least_ms:
             first, rest = divmod(round(ms / small_ms), large_ms // small_ms)
-            return words.write_figure(f"{first:,} {large} {rest} {small}" if rest else f"{first:,} {large}")
+            return f"{first:,} {large} {rest} {small}" if rest else f"{first:,} {large}"
     raise AssertionError(ms)  # the last row begins where the seconds above end
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, ToolCall, Usage
-from proctor.report.catalogue import Catalogue, speak
 from proctor.report.html_text import MOST_TEXT, duration_words, write_block, write_label, write_pretty, write_tool_result
 from proctor.report.marked_text import Marks, Piece, select_marks, write_marked_text, write_marked_value
 from proctor.report.user_words import describe_user
+from proctor.report.wording import count_noun
 
 MOST_STEPS = 200
 """Steps of one run in the page."""
@@ -24,24 +24,21 @@ MOST_CHARACTERS = 150_000
 Step = dict[str, Json]
 
 
-def build_timeline(evidence: Evidence, marks: Marks | None = None, words: Catalogue | None = None) -> list[Step]:
-    """Return the steps of a run, in order; `marks` are the characters that verdicts are about, by place; in English without `words`."""
-    words = speak(words)
+def build_timeline(evidence: Evidence, marks: Marks | None = None) -> list[Step]:
+    """Return the steps of a run, in order; `marks` are the characters that verdicts are about, by place."""
     steps: list[Step] = []
     left_out = 0
     room = MOST_CHARACTERS
-    for step in _iterate_steps(evidence, marks or {}, words):
+    for step in _iterate_steps(evidence, marks or {}):
         room -= sum(len(value) for value in step.values() if isinstance(value, str))
         if len(steps) < MOST_STEPS and room > 0:
             steps.append(step)
         else:
             left_out += 1
     if left_out:
-        steps.append({"kind": "note", "text": words.say("report.more_steps", count=left_out)})
+        steps.append({"kind": "note", "text": f"{count_noun(left_out, 'more step is', 'more steps are')} not shown here"})
     if evidence.simulated_user is not None:
-        steps.append(
-            {"kind": "note", "text": write_block(words.say("report.simulated_user", told=describe_user(evidence.simulated_user, words)))}
-        )
+        steps.append({"kind": "note", "text": write_block(f"simulated user: {describe_user(evidence.simulated_user)}")})
     if evidence.error:
         steps.append({"kind": "broken", "text": write_block(evidence.error), "at": ["$.error"]})
     return steps
@@ -75,50 +72,47 @@ def _mark(step: Step, name: str, pieces: list[Piece]) -> Step:
     return {**step, name: _join_pieces(pieces), "marked": {**step.get("marked", {}), name: pieces}}
 
 
-def usage_words(usage: Usage | None, words: Catalogue | None = None) -> str:
+def usage_words(usage: Usage | None) -> str:
     """Return tokens in words: `120 tokens in, 80 out`; empty where nothing was recorded."""
     if usage is None:
         return ""
-    words = speak(words)
     if usage.input_tokens is not None and usage.output_tokens is not None:
-        return words.say("report.tokens_both", given=usage.input_tokens, answered=usage.output_tokens)
+        return f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
     total = usage.total()
-    return "" if total is None else words.say("report.tokens", count=total)
+    return "" if total is None else count_noun(total, "token")
 
 
-def list_facts(observed: Evidence | EvidenceTurn, words: Catalogue | None = None) -> list[str]:
+def list_facts(observed: Evidence | EvidenceTurn) -> list[str]:
     """List the status, time and tokens of a run or a turn, as far as they were recorded."""
     return [
         *([] if observed.http_status is None else [f"HTTP {observed.http_status}"]),
-        *([] if observed.duration_ms is None else [duration_words(observed.duration_ms, words)]),
-        *filter(None, [usage_words(observed.usage, words)]),
+        *([] if observed.duration_ms is None else [duration_words(observed.duration_ms)]),
+        *filter(None, [usage_words(observed.usage)]),
     ]
 
 
-def _iterate_steps(evidence: Evidence, marks: Marks, words: Catalogue) -> Iterator[Step]:
+def _iterate_steps(evidence: Evidence, marks: Marks) -> Iterator[Step]:
     turns = evidence.turns
     if not turns:
-        yield from _iterate_exchange(evidence, "$", marks, 0, words)
+        yield from _iterate_exchange(evidence, "$", marks, 0)
         return
     before = 0
     for number, turn in enumerate(turns):
         at = f"$.turns[{number}]"
-        name = words.say("report.turn", number=number + 1, last=len(turns))
-        yield {"kind": "turn", "name": name, "facts": list_facts(turn, words), "at": [at], **_measure_turn(turn, words)}
+        name = f"Turn {number + 1:,} of {len(turns):,}"
+        yield {"kind": "turn", "name": name, "facts": list_facts(turn), "at": [at], **_measure_turn(turn)}
         # The answer of the last turn is that of the run, and a verdict may point at either.
         last = number == len(turns) - 1
-        yield from _iterate_exchange(turn, at, marks, before, words, also="$" if last else None)
+        yield from _iterate_exchange(turn, at, marks, before, also="$" if last else None)
         before += len(turn.tool_calls or ())
 
 
-def _measure_turn(turn: EvidenceTurn, words: Catalogue) -> Step:
+def _measure_turn(turn: EvidenceTurn) -> Step:
     took: Step = {} if turn.duration_ms is None else {"turn_ms": turn.duration_ms}
-    return took | ({"tokens": usage_words(turn.usage, words)} if turn.usage is not None else {})
+    return took | ({"tokens": usage_words(turn.usage)} if turn.usage is not None else {})
 
 
-def _iterate_exchange(
-    observed: Evidence | EvidenceTurn, at: str, marks: Marks, before: int, words: Catalogue, also: str | None = None
-) -> Iterator[Step]:
+def _iterate_exchange(observed: Evidence | EvidenceTurn, at: str, marks: Marks, before: int, also: str | None = None) -> Iterator[Step]:
     """Yield one message and everything until the answer; `before` calls of the whole run were made earlier."""
     if observed.input is not None and observed.input != "":
         asked = observed.input
@@ -126,7 +120,7 @@ def _iterate_exchange(
     root: list[tuple[int, ToolCall]] = list(enumerate(observed.tool_calls or ()))
     for number, node in enumerate(observed.nodes or ()):
         place = f"{at}.nodes[{number}]"
-        yield _build_node_step(node, place, marks, words)
+        yield _build_node_step(node, place, marks)
         for index, call in enumerate(node.tool_calls):
             # Bounded: each call of a node against all calls of the run would cost their product, and more steps than these are not shown.
             same = next((entry for entry in root[:MOST_STEPS] if entry[1] == call), None)
@@ -135,9 +129,9 @@ def _iterate_exchange(
                 # The same call is listed for the run as a whole; it is shown once.
                 root.remove(same)
                 places += _call_places(at, same[0], before)
-            yield _call_step(call, places, marks, words, inside=True)
+            yield _call_step(call, places, marks, inside=True)
     for index, call in root:
-        yield _call_step(call, _call_places(at, index, before), marks, words)
+        yield _call_step(call, _call_places(at, index, before), marks)
     roots = [at] if also is None else [at, also]
     if observed.text is not None and observed.text != "":
         yield _build_answer_step(observed.text, [f"{root}.{name}" for root in roots for name in ("text", "body")], marks)
@@ -160,7 +154,7 @@ def _call_places(at: str, index: int, before: int) -> list[str]:
     return [own] if at == "$" else [own, f"$.tool_calls[{before + index}]"]
 
 
-def _call_step(call: ToolCall, places: Sequence[str], marks: Marks, words: Catalogue, *, inside: bool = False) -> Step:
+def _call_step(call: ToolCall, places: Sequence[str], marks: Marks, *, inside: bool = False) -> Step:
     failure = call.failure()
     step: Step = {
         "kind": "call",
@@ -176,7 +170,7 @@ def _call_step(call: ToolCall, places: Sequence[str], marks: Marks, words: Catal
     if call.server:
         step["server"] = write_label(call.server)
     if call.duration_ms is not None:
-        step |= {"ms": call.duration_ms, "took": duration_words(call.duration_ms, words)}
+        step |= {"ms": call.duration_ms, "took": duration_words(call.duration_ms)}
     if failure is not None:
         step["error"] = write_pretty(failure)
         if call.failure_kind():
@@ -188,14 +182,14 @@ def _call_step(call: ToolCall, places: Sequence[str], marks: Marks, words: Catal
     return step
 
 
-def _build_node_step(node: Node, place: str, marks: Marks, words: Catalogue) -> Step:
+def _build_node_step(node: Node, place: str, marks: Marks) -> Step:
     step: Step = {"kind": "node", "name": write_label(node.name), "status": write_label(node.status), "at": [place]}
     if node.type:
         step["type"] = write_label(node.type)
     if node.duration_ms is not None:
-        step |= {"ms": node.duration_ms, "took": duration_words(node.duration_ms, words)}
+        step |= {"ms": node.duration_ms, "took": duration_words(node.duration_ms)}
     if node.usage is not None:
-        step["tokens"] = usage_words(node.usage, words)
+        step["tokens"] = usage_words(node.usage)
     for name, value in (("input", node.input), ("parameters", node.parameters), ("output", node.output), ("error", node.error)):
         if value is not None and value != {}:
             found = select_marks(marks, (f"{place}.{name}",))

@@ -9,8 +9,8 @@ import msgspec
 
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict
-from proctor.report.catalogue import Catalogue, speak
 from proctor.report.judge_words import reply_words
+from proctor.report.wording import count_noun
 
 MOST_KINDS = 100
 """How many different faults are counted; further ones are told with their claims."""
@@ -24,10 +24,9 @@ class Touched(msgspec.Struct):
     checks: int = 0
     cases: int = 0
 
-    def describe(self, words: Catalogue | None = None) -> str:
+    def describe(self) -> str:
         """Return how much was touched in words: `3 checks in 2 cases`."""
-        words = speak(words)
-        return f"{words.say('told.checks', count=self.checks)} {words.say('count.in_cases', count=self.cases)}"
+        return f"{count_noun(self.checks, 'check')} in {count_noun(self.cases, 'case')}"
 
 
 class JudgeFaults:

@@ -11,7 +11,6 @@ from proctor.model.evidence import Json
 from proctor.model.numbers import is_number
 from proctor.model.show import shorten, show
 from proctor.model.verdict import Verdict
-from proctor.report.catalogue import Catalogue, speak
 from proctor.report.detail_rows import find_part, list_rows
 from proctor.report.wording import number_words, weight_words
 
@@ -23,14 +22,14 @@ _REPLY = 160
 """Characters of a reply that could not be read."""
 
 
-def judge_words(verdict: Verdict, words: Catalogue | None = None) -> str:
+def judge_words(verdict: Verdict) -> str:
     """Return who judged and how: `gpt-4o · score 0.79, passes from 0.8 · 2 yes, 1 no`; empty where no judge decided."""
-    details, words = verdict.details, speak(words)
-    who = _name_judge(details, words)
+    details = verdict.details
+    who = _name_judge(details)
     # The reason of a judge that gave no answer names it already.
     if not who or (verdict.outcome == "error" and who in verdict.reason and not _list_rows_with_votes(details.get("samples"))):
         return ""
-    return " · ".join(part for part in (who, _score(verdict, words), _describe_votes(details.get("samples"), words)) if part)
+    return " · ".join(part for part in (who, _score(verdict), _describe_votes(details.get("samples"))) if part)
 
 
 def reply_words(verdict: Verdict) -> str:
@@ -42,40 +41,40 @@ def reply_words(verdict: Verdict) -> str:
     return show(last, _REPLY) if isinstance(last, str) and not _list_rows_with_votes(verdict.details.get("samples")) else ""
 
 
-def _name_judge(details: dict[str, Json], words: Catalogue) -> str:
+def _name_judge(details: dict[str, Json]) -> str:
     models = [shorten(model, _NAME) for model in list_rows(details.get("models")) if isinstance(model, str)]
     name = details.get("judge")
     if len(models) > 1:
         more = len(models) - _MOST_MODELS
-        return ", ".join(models[:_MOST_MODELS]) + (f" {words.say('run.and_more', count=more)}" if more > 0 else "")
+        return ", ".join(models[:_MOST_MODELS]) + (f" and {more:,} more" if more > 0 else "")
     if isinstance(name, str) and name:
         return shorten(name, _NAME) + (f" ({models[0]})" if models and models[0] != name else "")
     return models[0] if models else ""
 
 
-def _score(verdict: Verdict, words: Catalogue) -> str:
+def _score(verdict: Verdict) -> str:
     threshold = _number(verdict.details.get("threshold"))
     if threshold is None or not _list_rows_with_votes(verdict.details.get("samples")):
         return ""
-    least = words.write_figure(weight_words(threshold))
+    least = weight_words(threshold)
     if verdict.code == "judge_uncertain" and verdict.outcome == "error":
-        return words.say("judge.passes_from", threshold=least)
+        return f"passes from {least}"
     # A violated constraint takes the score of the claim away, not that of its criterion.
     score = _number(find_part(verdict.details.get("criterion"), "score"))
-    reached = words.write_figure(number_words(verdict.score if score is None else score))
-    return words.say("judge.score", score=reached, threshold=least)
+    reached = number_words(verdict.score if score is None else score)
+    return f"score {reached}, passes from {least}"
 
 
-def _describe_votes(samples: Json, words: Catalogue) -> str:
+def _describe_votes(samples: Json) -> str:
     """Return how many of several answers agreed, and how many never came."""
     rows = list_rows(samples)
     if len(rows) < 2:
         return ""
     votes = _list_rows_with_votes(samples)
     yes = sum(bool(find_part(row, "passed")) for row in votes)
-    parts = [words.say("judge.votes", yes=yes, no=len(votes) - yes)] if votes else []
+    parts = [f"{yes:,} yes, {len(votes) - yes:,} no"] if votes else []
     if len(votes) < len(rows):
-        parts.append(words.say("judge.without_answer", count=len(rows) - len(votes)))
+        parts.append(f"{len(rows) - len(votes):,} without an answer")
     return ", ".join(parts)
 
 

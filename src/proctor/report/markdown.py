@@ -13,9 +13,7 @@ import msgspec
 from proctor.model.problem import Problem
 from proctor.model.result import AssertionResult, CaseResult, RunResult
 from proctor.model.verdict import Outcome, Verdict
-from proctor.report.catalogue import speak
 from proctor.report.findings import write_findings
-from proctor.report.labels import pad_label
 from proctor.report.markdown_text import write_code, write_fenced, write_plain
 from proctor.report.neutral import to_lines, to_one_line
 from proctor.report.tallies import AxisTally, TagTally, name_axis
@@ -35,6 +33,7 @@ from proctor.report.wording import (
     missing_words,
     number_words,
     origin_place,
+    pad_label,
     pass_hat_words,
     score_words,
     share_words,
@@ -257,11 +256,10 @@ def _write_reason(reason: str) -> list[str]:
     if parts is None:
         return to_lines(reason or "no reason given", limit=1200, most_lines=15)
     lines = [to_one_line(parts.about, 300)] if parts.about else []
-    words = speak(None)
     return [
         *lines,
-        f"{pad_label('expected', words)}{to_one_line(parts.expected, 600)}",
-        f"{pad_label('found', words)}{to_one_line(parts.found, 600)}",
+        f"{pad_label('expected')}{to_one_line(parts.expected, 600)}",
+        f"{pad_label('found')}{to_one_line(parts.found, 600)}",
     ]
 
 
@@ -271,7 +269,7 @@ def _write_findings(verdict: Verdict) -> list[str]:
     if pointers:
         more = len(pointers) - _MOST_POINTERS
         shown = ", ".join(to_one_line(pointer) for pointer in pointers[:_MOST_POINTERS])
-        lines.append(f"{pad_label('at', speak(None))}{shown}" + (f" and {more} more" if more > 0 else ""))
+        lines.append(f"{pad_label('at')}{shown}" + (f" and {more} more" if more > 0 else ""))
     return lines
 
 

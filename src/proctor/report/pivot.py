@@ -18,7 +18,6 @@ from proctor.model.lazy_cases import may_have
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.show import nearest
 from proctor.model.variants import list_axes
-from proctor.report.catalogue import Catalogue
 from proctor.scoring.intervals import Counts, Interval, wilson
 from proctor.scoring.statistics import count_outcomes
 
@@ -38,20 +37,13 @@ class Cell(msgspec.Struct, frozen=True):
         """Wilson's interval of the pass rate."""
         return wilson(self.counts)
 
-    def tell(self, words: Catalogue) -> str:
+    def tell(self) -> str:
         """Return the rate, its interval and the numbers: `84.0% (71.5 to 91.7) 42/50`."""
         counts = self.counts
         if not counts.runs:
             return "-"
         low, high = self.interval.low, self.interval.high
-        return words.say(
-            "pivot.cell",
-            rate=words.write_figure(f"{counts.rate:.1%}"),
-            low=words.write_number(low * 100, 1),
-            high=words.write_number(high * 100, 1),
-            passed=counts.passes,
-            decided=counts.runs,
-        )
+        return f"{counts.rate:.1%} ({low * 100:,.1f} to {high * 100:,.1f}) {counts.passes:,}/{counts.runs:,}"
 
 
 class Pivot(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from proctor.report.catalogue import Catalogue, speak
 from proctor.report.csv_text import write_csv
 from proctor.report.elements import Element, make, make_table_head, write_markup
 from proctor.report.html_text import write_label
@@ -16,34 +15,31 @@ _WIDEST = 36
 _WIDEST_LINE = 120
 
 
-def _list_texts(pivot: Pivot, words: Catalogue) -> list[list[str]]:
+def _list_texts(pivot: Pivot) -> list[list[str]]:
     """Return the table as texts, with its header."""
-    columns = [_name(column, words) if column is None else f"{pivot.column_axis}={_name(column, words)}" for column in pivot.columns]
-    rows = [[*_name_line(pivot, names, words), *(cell.tell(words) for cell in cells)] for names, cells in pivot.lines]
+    columns = [_name(column) if column is None else f"{pivot.column_axis}={_name(column)}" for column in pivot.columns]
+    rows = [[*_name_line(pivot, names), *(cell.tell() for cell in cells)] for names, cells in pivot.lines]
     return [[*pivot.row_axes, *columns], *rows]
 
 
-def _name(value: str | None, words: Catalogue) -> str:
+def _name(value: str | None) -> str:
     """Return what readers call a value of an axis; None is everything."""
     if value is None:
-        return words.say("filter.all")
-    return words.say("pivot.none") if value == NONE else value
+        return "all"
+    return "(none)" if value == NONE else value
 
 
-def _name_line(pivot: Pivot, names: tuple[str, ...] | None, words: Catalogue) -> list[str]:
+def _name_line(pivot: Pivot, names: tuple[str, ...] | None) -> list[str]:
     if names is not None:
-        return [_name(name, words) for name in names]
-    return [_name(None, words), *[""] * (len(pivot.row_axes) - 1)][: len(pivot.row_axes)]
+        return [_name(name) for name in names]
+    return [_name(None), *[""] * (len(pivot.row_axes) - 1)][: len(pivot.row_axes)]
 
 
-def _list_long_texts(pivot: Pivot, words: Catalogue) -> list[list[str]]:
+def _list_long_texts(pivot: Pivot) -> list[list[str]]:
     """Return the table as texts with a line for each cell: of many columns nobody could follow a line."""
-    rows = [[*pivot.row_axes, pivot.column_axis, words.say("pivot.rate")]]
+    rows = [[*pivot.row_axes, pivot.column_axis, "pass rate"]]
     for names, cells in pivot.lines:
-        rows += [
-            [*_name_line(pivot, names, words), _name(column, words), cell.tell(words)]
-            for column, cell in zip(pivot.columns, cells, strict=True)
-        ]
+        rows += [[*_name_line(pivot, names), _name(column), cell.tell()] for column, cell in zip(pivot.columns, cells, strict=True)]
     return rows
 
 
@@ -53,29 +49,28 @@ def _cut_rows(rows: list[list[str]]) -> tuple[list[list[str]], list[int]]:
     return cut, [max(count_columns(row[index]) for row in cut) for index in range(len(cut[0]))]
 
 
-def write_pivot_text(pivot: Pivot, words: Catalogue | None = None) -> str:
+def write_pivot_text(pivot: Pivot) -> str:
     """Return the table for a terminal: a line for each cell where the columns do not stand beside each other."""
-    words = speak(words)
-    rows, widths = _cut_rows(_list_texts(pivot, words))
+    rows, widths = _cut_rows(_list_texts(pivot))
     if sum(widths) + 2 * len(widths) > _WIDEST_LINE:
-        rows, widths = _cut_rows(_list_long_texts(pivot, words))
+        rows, widths = _cut_rows(_list_long_texts(pivot))
     lines = ["  ".join(pad(text, width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     rule = "-" * min(sum(widths) + 2 * len(widths), _WIDEST_LINE)
-    return "\n".join(["", words.say("pivot.title"), lines[0], rule, *lines[1:], ""])
+    return "\n".join(["", "pass rate (95% interval) passed/decided", lines[0], rule, *lines[1:], ""])
 
 
 def write_pivot_markdown(pivot: Pivot) -> str:
     """Return the table in Markdown."""
-    texts = _list_texts(pivot, speak(None))
+    texts = _list_texts(pivot)
     rows = [f"| {' | '.join(write_plain(text) for text in row)} |" for row in texts]
     return "\n".join(["", rows[0], f"|{'---|' * len(texts[0])}", *rows[1:], ""])
 
 
-def write_pivot_html(pivot: Pivot, words: Catalogue) -> str:
+def write_pivot_html(pivot: Pivot) -> str:
     """Return the table as a piece of a page."""
-    head, *rows = [[write_label(text, 200) for text in row] for row in _list_texts(pivot, words)]
+    head, *rows = [[write_label(text, 200) for text in row] for row in _list_texts(pivot)]
     names = len(pivot.row_axes)
-    title = words.say("report.pivot", axes=write_label(", ".join((*pivot.row_axes, pivot.column_axis)), 200))
+    title = f"Pass rate by {write_label(', '.join((*pivot.row_axes, pivot.column_axis)), 200)}"
     lines = [make("tr", "", [_make_cell(text, at < names) for at, text in enumerate(row)]) for row in rows]
     table = make("table", "", make_table_head(head), make("tbody", "", lines))
     return write_markup(make("section", "pivot", make("h2", "", title), table))
@@ -93,5 +88,5 @@ def write_pivot_csv(pivot: Pivot) -> str:
         for column, cell in zip(pivot.columns, cells, strict=True):
             counts, interval = cell.counts, cell.interval
             figures = [round(counts.rate, 6), round(interval.low, 6), round(interval.high, 6)] if counts.runs else ["", "", ""]
-            rows.append([*_name_line(pivot, names, speak(None)), "all" if column is None else column, counts.passes, counts.runs, *figures])
+            rows.append([*_name_line(pivot, names), "all" if column is None else column, counts.passes, counts.runs, *figures])
     return write_csv(rows)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from proctor.model.result import CaseResult
-from proctor.report.catalogue import Catalogue, speak
 
 MOST_KINDS = 1_000
 """How many different failures are gathered; further ones are told each."""
@@ -47,14 +46,13 @@ class RepeatedFailures:
         """Take back that a failure was told: there was no room for it, so that later ones like it are not told with it either."""
         self._alike.pop(find_failure(result) or (), None)
 
-    def describe(self, result: CaseResult, words: Catalogue | None = None) -> str:
+    def describe(self, result: CaseResult) -> str:
         """Return which later attempts failed like this one: `the same in attempts 2, 3`; empty where none did."""
         alike = self._alike.get(find_failure(result) or ())
         if alike is None or not alike.count:
             return ""
-        words = speak(words)
-        more = f" {words.say('run.and_more', count=alike.count - len(alike.numbers))}" if alike.count > len(alike.numbers) else ""
-        return words.say("terminal.same_in", count=alike.count, numbers=f"{', '.join(map(str, alike.numbers))}{more}")
+        more = f" and {alike.count - len(alike.numbers):,} more" if alike.count > len(alike.numbers) else ""
+        return f"the same in attempt{'' if alike.count == 1 else 's'} {', '.join(map(str, alike.numbers))}{more}"
 
 
 def find_failure(result: CaseResult) -> Failure | None:

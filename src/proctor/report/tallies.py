@@ -13,7 +13,6 @@ import msgspec
 from proctor.model.evidence import Json
 from proctor.model.result import AxisScore, CaseResult
 from proctor.model.show import show
-from proctor.report.catalogue import Catalogue, speak
 from proctor.report.wording import GROUPING_TAGS
 
 MOST_VALUES = 20
@@ -94,11 +93,11 @@ def has_named_axes(axes: Iterable[str]) -> bool:
     return any(name != _DEFAULT_AXIS for name in axes)
 
 
-def name_axis(name: str, words: Catalogue | None = None) -> str:
+def name_axis(name: str) -> str:
     """Return what readers call an axis: assertions without one share a bucket with a technical name."""
-    return speak(words).say("told.no_axis") if name == _DEFAULT_AXIS else name_value(name, words)
+    return "(no axis)" if name == _DEFAULT_AXIS else name_value(name)
 
 
-def name_value(value: str, words: Catalogue | None = None) -> str:
+def name_value(value: str) -> str:
     """Return what readers call a value: those without a row of their own have one together."""
-    return speak(words).say("told.others") if value == OTHERS else value
+    return "(others)" if value == OTHERS else value

@@ -12,7 +12,6 @@ from typing import TypeVar
 from proctor.model.result import CaseResult, CaseSummary, RunResult
 from proctor.model.verdict import OUTCOMES
 from proctor.report.case_faults import CaseFaults
-from proctor.report.catalogue import Catalogue, speak
 from proctor.report.judge_faults import JudgeFaults
 from proctor.report.neutral import to_one_line
 from proctor.report.repeated_failures import RepeatedFailures
@@ -27,7 +26,6 @@ from proctor.report.wording import (
     incomplete_words,
     missing_words,
     number_words,
-    outcome_word,
     pad_outcome_word,
     pass_hat_words,
     score_words,
@@ -61,8 +59,7 @@ LISTED_MISSING = 20
 class TerminalReport:
     """Collects results as they come and writes the whole text at the end."""
 
-    def __init__(self, *, colour: bool, width: int = 100, most_failures: int = 20, words: Catalogue | None = None) -> None:
-        self._words = speak(words)
+    def __init__(self, *, colour: bool, width: int = 100, most_failures: int = 20) -> None:
         self._style = Style(colour=colour)
         self._width = max(40, width)
         self._faults = JudgeFaults()
@@ -72,7 +69,7 @@ class TerminalReport:
         """Results that are counted with an earlier one of the same fault."""
         self._undecided = False
         """Whether a claim ended in an error."""
-        self._painter = CasePainter(self._style, self._width, told_below=self._faults.is_repeated, words=self._words)
+        self._painter = CasePainter(self._style, self._width, told_below=self._faults.is_repeated)
         self._most_failures = max(0, most_failures)
         self._counts: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
         self._failures: list[CaseResult] = []
@@ -146,13 +143,13 @@ class TerminalReport:
             self._paint_repeated(run.summary),
             *self._paint_by_tag(),
             self._paint_by_axis(),
-            [told] if (told := self._users.describe(self._words)) else [],
+            [told] if (told := self._users.describe()) else [],
             [self._paint_closing(run)],
         ]
         return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
     def _paint_title(self, run: RunResult) -> list[str]:
-        name = cut_to_width(to_one_line(run.suite_name or self._words.say("told.suite")), self._width // 2)
+        name = cut_to_width(to_one_line(run.suite_name or "suite"), self._width // 2)
         rest = [run.suite_path] if run.suite_path and run.suite_path != run.suite_name else []
         about = cut_to_width("".join(f" · {to_one_line(part)}" for part in [*rest, run.dialect]), self._width - count_columns(name))
         return [f"{self._style.paint(name, 'bold')}{self._paint_dim(about)}"]
@@ -164,15 +161,15 @@ class TerminalReport:
             if lines:
                 lines += ["", rule, ""]
             lines += self._painter.paint_block(result)
-            same = self._repeated.describe(result, self._words)
+            same = self._repeated.describe(result)
             if same:
                 lines += ["", *wrap(f"  {same}", self._width)]
             alike = self._case_faults.find_alike(result)
             if alike is not None:
                 names = ", ".join(to_one_line(name, 40) for name in alike.names)
-                more = f" {self._words.say('terminal.and_others')}" if alike.others else ""
-                told = self._words.say("terminal.same_more", count=alike.cases, names=f"{names}{more}")
-                lines += ["", *wrap(f"  {told}", self._width)]
+                more = " and others" if alike.others else ""
+                often = "once" if alike.cases == 1 else f"{alike.cases:,} times"
+                lines += ["", *wrap(f"  the same {often} more: {names}{more}", self._width)]
         hidden: dict[str, int] = {name: self._counts[name] for name in ("fail", "error")}
         for result in self._failures:
             hidden[result.outcome] -= 1
@@ -180,7 +177,7 @@ class TerminalReport:
             hidden[name] -= told
         if any(hidden.values()):
             lines += ["", rule, ""] if lines else []
-            lines.append(self._words.say("terminal.not_shown", counts=count_words(hidden, self._words)))
+            lines.append(f"… not shown here: {count_words(hidden)}; `--format jsonl` has them all")
         return lines
 
     def _paint_passed(self) -> list[str]:
@@ -192,16 +189,16 @@ class TerminalReport:
         for result in self._passes:
             line = self._painter.paint_heading(result)
             if result.source is None and result.case.id in self._painter.repeated:
-                line += self._paint_dim(f"  {self._words.say('told.attempt', number=result.attempt + 1)}")
+                line += self._paint_dim(f"  attempt {result.attempt + 1:,}")
             if weighted and result.score is not None:
-                line += self._paint_dim(f"  {self._words.write_figure(number_words(result.score))}")
+                line += self._paint_dim(f"  {number_words(result.score)}")
             lines.append(line)
         return lines
 
     def _with_remarks(self) -> list[str]:
         if not self._remarked:
             return []
-        lines = [self._paint_header(self._words.say("terminal.remarks"))]
+        lines = [self._paint_header("Passed, with remarks")]
         for result in self._remarks:
             lines += self._painter.paint_remarks(result)
         return lines + self._paint_more(self._remarked - len(self._remarks))
@@ -209,16 +206,16 @@ class TerminalReport:
     def _paint_judge_faults(self) -> list[str]:
         """Paint faults of the judge that touch several checks, each once."""
         rows = self._faults.list_repeated()
-        lines = [self._paint_header(self._words.say("terminal.not_judged"))] if rows else []
+        lines = [self._paint_header("Not judged")] if rows else []
         for code, reason, touched in rows[:LISTED_FAULTS]:
-            lines += self._painter.paint_fault(f"{reason} [{code}]", touched.replied, touched.describe(self._words))
+            lines += self._painter.paint_fault(f"{reason} [{code}]", touched.replied, touched.describe())
         return lines + self._paint_more(len(rows) - LISTED_FAULTS)
 
     def _paint_skipped(self) -> list[str]:
         if not self._skips:
             return []
         lines = [self._painter.paint_skipped(result) for result in self._skips]
-        return [self._paint_header(self._words.say("terminal.skipped")), *lines, *self._paint_more(self._counts["skip"] - len(lines))]
+        return [self._paint_header("Skipped"), *lines, *self._paint_more(self._counts["skip"] - len(lines))]
 
     def _paint_repeated(self, summaries: Sequence[CaseSummary]) -> list[str]:
         repeated = [summary for summary in summaries if summary.runs > 1]
@@ -227,26 +224,26 @@ class TerminalReport:
         # Worst first, else in the order of the suite.
         repeated.sort(key=lambda summary: ("fail", "error", "pass", "skip").index(summary.outcome))
         shown = repeated[:LISTED_REPEATS]
-        titles = [" · ".join(part for part in summary_title(summary.id, summary.name, self._words) if part) for summary in shown]
+        titles = [" · ".join(part for part in summary_title(summary.id, summary.name) if part) for summary in shown]
         names = [cut_to_width(to_one_line(title), self._width // 2) for title in titles]
         size = max(count_columns(name) for name in names)
-        lines = [self._paint_header(self._words.say("terminal.repeated"))]
+        lines = [self._paint_header("Cases checked more than once")]
         for summary, name in zip(shown, names, strict=True):
-            word = self._style.paint(f"{MARKS[summary.outcome]} {pad_outcome_word(summary.outcome, self._words)}", COLOURS[summary.outcome])
-            lines.append(f"  {word} {pad(name, size)}  {share_words(summary.counts, self._words)}")
+            word = self._style.paint(f"{MARKS[summary.outcome]} {pad_outcome_word(summary.outcome)}", COLOURS[summary.outcome])
+            lines.append(f"  {word} {pad(name, size)}  {share_words(summary.counts)}")
         chances = pass_hat_words(repeated)
         return [*lines, *self._paint_more(len(repeated) - len(shown)), *([f"  {chances}"] if chances else [])]
 
     def _paint_by_tag(self) -> list[list[str]]:
         return [
             [
-                self._paint_header(self._words.say("report.by", tag=tag)),
+                self._paint_header(f"By {tag}"),
                 *self._paint_bars(
                     [
                         (
-                            cut_to_width(to_one_line(name_value(row.value, self._words)), self._width // 3),
+                            cut_to_width(to_one_line(name_value(row.value)), self._width // 3),
                             _find_share(row.counts),
-                            share_words(row.counts, self._words),
+                            share_words(row.counts),
                         )
                         for row in rows
                     ]
@@ -260,14 +257,13 @@ class TerminalReport:
             return []
         rows = [
             (
-                cut_to_width(to_one_line(name_axis(name, self._words)), self._width // 3),
+                cut_to_width(to_one_line(name_axis(name)), self._width // 3),
                 axis.score,
-                f"{self._words.write_figure(f'{number_words(axis.score):<5}')}  "
-                + self._words.say("terminal.weight", weight=self._words.write_figure(weight_words(axis.weight))),
+                f"{number_words(axis.score):<5}  " + f"weight {weight_words(axis.weight)}",
             )
             for name, axis in self._axes.score_axes().items()
         ]
-        return [self._paint_header(self._words.say("report.axes")), *self._paint_bars(rows)]
+        return [self._paint_header("Score by axis"), *self._paint_bars(rows)]
 
     def _paint_bars(self, rows: Sequence[tuple[str, float | None, str]]) -> list[str]:
         size = max((count_columns(name) for name, _, _ in rows), default=0)
@@ -281,11 +277,11 @@ class TerminalReport:
     def _paint_warnings(self, run: RunResult) -> list[str]:
         # A claim that is not decided here fails its case, and is told with it.
         told = [problem for problem in run.warnings if problem.code != "unsupported_assertion"]
-        return self._list(self._words.say("report.warnings"), told, LISTED_WARNINGS, lambda problem: problem.write_headline())
+        return self._list("Warnings", told, LISTED_WARNINGS, lambda problem: problem.write_headline())
 
     def _paint_unmatched(self, run: RunResult) -> list[str]:
-        header = self._words.say("terminal.unmatched")
-        return self._list(header, run.unmatched_evidence, LISTED_UNMATCHED, lambda record: unmatched_words(record, self._words))
+        header = "Evidence that answers no case of this suite"
+        return self._list(header, run.unmatched_evidence, LISTED_UNMATCHED, lambda record: unmatched_words(record))
 
     def _list(self, header: str, entries: Sequence[T], most: int, words: Callable[[T], str]) -> list[str]:
         if not entries:
@@ -301,22 +297,22 @@ class TerminalReport:
         if incomplete is None:
             return []
         return self._list(
-            self._words.say("report.not_finished"),
+            "Not finished",
             incomplete.missing,
             LISTED_MISSING,
-            lambda each: f"{each.case.id}: {missing_words(each, incomplete, self._words)}",
+            lambda each: f"{each.case.id}: {missing_words(each, incomplete)}",
         )
 
     def _paint_closing(self, run: RunResult) -> str:
         counts = run.counts or self._counts
         outcome = run.shown_outcome
-        text = self._style.paint(f"{MARKS[outcome]} {outcome_word(outcome, self._words)}", "bold", COLOURS[outcome])
+        text = self._style.paint(f"{MARKS[outcome]} {outcome.upper()}", "bold", COLOURS[outcome])
         told = [
-            incomplete_words(run.incomplete, self._words),
-            count_words(counts, self._words),
-            "" if run.score is None else score_words(run.score, counts, undecided=self._undecided, words=self._words),
-            unmet_words(run.unmet, self._words),
-            to_one_line(cost_words(run.cost, self._words)),
+            incomplete_words(run.incomplete),
+            count_words(counts),
+            "" if run.score is None else score_words(run.score, counts, undecided=self._undecided),
+            unmet_words(run.unmet),
+            to_one_line(cost_words(run.cost)),
             to_one_line(run.let_through, 500),
         ]
         return f"{text}  {'  ·  '.join(part for part in told if part)}"
@@ -325,7 +321,7 @@ class TerminalReport:
         return self._style.paint(to_one_line(text, 80), "bold")
 
     def _paint_more(self, count: int) -> list[str]:
-        return [self._paint_dim(f"  … {self._words.say('run.and_more', count=count)}")] if count > 0 else []
+        return [self._paint_dim(f"  … and {count:,} more")] if count > 0 else []
 
     def _paint_dim(self, text: str) -> str:
         return self._style.paint(text, "dim")

@@ -21,26 +21,26 @@ from proctor.model.case import Assertion
 from proctor.model.result import AssertionResult, CaseResult
 from proctor.model.verdict import Outcome, Verdict
 from proctor.report.case_faults import find_case_fault
-from proctor.report.catalogue import Catalogue, speak
 from proctor.report.exchange import describe_exchange
 from proctor.report.findings import measure_hanging_indent, write_findings
-from proctor.report.labels import measure_labels, pad_label
 from proctor.report.neutral import to_lines, to_one_line
 from proctor.report.remedies import tell_remedy
 from proctor.report.style import Colour, Style, count_columns, cut_to_width, wrap
 from proctor.report.tallies import has_named_axes, name_axis
 from proctor.report.user_words import describe_user
 from proctor.report.wording import (
+    LABEL_WIDTH,
     MARKS,
     assertion_notes,
     assertion_title,
     case_remark,
     case_title,
+    count_noun,
     count_words,
     evidence_place,
-    grade_word,
     number_words,
     origin_place,
+    pad_label,
     pad_outcome_word,
     skip_words,
     split_reason,
@@ -67,10 +67,8 @@ class CasePainter:
         width: int,
         *,
         told_below: Callable[[Verdict], bool] = lambda verdict: False,
-        words: Catalogue | None = None,
     ) -> None:
         self._style = style
-        self._words = speak(words)
         self._width = width
         self._told_below = told_below
         self.run_id = ""
@@ -80,12 +78,12 @@ class CasePainter:
 
     def paint_heading(self, result: CaseResult) -> str:
         """Return the mark, the word, the id and the name on one line."""
-        return self.paint_title(result.outcome, *case_title(result, self._words))
+        return self.paint_title(result.outcome, *case_title(result))
 
     def paint_title(self, outcome: Outcome, case_id: str, name: str) -> str:
         """Paint what `paint_heading` does, for a case of which only the title is known."""
         paint = self._style.paint
-        written = pad_outcome_word(outcome, self._words)
+        written = pad_outcome_word(outcome)
         word = paint(f"{MARKS[outcome]} {written}", "bold", COLOURS[outcome])
         most = self._width - 11 - len(written)  # the mark, the word, an indent, and a score that may follow
         shown_id = cut_to_width(to_one_line(case_id), most)
@@ -99,14 +97,14 @@ class CasePainter:
         failures = list(result.failures())
         if find_case_fault(result) is not None:
             # Every claim would repeat what stands above.
-            return [*lines, self._paint_dim(f"  {self._words.say('terminal.open_claims', count=len(failures))}")] if failures else lines
+            return [*lines, self._paint_dim(f"  {count_noun(len(failures), 'claim')} not decided")] if failures else lines
         short = False
         for entry in failures[:MOST_ASSERTIONS]:
             before, short = short, self._told_below(entry.verdict)
             # What is a single line each needs no room in between.
             lines += [*([] if before and short else [""]), *self.paint_assertion(entry.assertion, entry.verdict)]
         if len(failures) > MOST_ASSERTIONS:
-            lines += ["", self._paint_dim(f"  {self._words.say('terminal.more_broken', count=len(failures) - MOST_ASSERTIONS)}")]
+            lines += ["", self._paint_dim(f"  … {len(failures) - MOST_ASSERTIONS:,} more that did not hold")]
         rest = [*self._paint_unknown(result), *self._paint_rest(result)]
         return [*lines, "", *rest] if rest else lines
 
@@ -114,18 +112,18 @@ class CasePainter:
         """Return one assertion that did not hold."""
         mark = self._style.paint(MARKS[verdict.outcome], "bold", COLOURS[verdict.outcome])
         below = self._told_below(verdict)
-        notes = assertion_notes(assertion, verdict, self._words) + (f", {self._words.say('terminal.see_below')}" if below else "")
-        title = wrap(to_one_line(assertion_title(assertion, self._words)) + (f" [{to_one_line(notes)}]" if notes else ""), self._width - 4)
+        notes = assertion_notes(assertion, verdict) + (", see below" if below else "")
+        title = wrap(to_one_line(assertion_title(assertion)) + (f" [{to_one_line(notes)}]" if notes else ""), self._width - 4)
         lines = [f"  {mark} {title[0]}", *(f"    {more}" for more in title[1:])]
         if below:
             return lines
         lines += self._paint_reason(verdict.reason)
-        for finding in write_findings(verdict, self._words):
-            lines += self._indent(finding, 6, measure_hanging_indent(finding, self._words))
+        for finding in write_findings(verdict):
+            lines += self._indent(finding, 6, measure_hanging_indent(finding))
         if verdict.pointers:
             more = len(verdict.pointers) - MOST_POINTERS
             shown = ", ".join(to_one_line(pointer) for pointer in verdict.pointers[:MOST_POINTERS])
-            rest = f" {self._words.say('run.and_more', count=more)}" if more > 0 else ""
+            rest = f" and {more:,} more" if more > 0 else ""
             lines += self._paint_labelled("at", shown + rest, "cyan")
         place = origin_place(assertion.origin)
         if place is not None:
@@ -148,8 +146,8 @@ class CasePainter:
 
     def paint_skipped(self, result: CaseResult) -> str:
         """Return a case that was not decided, on one line."""
-        case_id, name = case_title(result, self._words)
-        remark = case_remark(result, self._words) or next((v.reason for v in result.verdicts if v.reason), "")
+        case_id, name = case_title(result)
+        remark = case_remark(result) or next((v.reason for v in result.verdicts if v.reason), "")
         shown = cut_to_width(to_one_line(case_id if not name else f"{case_id} · {name}"), self._width // 2)
         why = cut_to_width(to_one_line(skip_words(remark)), self._width - count_columns(shown) - 6)
         return f"  {self._style.paint(MARKS['skip'], 'yellow')} {shown}" + (f"  {self._paint_dim(why)}" if why else "")
@@ -159,20 +157,20 @@ class CasePainter:
         place = evidence_place(result.source)
         numbered = result.attempt or result.case.id in self.repeated
         if place is not None and result.case.id:
-            attempt = f" ({self._words.say('told.attempt', number=result.attempt + 1)})" if result.attempt else ""
+            attempt = f" (attempt {result.attempt + 1:,})" if result.attempt else ""
             lines.append(self._place("evidence", to_one_line(place) + attempt, indent=2))
         elif numbered:
             lines += self._paint_labelled("attempt", str(result.attempt + 1), "dim", indent=2)
         if result.verdict is not None or result.axes:
             lines += self._paint_labelled("score", self._score(result), indent=2)
         if result.now is not None:
-            clock = self._words.say("terminal.clock", now=to_one_line(result.now))
+            clock = f"{to_one_line(result.now)}, as the evidence has none"
             lines += self._paint_labelled("clock", clock, "dim", indent=2)
-        for label, text in describe_exchange(result.exchange, self._words)[:MOST_EXCHANGE] if result.exchange is not None else ():
+        for label, text in describe_exchange(result.exchange)[:MOST_EXCHANGE] if result.exchange is not None else ():
             lines += self._paint_labelled(label, to_one_line(text, 400), indent=2)
         if result.simulated_user is not None:
-            lines += self._paint_labelled("user", to_one_line(describe_user(result.simulated_user, self._words), 400), indent=2)
-        remark = case_remark(result, self._words)
+            lines += self._paint_labelled("user", to_one_line(describe_user(result.simulated_user), 400), indent=2)
+        remark = case_remark(result)
         if remark is not None:
             for line in to_lines(remark):
                 lines += self._indent(line, 2)
@@ -181,40 +179,40 @@ class CasePainter:
     def _score(self, result: CaseResult) -> str:
         parts = [] if result.score is None else [self._write_score(result.score)]
         if result.verdict is not None:
-            parts.append(grade_word(result.verdict, self._words))
+            parts.append(result.verdict)
         axes = result.axes or {}
         if has_named_axes(axes):
-            named = [(to_one_line(name_axis(name, self._words), 40), axis.score) for name, axis in list(axes.items())[:MOST_AXES]]
+            named = [(to_one_line(name_axis(name), 40), axis.score) for name, axis in list(axes.items())[:MOST_AXES]]
             parts += [f"{name} {self._write_score(score)}" for name, score in named]
         return " · ".join(parts)
 
     def _write_score(self, score: float) -> str:
-        return self._words.write_figure(number_words(score))
+        return number_words(score)
 
     def _paint_reason(self, reason: str) -> list[str]:
         parts = split_reason(reason)
         if parts is None:
-            return [line for raw in to_lines(reason or self._words.say("terminal.no_reason")) for line in self._indent(raw, 6)]
+            return [line for raw in to_lines(reason or "no reason given") for line in self._indent(raw, 6)]
         lines = self._indent(to_one_line(parts.about, 400), 6) if parts.about else []
         lines += self._paint_labelled("expected", to_one_line(parts.expected, 800))
         return lines + self._paint_labelled("found", to_one_line(parts.found, 800), "bold")
 
     def _paint_remark(self, entry: AssertionResult) -> list[str]:
         outcome = entry.outcome
-        notes = assertion_notes(entry.assertion, entry.verdict, self._words)
-        title = to_one_line(assertion_title(entry.assertion, self._words), 80) + (f" [{to_one_line(notes)}]" if notes else "")
-        why = self._words.say("terminal.see_below") if self._told_below(entry.verdict) else to_one_line(entry.reason, 300)
+        notes = assertion_notes(entry.assertion, entry.verdict)
+        title = to_one_line(assertion_title(entry.assertion), 80) + (f" [{to_one_line(notes)}]" if notes else "")
+        why = "see below" if self._told_below(entry.verdict) else to_one_line(entry.reason, 300)
         lines = wrap(f"{title}: {why}", self._width - 8)
         mark = self._style.paint(MARKS[outcome], COLOURS[outcome])
         return [f"      {mark} {lines[0]}", *(f"        {line}" for line in lines[1:])]
 
     def _paint_unknown(self, result: CaseResult) -> list[str]:
         """Return what the evidence does not tell, and where to look."""
-        unknown = unknown_words(result, self.run_id, self._words)
+        unknown = unknown_words(result, self.run_id)
         if unknown is None:
             return []
-        told = [f"? {self._words.say('terminal.unknown', unknown=unknown[0], command=unknown[1])}"]
-        remedy = tell_remedy(result, self._words)
+        told = [f"? {unknown[0]}; `{unknown[1]}` shows what was read"]
+        remedy = tell_remedy(result)
         if remedy is not None:
             told.append(f"→ {remedy}")
         return [self._style.paint(line, "yellow") for text in told for line in self._indent(text, 2, 2)]
@@ -225,19 +223,18 @@ class CasePainter:
         skipped = [entry for entry in result.assertions if entry.outcome == "skip"]
         if result.outcome != "skip":
             for entry in skipped[:MOST_ASSERTIONS]:
-                title = to_one_line(assertion_title(entry.assertion, self._words), 80)
+                title = to_one_line(assertion_title(entry.assertion), 80)
                 shown = f"{MARKS['skip']} {title}: {to_one_line(skip_words(entry.reason), 160)}"
                 lines += [self._paint_dim(line) for line in self._indent(shown, 2)]
         passed = sum(1 for verdict in result.verdicts if verdict.outcome == "pass")
         if passed:
-            held = self._words.say("terminal.in_case", counts=count_words({"pass": passed}, self._words))
+            held = f"{count_words({'pass': passed})} in this case"
             lines.append(self._paint_dim(f"  {MARKS['pass']} {held}"))
         return lines
 
     def _paint_labelled(self, label: str, text: str, colour: Colour | None = None, *, indent: int = 6) -> list[str]:
-        width = measure_labels(self._words)
-        lines = wrap(text, max(20, self._width - indent - width))
-        first, rest = " " * indent + self._paint_dim(pad_label(label, self._words)), " " * (indent + width)
+        lines = wrap(text, max(20, self._width - indent - LABEL_WIDTH))
+        first, rest = " " * indent + self._paint_dim(pad_label(label)), " " * (indent + LABEL_WIDTH)
         return [
             (first if number == 0 else rest) + (line if colour is None else self._style.paint(line, colour))
             for number, line in enumerate(lines)
@@ -245,7 +242,7 @@ class CasePainter:
 
     def _place(self, label: str, place: str, *, indent: int = 6) -> str:
         # Never broken over lines, so that it can be clicked and copied.
-        return " " * indent + self._paint_dim(pad_label(label, self._words)) + self._paint_dim(place)
+        return " " * indent + self._paint_dim(pad_label(label)) + self._paint_dim(place)
 
     def _indent(self, text: str, indent: int, hang: int = 0) -> list[str]:
         first, *rest = wrap(to_one_line(text, 2000), self._width - indent - hang)

@@ -6,26 +6,25 @@ from collections import Counter
 
 from proctor.model.evidence import UserEnd, UserEnding
 from proctor.model.result import CaseResult
-from proctor.report.catalogue import Catalogue, speak
+from proctor.report.wording import count_noun
 
 _ENDS: tuple[UserEnd | None, ...] = ("done", "gave_up", "turn_limit", None)
 
 
-def describe_user(ending: UserEnding, words: Catalogue | None = None) -> str:
+def describe_user(ending: UserEnding) -> str:
     """Return how one conversation ended: `script · gave up after 3 turns · the script has nothing more to say`."""
-    words = speak(words)
     took = ending.usage.total() if ending.usage is not None else None
     parts = [
         ending.played_by,
-        words.say("told.user_ended", how=_name_end(ending.ended, words), count=ending.turns),
+        f"{_name_end(ending.ended)} after {count_noun(ending.turns, 'turn')}",
         ending.reason,
-        "" if took is None else words.say("report.tokens", count=took),
+        "" if took is None else count_noun(took, "token"),
     ]
     return " · ".join(part for part in parts if part)
 
 
-def _name_end(end: str | None, words: Catalogue) -> str:
-    return words.say(f"user.{end or 'broke_off'}")
+def _name_end(end: str | None) -> str:
+    return "turn limit reached" if end == "turn_limit" else (end or "broke_off").replace("_", " ")
 
 
 class UserTally:
@@ -42,11 +41,10 @@ class UserTally:
             self._ends[user.ended] += 1
             self._tokens += (user.usage.total() if user.usage is not None else None) or 0
 
-    def describe(self, words: Catalogue | None = None) -> str:
+    def describe(self) -> str:
         """Return the counts in one line; empty where nobody was simulated."""
         if not self._ends:
             return ""
-        words = speak(words)
-        ends = ", ".join(f"{words.write_number(self._ends[end])} {_name_end(end, words)}" for end in _ENDS if self._ends[end])
-        tokens = words.say("told.user_tokens", tokens=words.say("report.tokens", count=self._tokens)) if self._tokens else ""
-        return words.say("told.users", count=self._ends.total(), ends=ends) + tokens
+        ends = ", ".join(f"{self._ends[end]:,} {_name_end(end)}" for end in _ENDS if self._ends[end])
+        tokens = f"; their model took {count_noun(self._tokens, 'token')}" if self._tokens else ""
+        return f"{count_noun(self._ends.total(), 'simulated user')}: {ends}" + tokens

@@ -17,7 +17,6 @@ from proctor.batches.run import open_batch, run_batch
 from proctor.batches.slicer import read_groupings
 from proctor.cli.exits import Exit
 from proctor.cli.judge_flags import open_judge
-from proctor.cli.language import VARIABLE, read_words
 from proctor.cli.moments import add_now_flag, require_moment
 from proctor.cli.output import Output
 from proctor.cli.parser import add_complete_flag, add_prices_flag, add_trust_flag, make_parser, parse_positive, parse_share
@@ -27,7 +26,6 @@ from proctor.model.batch import BatchSummary
 from proctor.model.case import Suite
 from proctor.model.json_values import write_document
 from proctor.processes.dask_executor import TlsFiles
-from proctor.report.catalogue import DEFAULT, LANGUAGES
 from proctor.runner.ports import Judge
 
 FORMATS = ("terminal", "json", "markdown", "html")
@@ -135,7 +133,7 @@ def _show_summary(summary: BatchSummary, options: argparse.Namespace) -> None:
         elif options.format == "html":
             from proctor.report.batch_html import render_batch_html
 
-            output.write_text(render_batch_html(summary, read_words(options.language)))
+            output.write_text(render_batch_html(summary))
         else:
             from proctor.report.batch_text import render_batch
 
@@ -187,7 +185,6 @@ def _make_parser() -> argparse.ArgumentParser:
     add_trust_flag(parser, "let it name files of data outside its folder")
     parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json, markdown or html (default: terminal)")
     parser.add_argument("--report", metavar="FILE", help="write the summary there instead of to standard output")
-    parser.add_argument("--language", choices=LANGUAGES, help=f"the language of --format html (default: {VARIABLE}, else {DEFAULT})")
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
     parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
     return parser

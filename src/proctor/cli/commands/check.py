@@ -15,7 +15,6 @@ from proctor.actions.suites import STANDARD_INPUT, load_suite
 from proctor.cli.exits import Exit
 from proctor.cli.gates import add_gate_flags, open_gate
 from proctor.cli.judge_flags import add_judge_flags, open_judge, read_judge_options
-from proctor.cli.language import add_language_flag, read_words
 from proctor.cli.moments import add_now_flag, require_moment
 from proctor.cli.output import Output
 from proctor.cli.parser import (
@@ -88,7 +87,7 @@ def run(arguments: list[str]) -> int:
     stream = CheckStream(suite, now=options.now, shows=_choose_shown(options), strict=options.strict)
     opened = _open_judge(stream, options) if stream.judged and not options.no_judge else None
     with Output(options.output) as output:
-        render = make_renderer(options.format, output, no_color=options.no_color, language=options.language)
+        render = make_renderer(options.format, output, no_color=options.no_color)
         progress = Progress(enabled=not options.quiet and not (output.is_terminal and options.format == "jsonl"))
         summary = _make_summary()
         show, count = render.add if summary is None else _call_both(render.add, summary.add), progress.add if progress.enabled else None
@@ -158,8 +157,7 @@ def _read_records(stream: CheckStream, options: argparse.Namespace, output: Outp
         return records
     from proctor.cli.explaining import Explainer  # most runs explain nothing
 
-    words = read_words(options.language)
-    return Explainer(output, no_color=options.no_color, record=options.record, words=words).explain_each(records)
+    return Explainer(output, no_color=options.no_color, record=options.record).explain_each(records)
 
 
 def _open_judge(stream: CheckStream, options: argparse.Namespace) -> OpenedJudge | None:
@@ -231,7 +229,6 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("suite", metavar="SUITE", help="a suite file, or a folder of suites; - reads one from standard input")
     parser.add_argument("evidence", metavar="EVIDENCE", nargs="+", help="evidence files or folders; - reads standard input")
     add_output_flags(parser, FORMATS)
-    add_language_flag(parser)
     add_suite_flags(parser)
     add_selection_flags(parser)
     add_now_flag(parser)

@@ -12,7 +12,6 @@ from proctor.cli.choosing import RUN_HELP, choose_run, choose_two_runs
 from proctor.cli.compare_markdown import write_comparison
 from proctor.cli.compare_terminal import describe_comparison
 from proctor.cli.exits import Exit
-from proctor.cli.language import add_language_flag, read_words
 from proctor.cli.output import Output
 from proctor.cli.parser import make_parser
 from proctor.cli.renderers import wants_colour
@@ -66,7 +65,7 @@ def run(arguments: list[str]) -> int:
     options.candidate = several[0] if several else None
     found = _compare(options, parser)
     with Output(options.output) as output:
-        _write(found, options.format, output, colour=wants_colour(output, options.no_color), language=options.language)
+        _write(found, options.format, output, colour=wants_colour(output, options.no_color))
     if options.output is not None and not options.quiet:
         print(f"wrote {options.output}", file=sys.stderr)
     append_summary(lambda: write_comparison(found))
@@ -96,7 +95,7 @@ def _compare_several(options: argparse.Namespace, parser: argparse.ArgumentParse
         else:
             for head, each in zip(heads, joined.comparisons, strict=True):
                 output.write_text(f"{head}\n")
-                _write(each.found, "terminal", output, colour=wants_colour(output, options.no_color), language=options.language)
+                _write(each.found, "terminal", output, colour=wants_colour(output, options.no_color))
     append_summary(lambda: markdown)
     if any(each.found.base_incomplete is not None or each.found.candidate_incomplete is not None for each in joined.comparisons):
         return Exit.INTERRUPTED
@@ -124,7 +123,6 @@ def _add_output_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
     parser.add_argument("--quiet", action="store_true", help="do not say which runs were taken")
     parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
-    add_language_flag(parser)
 
 
 def _read_gates(given: list[str]) -> tuple[str, ...]:
@@ -147,7 +145,7 @@ def _decide(found: RunComparison, reasons: tuple[str, ...]) -> Exit:
     return Exit.FAILED if fails else Exit.PASSED
 
 
-def _write(found: RunComparison, format: str, output: Output, *, colour: bool, language: str | None) -> None:
+def _write(found: RunComparison, format: str, output: Output, *, colour: bool) -> None:
     if format == "json":
         output.write(write_document(found))
     elif format == "markdown":
@@ -155,6 +153,6 @@ def _write(found: RunComparison, format: str, output: Output, *, colour: bool, l
     elif format == "html":
         from proctor.cli.compare_html import write_comparison_page  # only this format needs it
 
-        output.write_text(write_comparison_page(found, read_words(language)))
+        output.write_text(write_comparison_page(found))
     else:
-        output.write_text(describe_comparison(found, colour=colour, words=read_words(language)))
+        output.write_text(describe_comparison(found, colour=colour))

@@ -13,7 +13,6 @@ from proctor.actions.suites import load_suite
 from proctor.cli.choosing import RUN_HELP, choose_run
 from proctor.cli.exits import Exit
 from proctor.cli.judge_flags import add_judge_flags, open_judge, read_judge_options
-from proctor.cli.language import add_language_flag
 from proctor.cli.parser import (
     add_complete_flag,
     add_output_flags,
@@ -44,7 +43,6 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--suite", metavar="SUITE", help="another suite, instead of the one the run was started with")
     parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags fit, as in `proctor run`")
     add_output_flags(parser, FORMATS)
-    add_language_flag(parser)
     add_suite_flags(parser)
     add_strict_flag(parser)
     add_complete_flag(parser)
@@ -67,7 +65,7 @@ def run(arguments: list[str]) -> int:
         result = drop_exchanges(result)
     # A row of a table shows the answer, the calls and the tokens of the evidence, which the run has kept.
     entries = open_run(home, options.run)[1] if options.format in ("csv", "parquet") else None
-    show_run(result, format=options.format, output=options.output, no_color=options.no_color, entries=entries, language=options.language)
+    show_run(result, format=options.format, output=options.output, no_color=options.no_color, entries=entries)
     if options.format != "terminal" and not options.quiet:
         print_unmet(result)
     append_summary(lambda: write_markdown(result))

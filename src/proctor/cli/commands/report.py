@@ -4,7 +4,6 @@ import sys
 
 from proctor.actions.history import find_home, open_run
 from proctor.cli.choosing import RUN_HELP, choose_run
-from proctor.cli.language import add_language_flag
 from proctor.cli.parser import make_parser
 from proctor.cli.showing import add_pivot_flag, choose_shown_code, print_incomplete, show_run
 from proctor.store.run_references import LATEST
@@ -33,12 +32,11 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
     parser.add_argument("--quiet", action="store_true", help="do not say where it was written")
     add_pivot_flag(parser)
-    add_language_flag(parser)
     options = parser.parse_args(arguments)
     home = find_home(options.home)
     result, entries = open_run(home, choose_run(home, options.run, quiet=options.quiet))
     output = options.output or f"report.{ENDINGS[options.format]}"
-    show_run(result, format=options.format, output=output, no_color=True, entries=entries, pivot=options.pivot, language=options.language)
+    show_run(result, format=options.format, output=output, no_color=True, entries=entries, pivot=options.pivot)
     if not options.quiet:
         print(f"wrote {output}", file=sys.stderr)
     print_incomplete(result)

@@ -24,7 +24,6 @@ from proctor.cli.choosing import RUN_HELP
 from proctor.cli.exits import Exit
 from proctor.cli.gates import Decision, Gate, add_gate_flags, open_gate
 from proctor.cli.judge_flags import add_judge_flags, read_judge_options
-from proctor.cli.language import add_language_flag
 from proctor.cli.live_progress import make_listener, write_annotations
 from proctor.cli.output import reserve_standard_output
 from proctor.cli.parser import (
@@ -193,7 +192,6 @@ def _run_suite(options: argparse.Namespace) -> int:
         no_color=options.no_color,
         entries=live.entries,
         pivot=options.pivot,
-        language=options.language,
     )
     if options.format != "terminal" and not options.quiet:
         print_unmet(live.result)
@@ -333,7 +331,6 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--summary", metavar="FILE", help="append a Markdown summary to this file, as to the summary of a GitHub job")
     add_trust_flag(parser, "start, import and reach what it names although it does not lie in the working folder")
     add_output_flags(parser, FORMATS)
-    add_language_flag(parser)
     add_pivot_flag(parser)
     add_suite_flags(parser)
     return parser

@@ -7,14 +7,12 @@ import msgspec
 from proctor.actions.history import TARGET, find_home, open_run, select_results
 from proctor.cli.choosing import RUN_HELP, choose_run
 from proctor.cli.exits import Exit
-from proctor.cli.language import add_language_flag, read_words
 from proctor.cli.output import Output
 from proctor.cli.parser import add_output_flags, make_parser
 from proctor.cli.renderers import FORMATS
 from proctor.cli.showing import Entries, add_pivot_flag, choose_shown_code, print_incomplete, show_run
 from proctor.model.lazy_cases import map_sequence
 from proctor.model.result import CaseResult, RunResult
-from proctor.report.catalogue import Catalogue
 from proctor.store.run_references import LATEST
 
 
@@ -35,7 +33,6 @@ def run(arguments: list[str]) -> int:
         "(json, jsonl: in the result)",
     )
     add_output_flags(parser, FORMATS)
-    add_language_flag(parser)
     add_pivot_flag(parser)
     options = parser.parse_args(arguments)
     home = find_home(options.home)
@@ -48,7 +45,7 @@ def run(arguments: list[str]) -> int:
             print(f"nothing selected: no case of this run fits -k {options.k!r}", file=sys.stderr)
             return Exit.NOTHING
     if options.evidence and options.format == "terminal":
-        _show_evidence(result, entries, output=options.output, no_color=options.no_color, words=read_words(options.language))
+        _show_evidence(result, entries, output=options.output, no_color=options.no_color)
         print_incomplete(result)
         return choose_shown_code(result)
     if options.evidence:
@@ -60,22 +57,21 @@ def run(arguments: list[str]) -> int:
         no_color=options.no_color,
         entries=entries,
         pivot=options.pivot,
-        language=options.language,
     )
     if options.format != "terminal" and not options.quiet:
         print_incomplete(result)
     return choose_shown_code(result)
 
 
-def _show_evidence(result: RunResult, entries: Entries, *, output: str | None, no_color: bool, words: Catalogue) -> None:
+def _show_evidence(result: RunResult, entries: Entries, *, output: str | None, no_color: bool) -> None:
     from proctor.cli.explaining import explain_entry, make_painter  # only this road needs them
-    from proctor.report.wording import case_title, outcome_word
+    from proctor.report.wording import case_title
 
     with Output(output) as place:
-        painter = make_painter(place, no_color=no_color, words=words)
+        painter = make_painter(place, no_color=no_color)
         for case in result.cases:
-            attempt = f" · {words.say('told.attempt', number=case.attempt + 1)}" if case.attempt else ""
-            title = f"{case_title(case, words)[0]}{attempt} · {outcome_word(case.outcome, words)}"
+            attempt = f" · attempt {case.attempt + 1:,}" if case.attempt else ""
+            title = f"{case_title(case)[0]}{attempt} · {case.outcome.upper()}"
             lines = explain_entry(painter, title, entries.get((case.case.id, case.attempt)), TARGET)
             place.write_text("\n".join(lines) + "\n\n")
 

@@ -14,7 +14,6 @@ from markupsafe import Markup
 
 from proctor.model.evidence import Evidence
 from proctor.pages.pictures.svg import STRETCHED, frame_picture
-from proctor.report.catalogue import Catalogue
 from proctor.report.html_timeline import usage_words
 
 MOST_ROWS = 40
@@ -22,7 +21,7 @@ MOST_ROWS = 40
 Row = dict[str, Any]
 
 
-def lay_out_durations(steps: Sequence[Row], evidence: Evidence, find_page: Callable[[int], str], words: Catalogue) -> Row | None:
+def lay_out_durations(steps: Sequence[Row], evidence: Evidence, find_page: Callable[[int], str]) -> Row | None:
     """Return the rows of the picture, the whole they are part of, and how many were left out; nothing where no step was timed."""
     rows: list[Row] = []
     turn_start = turn_end = at = inside_at = 0.0
@@ -41,7 +40,7 @@ def lay_out_durations(steps: Sequence[Row], evidence: Evidence, find_page: Calla
             else:
                 rows.append({**link, "name": step["name"], "start": at, "ms": took})
                 inside_at, at = at, at + took
-    tokens = usage_words(evidence.usage, words)
+    tokens = usage_words(evidence.usage)
     if evidence.duration_ms is not None and not evidence.turns:
         rows.insert(0, {"kind": "run", "name": "", "start": 0.0, "ms": max(0.0, evidence.duration_ms), "tokens": tokens})
     if not rows:

@@ -16,8 +16,9 @@ from proctor.pages.forms import read_form
 from proctor.pages.inputs import read_inputs, write_record
 from proctor.pages.pictures import draw_preview
 from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import find_catalogue, redirect, render_page
-from proctor.pages.words import find_project_address, quote_part
+from proctor.pages.rendering import redirect, render_page
+from proctor.pages.words import ALERT_NAMES, find_project_address, quote_part
+from proctor.report.wording import count_noun
 from proctor.service.access.agents import list_agents
 from proctor.service.access.permissions import require_writer
 from proctor.service.notify import alerts
@@ -46,6 +47,12 @@ _SENDING: Table = {
 }
 FIELDS: Table = {"name": NAME, **_AGENT, **_SETTINGS, **_SENDING}
 """Everything that the form of some rule asks for."""
+_ABOUT = {
+    "pass_rate": "Fires when the share of passed results in the window is below the limit.",
+    "failing_case": "Fires when a case, or any case, failed so often in the window.",
+    "missing_evidence": "Fires when the share of results that lacked evidence in the window is above the limit.",
+}
+"""What each kind of rule does."""
 _DAYS = "7"
 
 
@@ -66,7 +73,7 @@ async def show_alert(request: Request, source: Source) -> Response:
     days = _read_days(request.query_params.get("days", _DAYS))
     draft = RuleDraft(project_id=project["id"], agent_id=rule["agent_id"], kind=rule["kind"], settings=rule["settings"], days=days)
     try:
-        preview = _make_preview(request, await preview_rule(hub, caller, draft))
+        preview = _make_preview(await preview_rule(hub, caller, draft))
     except Refusal as refusal:
         if refusal.code != "NOT_FOUND":
             raise
@@ -152,15 +159,14 @@ async def test_alert(request: Request, source: Source) -> Response:
 async def ask_delete(request: Request, source: Source) -> Response:
     """Ask before a rule is deleted."""
     project, rule = await _find_rule(request, source)
-    catalogue = find_catalogue(request)
     here = _find_address(project, rule["id"])
     question = Question(
-        title=catalogue.say("form.delete_sure", name=rule["name"]),
-        about=catalogue.say("alerts.delete_about"),
+        title=f"Delete {rule['name']}?",
+        about="What it sent is deleted too.",
         action=f"{here}/delete",
-        button=catalogue.say("form.delete"),
+        button="Delete",
         back=here,
-        crumbs=_list_ways(request, project),
+        crumbs=_list_ways(project),
         project=project,
     )
     return ask_first(request, source, question)
@@ -178,7 +184,7 @@ async def delete_alert(request: Request, source: Source) -> Response:
 
 
 async def _make_form(request: Request, project: Record, kind: AlertKind, rule: Record | None = None, seen: str = "") -> Form:
-    catalogue, hub, caller = find_catalogue(request), get_hub(request), get_caller(request)
+    hub, caller = get_hub(request), get_caller(request)
     agents = (await list_agents(hub, caller, project_id=project["id"], limit=100))["data"]
     cases = (await list_cases(hub, caller, project_id=project["id"], limit=100))["data"]
     own: dict[str, Field] = {"name": NAME}
@@ -187,19 +193,19 @@ async def _make_form(request: Request, project: Record, kind: AlertKind, rule: R
     own |= {name: _SETTINGS[name] for name in _SETTINGS if name in DEFAULTS[kind]}
     own |= _SENDING
     here = _find_address(project)
-    title = catalogue.say("form.change", name=rule["name"]) if rule else catalogue.say(f"alert.{kind}")
+    title = f"Change {rule['name']}" if rule else ALERT_NAMES[kind]
     return Form(
         title=title,
-        about=catalogue.say(f"alert.{kind}.about"),
+        about=_ABOUT[kind],
         action=f"{here}/{quote_part(rule['id'])}/change" if rule else f"{here}/new?kind={kind}",
-        button=catalogue.say("form.save"),
+        button="Save",
         back=f"{here}/{quote_part(rule['id'])}" if rule else here,
         fields=own,
         choices={"agent_id": [(one["id"], one["name"]) for one in agents], "case_id": [(one["id"], one["name"]) for one in cases]},
         partial=rule is not None,
         seen=seen or ("" if rule is None else rule["updated_at"]),
         updated_at="" if rule is None else rule["updated_at"],
-        crumbs=_list_ways(request, project),
+        crumbs=_list_ways(project),
         project=project,
         extra="preview.html",
         values={"preview": None},
@@ -218,7 +224,7 @@ async def _show_preview(
 ) -> Response:
     settings = {name: value for name, value in given.items() if name in DEFAULTS[kind]}
     draft = RuleDraft(project_id=project["id"], agent_id=given.get("agent_id", agent_id), kind=kind, settings=settings, days=7)
-    found = _make_preview(request, await preview_rule(get_hub(request), get_caller(request), draft))
+    found = _make_preview(await preview_rule(get_hub(request), get_caller(request), draft))
     return show_form(request, source, msgspec.structs.replace(form, values={"preview": found}), sent)
 
 
@@ -255,9 +261,8 @@ def _write_defaults(kind: AlertKind) -> dict[str, str]:
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def _make_preview(request: Request, found: Record) -> Record:
+def _make_preview(found: Record) -> Record:
     """Return a preview with its picture and the words for it."""
-    catalogue = find_catalogue(request)
     begin, end = (datetime.fromisoformat(found[name]).timestamp() for name in ("since", "until"))
     length = max(1.0, end - begin)
 
@@ -267,7 +272,7 @@ def _make_preview(request: Request, found: Record) -> Record:
     points = [(share(one["at"]), one["value"]) for one in found["points"]]
     limit = float(found["settings"][{"pass_rate": "below", "missing_evidence": "above", "failing_case": "times"}[found["kind"]]])
     most = max((value for _, value in points if value is not None), default=0.0)
-    title = catalogue.say("alerts.fired", count=found["fired"]) + " " + catalogue.say("alerts.of_results", count=found["results"])
+    title = f"It would have fired {count_noun(found['fired'], 'time')} over {count_noun(found['results'], 'result')}."
     fired = [(share(one["since"]), share(one["until"])) for one in found["periods"]]
     picture = draw_preview(points, fired, limit, 1.0 if found["kind"] != "failing_case" else most, title) if points else ""
     return {**found, "picture": picture, "limit": limit, "newest": list(reversed(found["periods"]))[:20]}
@@ -288,9 +293,9 @@ def _find_address(project: Record, *parts: str) -> str:
     return find_project_address(project["id"], "alerts", *parts)
 
 
-def _list_ways(request: Request, project: Record) -> list[tuple[str, str]]:
+def _list_ways(project: Record) -> list[tuple[str, str]]:
     here = _find_address(project)
-    return [(here.removesuffix("/alerts"), project["name"]), (here, find_catalogue(request).say("nav.alerts"))]
+    return [(here.removesuffix("/alerts"), project["name"]), (here, "Alerts")]
 
 
 def _read_days(word: str) -> float:

@@ -21,10 +21,9 @@ from proctor.model.typed import decode_json
 from proctor.pages.desk import Desk, open_desk
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import find_catalogue, redirect, render_page
+from proctor.pages.rendering import redirect, render_page
 from proctor.pages.screens.cases import find_case, find_case_address, list_project_agents
 from proctor.pages.words import read_typed_number
-from proctor.report.catalogue import Catalogue
 from proctor.service.refusals import Refusal
 from proctor.service.suites.documents import LONGEST_DOCUMENT
 from proctor.service.traces import cases
@@ -173,7 +172,7 @@ async def _show_editor(
         "case": case,
         "form": form,
         "dialects": DIALECTS,
-        "checks": _list_checks(find_catalogue(request)),
+        "checks": _list_checks(),
         "agents": [] if away else await list_project_agents(desk, project["id"]),
         "found": await validate_text(desk, form),
         "now": now,
@@ -189,9 +188,9 @@ async def _show_editor(
 
 
 @functools.cache
-def _list_checks(words: Catalogue) -> tuple[tuple[str, str], ...]:
+def _list_checks() -> tuple[tuple[str, str], ...]:
     """Return the name of every check with a sentence about it, which the editor proposes."""
-    told = ((entry.name, words.translate(entry.summary.split("\n")[0])) for entry in default_registry())
+    told = ((entry.name, entry.summary.split("\n")[0]) for entry in default_registry())
     return tuple((name, shorten(about, _MOST_ABOUT, placeholder=" …")) for name, about in told)
 
 

@@ -13,9 +13,9 @@ from proctor.pages.document_diff import compare_documents
 from proctor.pages.forms import read_form
 from proctor.pages.pictures import draw_history
 from proctor.pages.ports import Page, Record, Source
-from proctor.pages.rendering import find_catalogue, redirect, render_page
+from proctor.pages.rendering import redirect, render_page
 from proctor.pages.words import find_project_address, show_share
-from proctor.report.catalogue import Catalogue
+from proctor.report.wording import count_noun
 from proctor.service.access.agents import list_agents
 from proctor.service.refusals import Refusal
 from proctor.service.runs import backtest_requests as backtests
@@ -62,7 +62,6 @@ async def show_case(request: Request, source: Source) -> Response:
     versions = await cases.list_versions(desk.hub, desk.caller, case["id"], limit=_VERSIONS, cursor=asked.get("versions"))
     over_runs = await _read_run_history(desk, case["id"], asked.get("key") or None, asked.get("cursor"))
     by_day = await case_history.list_trace_history(desk.hub, desk.caller, case["id"], key=asked.get("key") or None, limit=_HISTORY)
-    catalogue = find_catalogue(request)
     values = {
         "project": project,
         "source": source,
@@ -74,8 +73,8 @@ async def show_case(request: Request, source: Source) -> Response:
         "change": await _read_change(desk, case, asked.get("from"), asked.get("to")),
         "over_runs": over_runs,
         "by_day": by_day,
-        "runs_chart": None if over_runs is None else draw_history(over_runs["data"], _say(catalogue, "runs", over_runs["data"])),
-        "days_chart": draw_history(by_day["data"], _say(catalogue, "days", by_day["data"])),
+        "runs_chart": None if over_runs is None else draw_history(over_runs["data"], _say("runs", over_runs["data"])),
+        "days_chart": draw_history(by_day["data"], _say("days", by_day["data"])),
     }
     return render_page(request, "case.html", values)
 
@@ -141,18 +140,15 @@ async def _read_change(desk: Desk, case: Record, before: str | None, after: str 
     return {"before": old, "after": new, "diff": await asyncio.to_thread(compare_documents, old["document"], new["document"])}
 
 
-def _say(catalogue: Catalogue, kind: str, rows: list[Record]) -> str:
+def _say(kind: str, rows: list[Record]) -> str:
     """Return what a picture of a history shows, in words."""
     decided = [row for row in rows if row["pass_rate"] is not None]
     if not decided:
         return ""
     last = decided[0]
-    return catalogue.say(
-        f"history.said_{kind}",
-        count=len(decided),
-        last=show_share(last["pass_rate"], catalogue),
-        low=show_share(last["low"], catalogue),
-        high=show_share(last["high"], catalogue),
-        least=show_share(min(row["pass_rate"] for row in decided), catalogue),
-        most=show_share(max(row["pass_rate"] for row in decided), catalogue),
-    )
+    preposition, noun = ("in", "run") if kind == "runs" else ("on", "day")
+    shown = f"{preposition} {count_noun(len(decided), noun)}"
+    rates = f"Pass rate {shown}:" if len(decided) == 1 else f"Pass rates {shown}; {preposition} the newest"
+    confidence = f"with 95 % confidence between {show_share(last['low'])} and {show_share(last['high'])}"
+    lowest, highest = (show_share(bound(row["pass_rate"] for row in decided)) for bound in (min, max))
+    return f"{rates} {show_share(last['pass_rate'])}, {confidence}; lowest {lowest}, highest {highest}"

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from proctor.actions.compare_several import GROUPS, MOST_RUNS, CaseAcross, SeveralRuns
 from proctor.pages.compared_runs import list_run_figures, make_case_table
 from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import find_catalogue, render_page
+from proctor.pages.rendering import render_page
 from proctor.pages.words import quote_part, read_number
 from proctor.report.drawn_comparison import BAD, draw_case_table, draw_run_table
 from proctor.service.refusals import Refusal, not_found
@@ -34,15 +34,15 @@ async def show_comparison(request: Request, source: Source) -> Response:
     found = await source.compare_several([run["id"] for run in runs])
     group = request.query_params.get("group", "")
     sections = _cut_sections(found, group, read_number(request.query_params.get("from")))
-    words, address = find_catalogue(request), _write_address(request, runs)
+    address = _write_address(request, runs)
     for section in sections:
-        section["table"] = draw_case_table(make_case_table(section["slug"], section["cases"], runs, address, words), words)
+        section["table"] = draw_case_table(make_case_table(section["slug"], section["cases"], runs, address))
     values = {
         "project": project,
         "source": source,
         "base": runs[0],
         "candidates": runs[1:],
-        "run_table": draw_run_table(list_run_figures(runs, found, words), words),
+        "run_table": draw_run_table(list_run_figures(runs, found)),
         "pairs": list(zip(runs[1:], found.comparisons, strict=True)),
         "sections": sections,
         "group": group,

@@ -13,8 +13,8 @@ from proctor.pages.form_page import Form, Question, ask_first, is_mended_in_form
 from proctor.pages.forms import read_form
 from proctor.pages.inputs import read_inputs
 from proctor.pages.ports import Source
-from proctor.pages.rendering import find_catalogue, redirect, render_page
-from proctor.pages.words import quote_part
+from proctor.pages.rendering import redirect, render_page
+from proctor.pages.words import name_key_kind, quote_part
 from proctor.service.access import keys
 from proctor.service.access.agents import list_agents
 from proctor.service.access.permissions import require_writer
@@ -84,16 +84,19 @@ async def create_key(request: Request, source: Source) -> Response:
 
 async def ask_revoke(request: Request, source: Source) -> Response:
     """Ask before a key is revoked."""
-    catalogue = find_catalogue(request)
     key = await keys.get_key(get_hub(request), get_caller(request), request.path_params["key"])
     own = key["id"] == get_caller(request).key_id
     question = Question(
-        title=catalogue.say("keylist.revoke_sure", name=f"{key['name']} ({key['masked']})"),
-        about=catalogue.say("keylist.revoke_own" if own else "keylist.revoke_about"),
+        title=f"Revoke {key['name']} ({key['masked']})?",
+        about=(
+            "This is the key of your own session: you will be logged out at once. It cannot be taken back."
+            if own
+            else "Whoever uses it is shut out at once, and sessions that were opened with it end. It cannot be taken back."
+        ),
         action=f"/ui/keys/{quote_part(str(key['id']))}/revoke",
-        button=catalogue.say("keylist.revoke"),
+        button="Revoke",
         back="/ui/keys",
-        crumbs=[("/ui/keys", catalogue.say("nav.keys"))],
+        crumbs=[("/ui/keys", "Keys")],
     )
     return ask_first(request, source, question)
 
@@ -113,22 +116,22 @@ def _make_spec(given: Mapping[str, Json]) -> keys.KeySpec:
 
 
 async def _make_form(request: Request, source: Source) -> Form:
-    catalogue, hub, caller = find_catalogue(request), get_hub(request), get_caller(request)
+    hub, caller = get_hub(request), get_caller(request)
     projects = (await source.list_projects(None))["data"]
     solvers = (await list_solvers(hub, caller, limit=100))["data"]
     agents = (await list_agents(hub, caller, limit=100))["data"]
     return Form(
-        title=catalogue.say("keylist.new"),
-        about=catalogue.say("keylist.new_about"),
+        title="New key",
+        about="The key is shown once, on the next page.",
         action="/ui/keys/new",
-        button=catalogue.say("keylist.make"),
+        button="Make the key",
         back="/ui/keys",
         fields=FIELDS,
         choices={
-            "kind": [(word, catalogue.say(f"key_kind.{word}")) for word in KINDS],
+            "kind": [(word, name_key_kind(word)) for word in KINDS],
             "project_id": [(one["id"], one["name"]) for one in projects],
             "solver_id": [(str(one["id"]), str(one["alias"])) for one in solvers],
             "agent_ids": [(one["id"], one["name"]) for one in agents],
         },
-        crumbs=[("/ui/keys", catalogue.say("nav.keys"))],
+        crumbs=[("/ui/keys", "Keys")],
     )

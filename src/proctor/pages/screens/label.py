@@ -12,7 +12,7 @@ from proctor.pages.desk import Desk, find_in_project, open_desk
 from proctor.pages.form_page import Question, ask_first, refuse_if_changed
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Page, Record, Source
-from proctor.pages.rendering import find_catalogue, redirect, render_page
+from proctor.pages.rendering import redirect, render_page
 from proctor.pages.screens.labels import find_label_address, find_subject_address, write_claim
 from proctor.pages.words import find_project_address
 from proctor.report.html_text import write_block
@@ -91,15 +91,15 @@ async def change_label(request: Request, source: Source) -> Response:
 async def ask_delete(request: Request, source: Source) -> Response:
     """Ask before a label is taken back."""
     _, project, label = await _find_label(request, source, to_write=True)
-    catalogue = find_catalogue(request)
     here = find_label_address(project["id"], label["id"])
     question = Question(
-        title=catalogue.say("labels.take_back_sure"),
-        about=catalogue.say("labels.take_back_about"),
+        title="Take this label back?",
+        about="The label and its note are deleted for good, and count no more in the agreement with the judge. "
+        "The answer waits for a person again.",
         action=f"{here}/delete",
-        button=catalogue.say("labels.take_back"),
+        button="Take it back",
         back=here,
-        crumbs=[*_list_ways(request, project), (here, catalogue.say("labels.label"))],
+        crumbs=[*_list_ways(project), (here, "Label")],
         project=project,
     )
     return ask_first(request, source, question)
@@ -121,9 +121,9 @@ def _find_subject(project: Record, label: Record) -> str:
     return find_subject_address(project["id"], label["subject"], label["parent_id"], label["subject_id"], label["claim"])
 
 
-def _list_ways(request: Request, project: Record) -> list[tuple[str, str]]:
+def _list_ways(project: Record) -> list[tuple[str, str]]:
     here = find_project_address(project["id"])
-    return [(here, project["name"]), (f"{here}/labels", find_catalogue(request).say("labels.title"))]
+    return [(here, project["name"]), (f"{here}/labels", "Labels")]
 
 
 def _show_form(

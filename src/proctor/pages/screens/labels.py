@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import find_catalogue, redirect, render_page
+from proctor.pages.rendering import redirect, render_page
 from proctor.pages.trace_source import TraceSource
 from proctor.pages.words import find_project_address, show_share
 from proctor.report.calibration_chart import WORDS, draw_interval_bar, draw_sweep_chart
-from proctor.report.catalogue import Catalogue
 from proctor.report.html_text import write_block, write_pretty
 from proctor.scoring.agreement import Figure
 from proctor.service.labels.agreement import Agreement, count_labels, write_labels
@@ -50,8 +49,8 @@ async def show_labels(request: Request, source: Source) -> Response:
         "chosen": bool(asked.get("subject")),
         "found": found,
         "counts": count_labels(found),
-        "figures": _list_figures(found, find_catalogue(request)),
-        "curve": await asyncio.to_thread(_draw_curve, found, find_catalogue(request)),
+        "figures": _list_figures(found),
+        "curve": await asyncio.to_thread(_draw_curve, found),
         "latest": [{**one, "address": find_label_address(project["id"], one["id"])} for one in latest],
         "longest_note": LONGEST_NOTE,
     }
@@ -109,15 +108,15 @@ def _write_text(value: object) -> str:
     return write_block(value, _LONGEST_ANSWER) if isinstance(value, str) else write_pretty(value, _LONGEST_ANSWER)
 
 
-def _list_figures(found: Agreement, catalogue: Catalogue) -> list[Record]:
+def _list_figures(found: Agreement) -> list[Record]:
     if found.calibration is None:
         return []
-    return [_write_figure(name, found.calibration.figures[name], catalogue) for name in _FIGURES if name in found.calibration.figures]
+    return [_write_figure(name, found.calibration.figures[name]) for name in _FIGURES if name in found.calibration.figures]
 
 
-def _write_figure(name: str, figure: Figure, catalogue: Catalogue) -> Record:
+def _write_figure(name: str, figure: Figure) -> Record:
     def write(value: float) -> str:
-        return show_share(value, catalogue) if name != "kappa" else catalogue.write_number(value, 2)
+        return show_share(value) if name != "kappa" else f"{value:,.2f}"
 
     bounds = figure.interval
     return {
@@ -130,13 +129,12 @@ def _write_figure(name: str, figure: Figure, catalogue: Catalogue) -> Record:
     }
 
 
-def _draw_curve(found: Agreement, catalogue: Catalogue) -> Markup | None:
+def _draw_curve(found: Agreement) -> Markup | None:
     known = found.calibration
     if known is None or found.threshold is None or len(known.sweep) < 2:
         return None
-    words = {name: str(escape(catalogue.sentences[f"labels.curve.{name}"])) for name in WORDS}
     chosen = None if known.cut is None else known.cut.threshold
-    return Markup(draw_sweep_chart(known.sweep, found.threshold, chosen, words))
+    return Markup(draw_sweep_chart(known.sweep, found.threshold, chosen, {**WORDS, "chosen": "best"}))
 
 
 def find_label_address(project_id: str, id: str) -> str:

@@ -15,8 +15,8 @@ from proctor.pages.form_page import Form, Question, ask_first, is_mended_in_form
 from proctor.pages.forms import read_form
 from proctor.pages.inputs import read_inputs, write_record
 from proctor.pages.ports import Source
-from proctor.pages.rendering import find_catalogue, find_origin, redirect, render_page
-from proctor.report.catalogue import Catalogue
+from proctor.pages.rendering import find_origin, redirect, render_page
+from proctor.pages.words import name_noun
 from proctor.service.refusals import Refusal
 from proctor.service.verification.declaration import Operation
 from proctor.service.verification.fields import Table, label_of
@@ -24,6 +24,19 @@ from proctor.service.verification.resources import authorize
 
 _CHOICES = 100
 """Records that a field which refers to one proposes."""
+_ACTIONS = {
+    "publish": "Publish",
+    "unpublish": "Take off the leaderboard",
+    "complete": "Verify and complete",
+    "cancel": "Cancel",
+    "teardown": "Tear down",
+    "reset": "Reset",
+    "state": "Upload the end state",
+    "api-keys": "Make a key",
+    "entities": "Bind an entity",
+    "shares": "Share by a link",
+}
+"""What the button of an operation says, by the last word of its address."""
 _ANSWERED_ONCE = "key"
 """The field of an answer that is shown this once."""
 _LINK = "page_path"
@@ -138,15 +151,14 @@ def _find_shown_once(found: Mapping[str, Any], origin: str) -> str | None:
 async def _make_form(
     request: Request, operation: Operation, parts: list[str], sent: Mapping[str, str], record: Mapping[str, Json] | None = None
 ) -> Form:
-    catalogue = find_catalogue(request)
     table: Table = nouns.make_link_field(operation) if _is_link(operation) else {}
     if operation.takes is not None:
         table = {name: field for name, field in operation.takes.fields.items() if field.written}
-    title = name_action(catalogue, operation)
+    title = name_action(operation)
     target = parts if parts[-1] in ("change", "remove") else [part for part in parts if part != "new"]
     return Form(
         title=title,
-        about=catalogue.translate(operation.about),
+        about=operation.about,
         action=nouns.make_address(target),
         button=title,
         back=_find_address_after([part for part in target if part not in ("change", "remove")]),
@@ -155,7 +167,7 @@ async def _make_form(
         partial=operation.method == "PATCH",
         seen=sent.get("seen") or ("" if record is None else str(record.get("updated_at", ""))),
         updated_at="" if record is None else str(record.get("updated_at", "")),
-        crumbs=[(nouns.make_address(parts[:1]), name_noun(catalogue, parts[0]))],
+        crumbs=[(nouns.make_address(parts[:1]), name_noun(parts[0]))],
     )
 
 
@@ -164,44 +176,32 @@ def _is_link(operation: Operation) -> bool:
 
 
 async def _ask(request: Request, source: Source, operation: Operation, parts: list[str]) -> Response:
-    catalogue = find_catalogue(request)
     above = parts[:-1]
     # What is deleted is asked for by the name that people know it by; an id looks like any other.
     record = await _read_record(request, above) if nouns.find_operation("GET", above) is not None else {"id": above[-1]}
     question = Question(
-        title=catalogue.say("form.delete_sure", name=nouns.find_title(record)),
-        about=catalogue.translate(operation.about),
+        title=f"Delete {nouns.find_title(record)}?",
+        about=operation.about,
         action=nouns.make_address(parts),
-        button=catalogue.say("form.delete"),
+        button="Delete",
         back=_find_address_after(above) if nouns.find_operation("GET", above) is None else nouns.make_address(above),
-        crumbs=[(nouns.make_address(parts[:1]), name_noun(catalogue, parts[0]))],
+        crumbs=[(nouns.make_address(parts[:1]), name_noun(parts[0]))],
     )
     return ask_first(request, source, question)
 
 
-def name_action(catalogue: Catalogue, operation: Operation) -> str:
+def name_action(operation: Operation) -> str:
     """Return what the button of an operation says."""
     if operation.method == "PATCH":
-        return catalogue.say("form.change", name=catalogue.translate(operation.noun.called))
+        return f"Change {operation.noun.called}"
     words = [word for word in operation.path.split("/") if word and not word.startswith("{")]
-    known = f"act.{words[-1].replace('-', '_')}"
-    if len(words) > 1 and operation.method != "DELETE" and catalogue.has(known):
-        return catalogue.say(known)
+    if len(words) > 1 and operation.method != "DELETE" and words[-1] in _ACTIONS:
+        return _ACTIONS[words[-1]]
     if operation.method == "DELETE":
-        return catalogue.say("form.remove", name=catalogue.translate(label_of(operation.ids[-1]).lower()))
+        return f"Take out a {label_of(operation.ids[-1]).lower()}"
     if _is_link(operation):
-        return catalogue.say("form.add", name=catalogue.translate(label_of(operation.ids[-1]).lower()))
-    return (
-        catalogue.say("form.new", name=catalogue.translate(operation.noun.called))
-        if operation.creates
-        else catalogue.translate(label_of(words[-1]))
-    )
-
-
-def name_noun(catalogue: Catalogue, first: str) -> str:
-    """Return what the records of a list are called."""
-    known = f"noun.{first.replace('-', '_')}"
-    return catalogue.say(known) if catalogue.has(known) else catalogue.translate(label_of(first.replace("-", "_")))
+        return f"Add a {label_of(operation.ids[-1]).lower()}"
+    return f"New {operation.noun.called}" if operation.creates else label_of(words[-1])
 
 
 async def _list_choices(request: Request, table: Table) -> dict[str, list[tuple[str, str]]]:

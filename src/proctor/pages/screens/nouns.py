@@ -16,9 +16,8 @@ from proctor.pages import nouns
 from proctor.pages.desk import get_caller, get_hub
 from proctor.pages.pictures import draw_share
 from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import find_catalogue, render_page
+from proctor.pages.rendering import render_page
 from proctor.pages.screens import noun_forms
-from proctor.report.catalogue import Catalogue
 from proctor.report.drawn_attempt import draw_time
 from proctor.report.drawn_systems import draw_request_table, draw_systems
 from proctor.report.elements import Element, Node, make
@@ -64,17 +63,16 @@ async def _show_list(request: Request, source: Source, operation: Operation, par
         "parts": parts,
         "page": page,
         "within": (operation.within, within) if within else None,
-        "above": _find_above(request, operation, parts, (operation.within, within) if operation.within and within else None),
+        "above": _find_above(parts, (operation.within, within) if operation.within and within else None),
         "new": f"{nouns.make_address(parts)}/new" if can_create else None,
         "table": _make_table(operation, parts, page["data"]),
-        "log": _draw_log(page["data"], find_catalogue(request)) if _tells_requests(operation) else None,
+        "log": _draw_log(page["data"]) if _tells_requests(operation) else None,
     }
     return render_page(request, "nouns.html", values)
 
 
 async def _show_record(request: Request, source: Source, operation: Operation, parts: list[str]) -> Response:
     record = await _call(request, operation, parts)
-    catalogue = find_catalogue(request)
     assert operation.gives is not None
     facts, large, nested = nouns.choose_facts(operation.gives, parts)
     sections: list[Record] = []
@@ -82,7 +80,7 @@ async def _show_record(request: Request, source: Source, operation: Operation, p
     for one, address in nouns.list_below(parts):
         page = await _call(request, one, address, within=parts[1] if one.within else None)
         section = _make_section(one, address, page, parts, names)
-        sections.append({**section, "log": _draw_log(page["data"], catalogue)} if _tells_requests(one) else section)
+        sections.append({**section, "log": _draw_log(page["data"])} if _tells_requests(one) else section)
     values = {
         "source": source,
         "nouns": nouns,
@@ -91,20 +89,20 @@ async def _show_record(request: Request, source: Source, operation: Operation, p
         "record": record,
         "facts": {name: (field, record.get(name)) for name, field in facts.items() if record.get(name) not in (None, [])},
         "large": {name: _shorten_json(record[name]) for name in large if record.get(name) not in (None, {}, [])},
-        "differs": _draw_differences(record, catalogue) if _tells_differences(operation) else None,
+        "differs": _draw_differences(record) if _tells_differences(operation) else None,
         "apart": [await _read_apart(request, one, address) for one, address in nouns.list_apart(parts)],
         "axes": _list_axes(record.get("axes")),
         "nested": [_make_nested(name, field, record, parts, names) for name, field in nested.items()],
         "sections": sections,
         "actions": [
-            {"last": last, "about": one.about, "label": noun_forms.name_action(catalogue, one), "asks": one.takes or one.path.endswith("}")}
+            {"last": last, "about": one.about, "label": noun_forms.name_action(one), "asks": one.takes or one.path.endswith("}")}
             for last, one in nouns.list_actions(parts)
             if nouns.is_possible(last, record)
         ],
         "draw_share": draw_share,
         "may_change": nouns.find_operation("PATCH", parts) is not None,
         "may_delete": nouns.find_operation("DELETE", parts) is not None,
-        "above": _find_above(request, operation, parts, _find_parent(operation, record)),
+        "above": _find_above(parts, _find_parent(operation, record)),
     }
     return render_page(request, "noun.html", values)
 
@@ -119,7 +117,7 @@ async def _read_apart(request: Request, operation: Operation, address: list[str]
             raise
         return {**shown, "refused": refusal.message}
     if _tells_differences(operation):
-        return {**shown, "differs": _draw_differences(record, find_catalogue(request))}
+        return {**shown, "differs": _draw_differences(record)}
     assert operation.gives is not None
     _, large, _ = nouns.choose_facts(operation.gives, address)
     found = [(name, *_shorten_json(record[name])) for name in large if record.get(name) not in (None, {}, [])]
@@ -130,30 +128,30 @@ def _tells_differences(operation: Operation) -> bool:
     return operation.gives is not None and operation.gives.fields.keys() >= {*_KINDS_OF_CHANGE}
 
 
-def _draw_differences(record: Record, words: Catalogue) -> list[Node]:
+def _draw_differences(record: Record) -> list[Node]:
     """Return what was added, changed and removed as results show it: before and after."""
     changes = [{**one, "change": kind} for kind in _KINDS_OF_CHANGE for one in record.get(kind) or ()]
     state = State(changes=convert_to(changes, tuple[StateChange, ...]))
-    return draw_systems(write_systems(state, words), words)
+    return draw_systems(write_systems(state))
 
 
 def _tells_requests(operation: Operation) -> bool:
     return operation.pages and operation.gives is not None and operation.gives.fields.keys() >= {"method", "path", "response"}
 
 
-def _draw_log(rows: Sequence[Record], words: Catalogue) -> Element | None:
+def _draw_log(rows: Sequence[Record]) -> Element | None:
     """Return what happened in a system, as results show it: requests, and the steps that it took by itself."""
-    return draw_request_table([_write_event(row, words) for row in rows], words) if rows else None
+    return draw_request_table([_write_event(row) for row in rows]) if rows else None
 
 
-def _write_event(row: Record, words: Catalogue) -> Record:
+def _write_event(row: Record) -> Record:
     told = (row["method"] or "", row["path"] or "") if row["type"] == "request" else (row["step"] or "", "")
     sent, answered = (row["body"], row["response"]) if row["type"] == "request" else (row["given"], row["error"])
     request = StateRequest(
         system=row["system"] or "", method=told[0], path=told[1], status=row["status"] or 0, body=sent, response=answered,
         duration_ms=row["duration_ms"],
     )  # fmt: skip
-    return {**write_request(request, words), "status": row["status"], "when": make("small", "", draw_time(row["created_at"]))}
+    return {**write_request(request), "status": row["status"], "when": make("small", "", draw_time(row["created_at"]))}
 
 
 async def _call(request: Request, operation: Operation, parts: list[str], *, cursor: str | None = None, within: str | None = None) -> Any:
@@ -217,16 +215,15 @@ def _find_remove(parts: list[str], row: Record) -> str | None:
     return f"{nouns.make_address(address)}/delete" if nouns.find_operation("DELETE", address) else None
 
 
-def _find_above(request: Request, operation: Operation, parts: list[str], within: tuple[str, str] | None) -> list[tuple[str, str]]:
+def _find_above(parts: list[str], within: tuple[str, str] | None) -> list[tuple[str, str]]:
     """Return the addresses above a page, the nearest last."""
-    catalogue = find_catalogue(request)
     above: list[tuple[str, str]] = []
     if within:
         address = nouns.find_record_address(within[0].removesuffix("_id"), within[1])
         above += [(address, within[1])] if address else []
     for number in range(1, len(parts)):
         if nouns.find_operation("GET", parts[:number]) is not None:
-            name = noun_forms.name_noun(catalogue, parts[number - 1]) if number % 2 else parts[number - 1]
+            name = noun_forms.name_noun(parts[number - 1]) if number % 2 else parts[number - 1]
             above.append((nouns.make_address(parts[:number]), name))
     return above
 

@@ -13,7 +13,7 @@ from proctor.pages.form_page import Form, Question, ask_first, is_mended_in_form
 from proctor.pages.forms import read_form
 from proctor.pages.inputs import make_inputs, read_inputs, write_record
 from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import find_catalogue, redirect, render_page
+from proctor.pages.rendering import redirect, render_page
 from proctor.pages.screens.retention import FIELDS as RETENTION_FIELDS
 from proctor.pages.words import find_project_address
 from proctor.service.access import projects, secrets
@@ -56,7 +56,7 @@ async def show_settings(request: Request, source: Source) -> Response:
 async def show_change(request: Request, source: Source) -> Response:
     """Show the form that changes a project."""
     project = await _find_changeable(request, source)
-    return show_form(request, source, _make_form(request, project), write_record(FIELDS, project))
+    return show_form(request, source, _make_form(project), write_record(FIELDS, project))
 
 
 async def change_project(request: Request, source: Source) -> Response:
@@ -73,14 +73,14 @@ async def change_project(request: Request, source: Source) -> Response:
     except Refusal as refusal:
         if not is_mended_in_form(refusal):
             raise
-        return show_form(request, source, _make_form(request, project, sent.get("seen", "")), sent, refusal)
+        return show_form(request, source, _make_form(project, sent.get("seen", "")), sent, refusal)
     return redirect(f"{_find_address(project)}/settings")
 
 
 async def show_new_project(request: Request, source: Source) -> Response:
     """Show the form of a new project."""
     require_writer(get_caller(request), "projects are changed")
-    return show_form(request, source, _make_form(request, None))
+    return show_form(request, source, _make_form(None))
 
 
 async def create_project(request: Request, source: Source) -> Response:
@@ -93,7 +93,7 @@ async def create_project(request: Request, source: Source) -> Response:
     except Refusal as refusal:
         if not is_mended_in_form(refusal):
             raise
-        return show_form(request, source, _make_form(request, None), sent, refusal)
+        return show_form(request, source, _make_form(None), sent, refusal)
     return redirect(find_project_address(str(made["id"])))
 
 
@@ -109,14 +109,13 @@ async def pause_project(request: Request, source: Source) -> Response:
 async def ask_delete(request: Request, source: Source) -> Response:
     """Ask before a project is deleted."""
     project = await _find_changeable(request, source)
-    catalogue = find_catalogue(request)
     question = Question(
-        title=catalogue.say("form.delete_sure", name=project["name"]),
-        about=catalogue.say("settings.delete_about"),
+        title=f"Delete {project['name']}?",
+        about="Its agents, cases, traces, results, runs and secrets are deleted, and its keys revoked. It cannot be taken back.",
         action=f"{_find_address(project)}/delete",
-        button=catalogue.say("settings.delete"),
+        button="Delete the project",
         back=f"{_find_address(project)}/settings",
-        crumbs=_list_ways(request, project),
+        crumbs=_list_ways(project),
         project=project,
     )
     return ask_first(request, source, question)
@@ -133,7 +132,7 @@ async def delete_project(request: Request, source: Source) -> Response:
 async def show_secret(request: Request, source: Source) -> Response:
     """Show the form that keeps a secret."""
     project = await _find_changeable(request, source)
-    return show_form(request, source, _make_secret_form(request, project), {"name": request.query_params.get("name", ""), "value": ""})
+    return show_form(request, source, _make_secret_form(project), {"name": request.query_params.get("name", ""), "value": ""})
 
 
 async def keep_secret(request: Request, source: Source) -> Response:
@@ -146,7 +145,7 @@ async def keep_secret(request: Request, source: Source) -> Response:
     except Refusal as refusal:
         if not is_mended_in_form(refusal):
             raise
-        return show_form(request, source, _make_secret_form(request, project), sent, refusal)
+        return show_form(request, source, _make_secret_form(project), sent, refusal)
     return redirect(f"{_find_address(project)}/settings#secrets")
 
 
@@ -166,33 +165,31 @@ async def ask_delete_secret(request: Request, source: Source) -> Response:
     return render_page(request, "forget_secret.html", values)
 
 
-def _make_form(request: Request, project: Record | None, seen: str = "") -> Form:
-    catalogue = find_catalogue(request)
+def _make_form(project: Record | None, seen: str = "") -> Form:
     here = "/ui/projects/new" if project is None else f"{_find_address(project)}/settings/change"
     return Form(
-        title=catalogue.say("settings.new") if project is None else catalogue.say("form.change", name=project["name"]),
+        title="New project" if project is None else f"Change {project['name']}",
         action=here,
-        button=catalogue.say("form.save"),
+        button="Save",
         back="/ui/" if project is None else f"{_find_address(project)}/settings",
         fields=FIELDS,
         partial=project is not None,
         seen=seen or ("" if project is None else project["updated_at"]),
         updated_at="" if project is None else project["updated_at"],
-        crumbs=[("/ui/", catalogue.say("nav.projects"))] if project is None else _list_ways(request, project),
+        crumbs=[("/ui/", "Projects")] if project is None else _list_ways(project),
         project=project,
     )
 
 
-def _make_secret_form(request: Request, project: Record) -> Form:
-    catalogue = find_catalogue(request)
+def _make_secret_form(project: Record) -> Form:
     return Form(
-        title=catalogue.say("settings.secret_new"),
-        about=catalogue.say("settings.secrets_about"),
+        title="Keep a secret",
+        about="Kept encrypted and named as ${NAME} in settings and suites. Nobody can read them again.",
         action=f"{_find_address(project)}/secrets",
-        button=catalogue.say("form.save"),
+        button="Save",
         back=f"{_find_address(project)}/settings#secrets",
         fields=SECRET,
-        crumbs=_list_ways(request, project),
+        crumbs=_list_ways(project),
         project=project,
     )
 
@@ -206,6 +203,6 @@ def _find_address(project: Record) -> str:
     return find_project_address(project["id"])
 
 
-def _list_ways(request: Request, project: Record) -> list[tuple[str, str]]:
+def _list_ways(project: Record) -> list[tuple[str, str]]:
     here = _find_address(project)
-    return [(here, project["name"]), (f"{here}/settings", find_catalogue(request).say("nav.settings"))]
+    return [(here, project["name"]), (f"{here}/settings", "Settings")]

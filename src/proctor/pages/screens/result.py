@@ -14,10 +14,9 @@ from starlette.responses import Response
 from proctor.model.evidence import Evidence
 from proctor.pages.pictures.waterfall import lay_out_durations
 from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import find_catalogue, render_page
+from proctor.pages.rendering import render_page
 from proctor.pages.screens.run import find_run
 from proctor.report.attempt_layout import lay_out_attempt
-from proctor.report.catalogue import Catalogue
 from proctor.report.html_case import write_attempt, write_case
 from proctor.report.wording import cost_words
 from proctor.service.refusals import not_found
@@ -35,19 +34,18 @@ _STEP_OF_PATH = re.compile(r"\.(\w+)|\[(\d{1,6})\]")
 async def show_result(request: Request, source: Source) -> Response:
     """Show an attempt, or several side by side (`?with=ID`, up to three times)."""
     project, run = await find_run(request, source)
-    words = find_catalogue(request)
     first, given = _read_number(request.query_params.get("step")), request.query_params.getlist("with")
     # As if others were beside it: where they are none, it is written once more, which is rare.
     most = _STEPS_BESIDE if given else _STEPS
-    shown = await _show(source, run["id"], request.path_params["result"], first, most, words)
+    shown = await _show(source, run["id"], request.path_params["result"], first, most)
     others = await source.list_results(run["id"], AttemptFilter(case=shown["summary"]["case"]), limit=_MOST_ATTEMPTS)
     # Of very many attempts the newest are listed, and always the one that is shown.
     listed = {other["id"]: other for other in (*others["data"], shown["summary"])}
     attempts = sorted(listed.values(), key=lambda other: other["attempt"])
     wanted = _choose_beside(given, attempts, shown["summary"]["id"])
     if given and not wanted:
-        shown = await _show(source, run["id"], request.path_params["result"], first, _STEPS, words)
-    beside = [await _show(source, run["id"], id, 1, most, words) for id in wanted]
+        shown = await _show(source, run["id"], request.path_params["result"], first, _STEPS)
+    beside = [await _show(source, run["id"], id, 1, most) for id in wanted]
     values = {
         "project": project,
         "source": source,
@@ -63,13 +61,13 @@ async def show_result(request: Request, source: Source) -> Response:
     return render_page(request, "result.html", values)
 
 
-async def _show(source: Source, run_id: str, result_id: str, first: int, most: int, words: Catalogue) -> Record:
+async def _show(source: Source, run_id: str, result_id: str, first: int, most: int) -> Record:
     """Return what the page shows of an attempt: a line about it, the name of its case, and everything else."""
 
     def write(read: ReadResult) -> Record:
-        return {"summary": read.summary, "name": read.result.case.name, "doc": _write_document(read, first, most, words)}
+        return {"summary": read.summary, "name": read.result.case.name, "doc": _write_document(read, first, most)}
 
-    return await source.show_result(run_id, result_id, (first, most, words.language), write)
+    return await source.show_result(run_id, result_id, (first, most), write)
 
 
 async def show_json(request: Request, source: Source) -> Response:
@@ -118,20 +116,20 @@ def _read_number(text: str | None) -> int:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else 1
 
 
-def _write_document(read: ReadResult, first: int, most: int, words: Catalogue) -> Record:
+def _write_document(read: ReadResult, first: int, most: int) -> Record:
     """Return an attempt as the page shows it: the steps from `first` on, and where each assertion leads to."""
-    written: Record = {**write_case(read.result.case), **write_attempt(read.result, read.entry, with_evidence=True, words=words)}
+    written: Record = {**write_case(read.result.case), **write_attempt(read.result, read.entry, with_evidence=True)}
     document: Record = lay_out_attempt(written, first, most)
     if read.entry.evidence is not None and document.get("timeline"):
-        document["waterfall"] = _find_durations(read, document["timeline"], document["find_page"], words)
+        document["waterfall"] = _find_durations(read, document["timeline"], document["find_page"])
     return document
 
 
-def _find_durations(read: ReadResult, steps: Sequence[Record], find_page: Any, words: Catalogue) -> Record | None:
+def _find_durations(read: ReadResult, steps: Sequence[Record], find_page: Any) -> Record | None:
     assert read.entry.evidence is not None
-    found = lay_out_durations(steps, read.entry.evidence, find_page, words)
+    found = lay_out_durations(steps, read.entry.evidence, find_page)
     cost = read.result.cost
-    return None if found is None else {**found, "cost": "" if cost is None else cost_words(cost, words)}
+    return None if found is None else {**found, "cost": "" if cost is None else cost_words(cost)}
 
 
 def _compare_assertions(documents: Sequence[Record]) -> list[Record]:

@@ -12,9 +12,8 @@ from starlette.responses import Response
 from proctor.actions.failures import Failures
 from proctor.pages.forms import read_form
 from proctor.pages.ports import FIRST, Place, Record, Source
-from proctor.pages.rendering import find_catalogue, redirect, render_page
+from proctor.pages.rendering import redirect, render_page
 from proctor.pages.words import OUTCOMES, find_project_address, read_number
-from proctor.report.catalogue import Catalogue
 from proctor.report.html_text import duration_words
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.runs.results import LONGEST_TEXT, AttemptFilter
@@ -60,7 +59,7 @@ async def show_run(request: Request, source: Source) -> Response:
         "before": before,
         "latency": latency,
         "events": events,
-        "pace": _find_pace(run, datetime.now(UTC), find_catalogue(request)) if is_live else None,
+        "pace": _find_pace(run, datetime.now(UTC)) if is_live else None,
     }
     return render_page(request, "run.html", values)
 
@@ -114,7 +113,7 @@ async def find_run(request: Request, source: Source) -> tuple[Record, Record]:
     return project, run
 
 
-def _find_pace(run: Record, now: datetime, words: Catalogue) -> Record | None:
+def _find_pace(run: Record, now: datetime) -> Record | None:
     """Return how many attempts a minute are finished, and how long the rest will take at that rate."""
     if not run["started_at"] or not run["finished"]:
         return None
@@ -124,5 +123,5 @@ def _find_pace(run: Record, now: datetime, words: Catalogue) -> Record | None:
     left_s = max(0, run["attempts"] - run["finished"]) * seconds / run["finished"]
     rate = run["finished"] / seconds * 60
     # Slow agents finish less than one in a minute, or in an hour, which is not none.
-    told = words.write_number(rate, 0 if rate >= 10 else 1 if rate >= 1 else 2) if rate >= 0.01 else f"< {words.write_number(0.01, 2)}"
-    return {"rate": told, "left": duration_words(left_s * 1000, words)}
+    told = f"{rate:,.{0 if rate >= 10 else 1 if rate >= 1 else 2}f}" if rate >= 0.01 else f"< {0.01:,.2f}"
+    return {"rate": told, "left": duration_words(left_s * 1000)}

@@ -20,7 +20,7 @@ from proctor.model.evidence import Json
 from proctor.model.numbers import read_digits
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import find_catalogue, redirect, render_page
+from proctor.pages.rendering import redirect, render_page
 from proctor.pages.trace_source import TraceSource
 from proctor.pages.words import find_project_address
 from proctor.report.html_text import write_pretty
@@ -54,7 +54,7 @@ async def show_trace(request: Request, source: Source) -> Response:
     results = await seen.read_results(trace["id"], _MOST_RESULTS)
     found, total = await seen.find_spans(trace["id"], tree, words) if words else ([], 0)
     links = match_calls(tree)
-    steps = [] if tree.evidence is None else await asyncio.to_thread(build_timeline, tree.evidence, None, find_catalogue(request))
+    steps = [] if tree.evidence is None else await asyncio.to_thread(build_timeline, tree.evidence, None)
     values = {
         "project": project,
         "source": source,

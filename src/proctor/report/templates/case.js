@@ -10,22 +10,22 @@ function drawCase(details, showTag) {
   place.append(drawAttempt(attempts[first]));
   place.addEventListener("click", follow);
   box.append(place);
-  const origin = details.place && make("span", {}, `${say("fact.place")} `, said("code", details.place));
+  const origin = details.place && make("span", {}, "Written in ", said("code", details.place));
   const tags = (details.tags || []).map(([name, value]) =>
-    make("button", { type: "button", class: "tag", title: say("report.tag_help"), onclick: () => showTag(name, value) }, `${name}: ${value}`),
+    make("button", { type: "button", class: "tag", title: "Show only cases with this tag", onclick: () => showTag(name, value) }, `${name}: ${value}`),
   );
   if (origin || tags.length) box.append(make("p", { class: "facts" }, origin, tags));
   return box;
 }
 
 function attemptTabs(attempts, first, place) {
-  const tabs = make("div", { class: "chips attempts", role: "group", "aria-label": say("result.attempts") });
+  const tabs = make("div", { class: "chips attempts", role: "group", "aria-label": "Attempts of this case" });
   attempts.forEach((attempt, index) => {
     const show = (event) => {
       for (const tab of tabs.children) tab.setAttribute("aria-pressed", String(tab === event.currentTarget));
       place.replaceChildren(drawAttempt(attempt));
     };
-    tabs.append(make("button", { type: "button", "aria-pressed": String(index === first), onclick: show }, mark(attempt.outcome), ` ${say("result.attempt")} ${attempt.number}`));
+    tabs.append(make("button", { type: "button", "aria-pressed": String(index === first), onclick: show }, mark(attempt.outcome), ` Attempt ${attempt.number}`));
   });
   return tabs;
 }

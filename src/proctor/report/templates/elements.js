@@ -3,17 +3,9 @@
 
 const SHAPES = document.querySelector(".sprite").namespaceURI;
 const PICTURES = new Set(["svg", "use", "path", "rect", "circle", "line"]);
-const LANGUAGE = document.documentElement.lang;
-/** The sentences of the report, once the index is read. */
-let sentences = {};
+const OUTCOME_NAMES = { pass: "passed", fail: "failed", error: "error", skip: "skipped" };
 
-const number = (count) => count.toLocaleString(LANGUAGE);
-
-/** A sentence with its places filled in; `count` also chooses between one and many. */
-function say(name, places = {}) {
-  const sentence = sentences[name] ?? sentences[`${name}.${places.count === 1 ? "one" : "other"}`];
-  return sentence.replace(/\{(\w+)\}/g, (_, place) => (typeof places[place] === "number" ? number(places[place]) : places[place]));
-}
+const number = (count) => count.toLocaleString("en");
 
 /** An element: make("p", { class: "x", onclick: f }, "text", otherElement). Empty children are left out. */
 function make(tag, attributes, ...children) {
@@ -49,7 +41,7 @@ function draw(node, prefix) {
 }
 
 function mark(outcome) {
-  return [draw([`svg mark ${outcome}`, { "aria-hidden": "true" }, ["use", { href: `#m-${outcome}` }]], ""), make("span", { class: "hidden" }, `${say(`outcome.${outcome}`)}: `)];
+  return [draw([`svg mark ${outcome}`, { "aria-hidden": "true" }, ["use", { href: `#m-${outcome}` }]], ""), make("span", { class: "hidden" }, `${OUTCOME_NAMES[outcome]}: `)];
 }
 
 /** Details that are drawn when they are first opened. */

@@ -18,7 +18,6 @@ async function start() {
       : byId("notice").dataset.damaged;
     return;
   }
-  sentences = index.words;
   index.rows.forEach((row, at) => {
     row.number = at;
     row.tags = (row.tags || []).map((tag) => index.tags[tag]);
@@ -107,16 +106,16 @@ function showTag(name, value) {
 
 function drawOverview() {
   const box = byId("overview");
-  for (const [tag, values] of index.groups) box.append(folded(say("report.by", { tag }), () => groupTable(tag, values)));
+  for (const [tag, values] of index.groups) box.append(folded(`By ${tag}`, () => groupTable(tag, values)));
   if (index.axes.length) {
     const scores = index.axes.map(([name, value]) => make("span", {}, said("b", name), " ", said("span", value)));
-    box.append(make("p", { class: "facts" }, make("span", { class: "muted" }, say("report.axes")), scores));
+    box.append(make("p", { class: "facts" }, make("span", { class: "muted" }, "Score by axis"), scores));
   }
-  const list = (title, lines) => lines.length && box.append(folded(`${say(title)} (${number(lines.length)})`, () => make("ul", {}, lines.map((line) => said("li", line)))));
-  list("fact.cost", index.cost ? [index.cost] : []);
-  list("report.not_finished", index.missing);
-  list("report.warnings", index.warnings);
-  list("report.unmatched", index.unmatched);
+  const list = (title, lines) => lines.length && box.append(folded(`${title} (${number(lines.length)})`, () => make("ul", {}, lines.map((line) => said("li", line)))));
+  list("Cost", index.cost ? [index.cost] : []);
+  list("Not finished", index.missing);
+  list("Warnings", index.warnings);
+  list("Evidence that answers no case", index.unmatched);
 }
 
 function groupTable(tag, values) {
@@ -145,12 +144,12 @@ function drawTools() {
       changed();
     };
     byId("outcomes").append(
-      make("button", { type: "button", "data-only": name, "aria-pressed": "false", onclick: toggle }, name === "flaky" ? "" : mark(name)[0], ` ${name === "flaky" ? say("report.flaky") : say(`count.${name}`, { count: counts[name] })} `, make("b", {}, number(counts[name]))),
+      make("button", { type: "button", "data-only": name, "aria-pressed": "false", onclick: toggle }, name === "flaky" ? "" : mark(name)[0], ` ${name === "error" && counts[name] !== 1 ? "errors" : OUTCOME_NAMES[name] || name} `, make("b", {}, number(counts[name]))),
     );
   }
   const byName = new Map();
   for (const [name, value] of index.tags) byName.set(name, [...(byName.get(name) || []), value]);
-  byId("tag").append(make("option", { value: "" }, say("report.all_tags")));
+  byId("tag").append(make("option", { value: "" }, "All tags"));
   for (const [name, values] of byName) {
     if (values.length > MOST_TAG_CHOICES) continue;
     byId("tag").append(make("optgroup", { label: name }, values.map((value) => make("option", { value: tagText([name, value]) }, tagText([name, value])))));
@@ -181,8 +180,8 @@ function drawRows() {
   byId("cases").setAttribute("start", String(from + 1));
   byId("cases").replaceChildren(...rows.map(drawRow));
   const count = shown.length;
-  byId("shown").textContent = count > PAGE ? say("report.range", { first: from + 1, last: from + rows.length, total: count }) : say("report.cases", { count });
-  byId("notice").textContent = say(index.rows.length ? "report.none_fits" : "report.nothing");
+  byId("shown").textContent = count > PAGE ? `${number(from + 1)}–${number(from + rows.length)} of ${number(count)} cases` : `${number(count)} ${count === 1 ? "case" : "cases"}`;
+  byId("notice").textContent = index.rows.length ? "No case fits. Clear the search or choose fewer filters." : "Nothing was checked.";
   byId("notice").hidden = shown.length > 0;
   drawPages();
   const open = byId("cases").querySelector(`[data-number="${chosen.open}"]`);
@@ -202,7 +201,7 @@ function drawRow(row) {
     make(
       "span",
       { class: "titles" },
-      make("span", { class: "names" }, said("b", row.id), said("span", row.name || "", "muted"), row.flaky && make("span", { class: "note" }, say("report.flaky"))),
+      make("span", { class: "names" }, said("b", row.id), said("span", row.name || "", "muted"), row.flaky && make("span", { class: "note" }, "flaky")),
       row.at && said("span", row.at, "muted at"),
       row.finding && said("span", row.finding, "finding"),
     ),
@@ -233,7 +232,7 @@ async function toggleRow(item, onlyOpen) {
     const details = (await unpack(`packet-${row.packet}`))[row.place];
     place.replaceChildren(drawCase(details, showTag));
   } catch (fault) {
-    place.replaceChildren(make("p", { class: "notice" }, say("report.damaged_case")));
+    place.replaceChildren(make("p", { class: "notice" }, "The details of this case cannot be read: the file was cut off or changed."));
   }
   place.removeAttribute("aria-busy");
 }
@@ -251,7 +250,7 @@ function drawPages() {
     byId("cases").scrollIntoView();
   };
   const button = (label, page) => make("button", { type: "button", disabled: page < 0 || page > last || page === chosen.page, onclick: go(page) }, label);
-  box.replaceChildren(button(say("report.first"), 0), button(say("report.previous"), chosen.page - 1), make("span", {}, say("report.page", { page: chosen.page + 1, last: last + 1 })), button(say("report.next"), chosen.page + 1), button(say("report.last"), last));
+  box.replaceChildren(button("First", 0), button("Previous", chosen.page - 1), make("span", {}, `page ${number(chosen.page + 1)} of ${number(last + 1)}`), button("Next", chosen.page + 1), button("Last", last));
 }
 
 // --- keys -----------------------------------------------------------------------------------------------------------

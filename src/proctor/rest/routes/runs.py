@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field
 
 from proctor.actions.run_names import LONGEST
 from proctor.model.numbers import read_digits
-from proctor.report.catalogue import Language, choose_language
 from proctor.rest.route_parts import Body, PageMeta, PageOf, TheCaller, TheHub, ThePaging, make_router
 from proctor.rest.streams import STILL_HERE, CountedStream, write_event
 from proctor.scoring.paired import LEAST_ALPHA
@@ -321,13 +320,10 @@ async def run_report(
     caller: TheCaller,
     run_id: str,
     format: Annotated[Format, Query(description="otlp: OpenTelemetry events, OTLP in lines of JSON")] = "json",
-    language: Annotated[Language | None, Query(description="of html; without it `Accept-Language` decides, as for the pages")] = None,
-    accept_language: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> Response:
     """Write a report of a run; while it goes on, of what is finished."""
-    chosen = language or choose_language(accept_language)
-    report = await run_results.run_report(hub, caller, run_id, format, chosen)
-    headers = {"content-security-policy": _REPORT_POLICY, "vary": "accept-language"} if format == "html" else None
+    report = await run_results.run_report(hub, caller, run_id, format)
+    headers = {"content-security-policy": _REPORT_POLICY} if format == "html" else None
     return Response(report, media_type=run_results.REPORTS[format], headers=headers)
 
 

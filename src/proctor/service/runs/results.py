@@ -22,7 +22,6 @@ from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence, Json
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
-from proctor.report.catalogue import DEFAULT
 from proctor.report.evaluation_events import render_otlp
 from proctor.report.exchange import with_exchange
 from proctor.report.html import render_html
@@ -215,8 +214,8 @@ def write_read_result(read: ReadResult) -> dict[str, Json]:
     return {**read.summary, "result": document, "evidence": evidence}
 
 
-async def run_report(hub: Hub, caller: Caller, id: str, format: str, language: str = DEFAULT) -> bytes:
-    """A report of a run; `format` is one of `REPORTS`, and `language` that of a report for people (`html`)."""
+async def run_report(hub: Hub, caller: Caller, id: str, format: str) -> bytes:
+    """A report of a run; `format` is one of `REPORTS`."""
     if format not in REPORTS:
         raise Refusal("VALIDATION_ERROR", "the format is unknown", fields={"format": [f"expected one of {', '.join(REPORTS)}"]})
     async with hub.database.reading() as connection:
@@ -226,7 +225,7 @@ async def run_report(hub: Hub, caller: Caller, id: str, format: str, language: s
     seen = _SeenEvidence(suite, exchanges=short and format in ("json", "jsonl"))
     trim = None if format == "html" else _with_trace if format == "otlp" else seen.take
     entries = await read_entries(hub, run["id"], evidence=short or trim is not None, trim=trim)
-    return await asyncio.to_thread(_render_run, run, suite, entries, format, seen, language)
+    return await asyncio.to_thread(_render_run, run, suite, entries, format, seen)
 
 
 class _SeenEvidence:
@@ -301,7 +300,7 @@ def suite_of_run(run: Row) -> Suite:
         return Suite(name=run["suite_name"], dialect=run["dialect"])
 
 
-def _render_run(run: Row, suite: Suite, entries: list[RunEntry], format: str, seen: _SeenEvidence, language: str) -> bytes:
+def _render_run(run: Row, suite: Suite, entries: list[RunEntry], format: str, seen: _SeenEvidence) -> bytes:
     result = seen.add_to(result_of(header_of(run), suite, entries, ending_of(run)))
     if format == "jsonl":
         encode = CaseEncoder().encode
@@ -311,7 +310,7 @@ def _render_run(run: Row, suite: Suite, entries: list[RunEntry], format: str, se
         return b"".join(render_otlp(result, by_attempt))
     if format == "html":
         result = msgspec.structs.replace(result, cases=tuple(_add_ranges(result.cases, by_attempt)))
-        return render_html(result, by_attempt, language=language).encode("utf-8", errors="replace")
+        return render_html(result, by_attempt).encode("utf-8", errors="replace")
     render: Callable[[RunResult], str] = {"json": render_json, "junit": render_junit, "markdown": render_markdown}[format]
     return render(result).encode("utf-8", errors="replace")
 
