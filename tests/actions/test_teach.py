@@ -11,9 +11,10 @@ import pytest
 
 import proctor
 from proctor.actions.judge_settings import show_example
-from proctor.actions.teach import ALPHA, Improvement, choose_examples, improve, list_run_labels, write_labels
+from proctor.actions.teach import ALPHA, Improvement, choose_examples, improve, list_run_labels, make_sharpen, read_criterion, write_labels
 from proctor.errors import InputError
 from proctor.judge.prompt import load_prompt
+from proctor.llm.ports import ChatReply, ChatRequest
 from proctor.model.judgement import Opinion
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.scoring.agreement import measure_gain
@@ -74,6 +75,52 @@ def test_a_rule_of_ones_own_is_learnt_from_the_answers_that_were_misjudged() -> 
     found = asyncio.run(improve(labels, measure))
     assert found.accepted and (found.gain.before, found.gain.after) == (0.0, 1.0)
     assert {item.label for item in found.examples} == {True, False}
+
+
+SHARPER = "Polite, without exclamation marks."
+
+
+async def write_criterion(request: ChatRequest) -> ChatReply:
+    """A model that sees the rule of people in the answers that were misjudged."""
+    shown = request.messages[1].text
+    assert '"people":false,"judge":true' in shown and "Ignore" not in request.messages[0].text
+    return ChatReply(text=f'Here it is: {{"criterion": "{SHARPER}"}}')
+
+
+def test_a_sharper_criterion_is_accepted_where_it_helps_and_examples_do_not() -> None:
+    labels = [
+        LabelledAnswer(answer=f"Order {number} is on its way{'!' if number % 3 == 0 else '.'}", criterion="polite", label=number % 3 != 0)
+        for number in range(60)
+    ]
+
+    async def measure(asked: Sequence[LabelledAnswer], examples: Sequence[LabelledAnswer]) -> list[JudgedAnswer]:
+        return [judged(item, not (item.criterion == SHARPER and "!" in str(item.answer))) for item in asked]
+
+    found = asyncio.run(improve(labels, measure, sharpen=make_sharpen(write_criterion)))
+    assert (found.accepted, found.way, found.criteria, found.examples) == (True, "criterion", {"polite": SHARPER}, ())
+    assert (found.gain.before, found.gain.after) == (0.0, 1.0)
+
+
+@pytest.mark.timeout(120)
+def test_proposals_of_both_kinds_that_help_nothing_are_accepted_by_chance_alone() -> None:
+    async def sharpen(training: Sequence[JudgedAnswer]) -> dict[str, str]:
+        return {"x": "y"}
+
+    def accept(seed: int) -> bool:
+        chance = random.Random(seed)
+        labels = [LabelledAnswer(answer=f"{seed} {number}", criterion="x", label=number % 2 == 0) for number in range(60)]
+
+        async def measure(asked: Sequence[LabelledAnswer], examples: Sequence[LabelledAnswer]) -> list[JudgedAnswer]:
+            return [judged(item, item.label if chance.random() < 0.75 else not item.label) for item in asked]
+
+        return asyncio.run(improve(labels, measure, sharpen=sharpen, seed=seed)).accepted
+
+    assert sum(map(accept, range(REPETITIONS))) <= 0.05 * REPETITIONS
+
+
+@pytest.mark.parametrize("text", ["no", "{}", '{"criterion": 3}', '{"criterion": " "}', '{"criterion": "' + "x" * 3000 + '"}', "}{"])
+def test_a_reply_without_a_usable_criterion_proposes_nothing(text: str) -> None:
+    assert read_criterion(text) is None
 
 
 def test_an_item_without_a_decision_counts_as_wrong() -> None:

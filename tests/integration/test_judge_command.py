@@ -271,6 +271,8 @@ def test_a_damaged_file_of_calibrations_counts_as_missing(labels: Path, judge: J
 
 def learning(body: dict[str, Any]) -> str:
     """Passes everything, until an example shows that people dislike exclamation marks."""
+    if body["messages"][0]["content"].startswith("You improve"):
+        return "I cannot improve it."
     strict = "!" in body["messages"][0]["content"]
     answer = data_of(body)["final_answer"]
     entries = [{"id": check["id"], "reason": "read it", "pass": not (strict and "!" in answer)} for check in checks_of(body)]
@@ -286,13 +288,34 @@ def test_examples_that_help_are_written_and_used(tmp_path: Path, monkeypatch: py
         (tmp_path / "proctor.yaml").write_text(json.dumps({"models": {"main": model}, "judge": {"model": "main"}}), encoding="utf-8")
         done = proctor("judge", "improve", "labels.jsonl", "--yes-no")
         assert done.code == 0 and "0.000 without examples, 1.000 with" in done.out, done.out + done.err
-        assert len(server.asked) == 60 and len((tmp_path / "judge-examples.jsonl").read_text().splitlines()) == 8
+        assert len(server.asked) == 61 and len((tmp_path / "judge-examples.jsonl").read_text().splitlines()) == 8
         settings = {"models": {"main": model}, "judge": {"model": "main", "examples": "judge-examples.jsonl"}}
         (tmp_path / "proctor.yaml").write_text(json.dumps(settings), encoding="utf-8")
         report = json.loads(proctor("judge", "calibrate", "labels.jsonl", "--yes-no", "--format", "json").out)
         assert report["figures"]["kappa"]["value"] == 1 and report["judge"]["prompt_versions"][0].startswith("2+examples-")
         done = proctor("judge", "improve", "labels.jsonl", "--yes-no", "--format", "json", "--examples", "more.jsonl")
         assert done.code == 1 and json.loads(done.out)["accepted"] is False and not (tmp_path / "more.jsonl").exists()
+
+
+def sharpening(body: dict[str, Any]) -> str:
+    """Writes a criterion without exclamation marks, and decides by it."""
+    if body["messages"][0]["content"].startswith("You improve"):
+        return json.dumps({"criterion": "polite, and calm"})
+    answer, asked = data_of(body)["final_answer"], checks_of(body)
+    entries = [{"id": check["id"], "reason": "read it", "pass": not ("calm" in json.dumps(check) and "!" in answer)} for check in asked]
+    return json.dumps({"results": entries})
+
+
+def test_a_sharper_criterion_that_helps_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"answer": f"Order {n}{'!' if n % 2 else '.'}", "criterion": "polite", "label": n % 2 == 0} for n in range(30)]
+    (tmp_path / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with judge_server(sharpening) as server:
+        model = {"provider": "openai", "model": "stub", "base_url": server.url, "api_key": "k-123456789"}
+        (tmp_path / "proctor.yaml").write_text(json.dumps({"models": {"main": model}, "judge": {"model": "main"}}), encoding="utf-8")
+        done = proctor("judge", "improve", "labels.jsonl", "--yes-no")
+    assert done.code == 0 and "0.000 without a sharper criterion, 1.000 with" in done.out, done.out + done.err
+    assert '- "polite"' in done.out and '+ "polite, and calm"' in done.out and not (tmp_path / "judge-examples.jsonl").exists()
 
 
 def test_the_judged_answers_of_a_run_are_printed_to_label(judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

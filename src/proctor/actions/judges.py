@@ -10,7 +10,7 @@ the environment; a flag of the command wins over all. A model is one of `models`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -42,6 +42,7 @@ from proctor.runner.ports import Judge
 if TYPE_CHECKING:
     from proctor.judge.gated_model import JudgeSpending
     from proctor.llm.connections import MakeTransport
+    from proctor.llm.ports import ChatReply, ChatRequest
 
 CACHE_FOLDER = "judge"
 """Below the folder of the workspace's results: what judges answered."""
@@ -77,6 +78,8 @@ class OpenedJudge(msgspec.Struct, frozen=True, kw_only=True):
     """Why its verdicts carry no calibration."""
     parts: tuple[tuple[Suite, OpenedJudge], ...] = ()
     """Of several suites: who judges which."""
+    ask: Callable[[ChatRequest], Awaitable[ChatReply]] | None = None
+    """Asks the first model something else, within the same budget; raises `TargetError`."""
 
 
 def open_suite_judge(
@@ -239,6 +242,7 @@ def _make_opened(
         prompt=prompt,
         # A replay asks no model.
         warning=None if source.offline else warning,
+        ask=judge.ask_model,
     )
 
 

@@ -151,6 +151,10 @@ class LlmJudge:
             opinions.update(zip(group.positions, found, strict=True))
         return [opinions[position] for position in range(len(questions))]
 
+    async def ask_model(self, request: ChatRequest) -> ChatReply:
+        """Ask the first model something else, within the same budget. Raises `TargetError`."""
+        return await self._models[0].complete(request)
+
     async def close(self) -> None:
         """Close the connections of every model, also where one of them fails to."""
         # All of them first: an error of one must neither leave the others open nor keep the cache from being written.

@@ -24,7 +24,7 @@ from proctor.actions.calibrate import (
 from proctor.actions.check_stream import wall_clock
 from proctor.actions.history import find_home
 from proctor.actions.judge_settings import JudgeOptions, show_example
-from proctor.actions.teach import Improvement, improve, list_run_labels, write_labels
+from proctor.actions.teach import Improvement, improve, list_run_labels, make_sharpen, write_labels
 from proctor.cli.choosing import choose_run
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
@@ -32,7 +32,9 @@ from proctor.cli.parser import add_output_flags, make_parser, parse_positive, pa
 from proctor.cli.renderers import wants_colour
 from proctor.errors import StoreError
 from proctor.judge.gated_model import JudgeSpending
+from proctor.llm.ports import ChatReply, ChatRequest
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
+from proctor.model.show import show
 from proctor.report.wording import count_noun
 from proctor.scoring.calibration import Calibration
 from proctor.sources.labels import Labels, read_labels
@@ -116,8 +118,16 @@ async def _improve(items: tuple[LabelledAnswer, ...], options: argparse.Namespac
         finally:
             await opened.judge.close()
 
-    found = await improve(items, measure)
-    if found.accepted:
+    async def ask(request: ChatRequest) -> ChatReply:
+        opened = judge_to_calibrate(home, said, spent)
+        try:
+            assert opened.ask is not None
+            return await opened.ask(request)
+        finally:
+            await opened.judge.close()
+
+    found = await improve(items, measure, sharpen=make_sharpen(ask))
+    if found.accepted and found.way == "examples":
         Path(options.examples).write_bytes(write_labels(found.examples))
     with Output(options.output) as output:
         output.write_text(_describe_improvement(found, options))
@@ -129,11 +139,15 @@ def _describe_improvement(found: Improvement, options: argparse.Namespace) -> st
         return json.dumps({"schema": "proctor.improvement/1", **msgspec.to_builtins(found)}, indent=2, ensure_ascii=False) + "\n"
     kappas = [str(value) if value is None else f"{value:.3f}" for value in (found.gain.before, found.gain.after)]
     undecided = f" ({found.undecided[0]} and {found.undecided[1]} undecided)" if any(found.undecided) else ""
+    what = "examples" if found.way == "examples" else "a sharper criterion"
     head = (
-        f"kappa on {found.items} held-out labels: {kappas[0]} without examples, {kappas[1]} with{undecided}, p = {found.gain.p_value:.3g}\n"
+        f"kappa on {found.items} held-out labels: {kappas[0]} without {what}, {kappas[1]} with{undecided}, p = {found.gain.p_value:.3g}\n"
     )
     if not found.accepted:
         return head + "not accepted: chance explains the difference, so no examples were written\n"
+    if found.way == "criterion":
+        lines = [f"  - {show(before)}\n  + {show(after)}\n" for before, after in found.criteria.items()]
+        return head + "accepted: write the criterion in the suite as\n" + "".join(lines)
     count = count_noun(len(found.examples), "example")
     return head + f"accepted: {count} written to {options.examples}; use them with `judge: {{examples: {options.examples}}}`\n"
 
