@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from proctor.evidence.otlp.spans import Span, SpanEvent
+from proctor.model.account import Part
 from proctor.model.evidence import Evidence
 from proctor.model.typed import make_json_decoder, make_msgpack_decoder
 from proctor.sources.dataset_files import import_arrow
@@ -99,12 +100,12 @@ class GatheredTrace(msgspec.Struct):
     file: int = 0
     """The number of its file in `source`."""
 
-    def read_evidence(self) -> list[Evidence]:
-        """Return the evidence of the trace, at most one; what it may lack is unknown. Raises `EvidenceError`."""
+    def read_evidence(self, parts: Collection[Part] | None = None) -> list[Evidence]:
+        """Return the evidence of the trace, at most one, with these parts; what it may lack is unknown. Raises `EvidenceError`."""
         from proctor.evidence.otlp.merging import mark_lost_spans  # a third of what a worker imports, and most have no spans to read
         from proctor.evidence.traces.read_otlp import read_batches
 
-        found = read_batches([[_read_span(span) for span in self.spans]])
+        found = read_batches([[_read_span(span) for span in self.spans]], parts)
         return found if self.lost is None else [mark_lost_spans(evidence, self.lost) for evidence in found]
 
 

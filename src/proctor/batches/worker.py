@@ -330,7 +330,7 @@ class _Deciding:
             if trace.size > MAX_TRACE_BYTES:
                 raise EvidenceError(f"the trace {trace.trace!r} is larger than {MAX_TRACE_BYTES // 2**20} MB", code="too_large")
             self._sketch.incomplete += trace.lost is not None
-            for evidence in trace.read_evidence():
+            for evidence in trace.read_evidence(self._stream.prepared.parts):
                 self._decide(evidence, trace.row, trace.offset, trace.run, results)
         except EvidenceError as error:
             self._note_error(trace.row, trace.offset, error.code, error.message)
