@@ -38,11 +38,8 @@ LIVE_ROOMS = {
     "targets/test_mcp_results.py",
 }
 """Rooms and files that have live tests. Who wants only those need not read the others, which takes every worker half a minute."""
-_NAMES = """
-    app case_checks leaderboard otlp otlp_logs sabotaged_agents sandbox_kinds scenarios security verification_authoring verification_secrets
-"""
-ABOVE_THE_DATABASE = {f"rest/test_{name}.py" for name in _NAMES.split()}
-"""Files about what happens above the database, which others of their room try on both: they use SQLite, and both in `make torture`."""
+ON_BOTH_DATABASES = {f"rest/test_{name}.py" for name in ("public_traces", "projects", "runs", "verification_runs", "labels", "keys")}
+"""Files of `tests/rest` that use both databases; the others are about what happens above them, and use both in `make torture`."""
 ON_REQUEST = os.environ.get("PROCTOR_ON_REQUEST") == "1"
 EVERY_DATABASE = os.environ.get("PROCTOR_EVERY_DATABASE") == "1"
 SHARE = float(os.environ.get("PROCTOR_EXAMPLES", "0.3"))
@@ -129,9 +126,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_second_database(item: pytest.Item) -> bool:
-    """Return whether a test is one of those on PostgreSQL that have nothing to do with the database."""
-    values = getattr(getattr(item, "callspec", None), "params", {}).values()
-    return "postgresql" in values and item.path.relative_to(HERE).as_posix() in ABOVE_THE_DATABASE
+    """Return whether a test uses a database that others of its kind try: PostgreSQL above it, and SQLite where a server is killed."""
+    values, place = getattr(getattr(item, "callspec", None), "params", {}).values(), item.path.relative_to(HERE).as_posix()
+    if place in ("live/test_run_restart.py", "live/test_mcplab_service.py", "live/test_settings_browser.py", "live/test_pages_browser.py"):
+        return "sqlite" in values
+    return "postgresql" in values and place.startswith("rest/") and place not in ON_BOTH_DATABASES
 
 
 def _take_share(item: pytest.Item) -> None:

@@ -207,6 +207,7 @@ def test_every_public_name_has_a_row_and_an_example_in_the_reference() -> None:
         assert re.search(rf"\b{name}\b", code), f"{name} has no example in docs/reference/python.md"
 
 
+@pytest.mark.on_request
 @pytest.mark.timeout(120)
 def test_every_module_imports_alone_with_warnings_as_errors() -> None:
     script = Path(__file__).with_name("importing_alone.py")

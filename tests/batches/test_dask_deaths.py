@@ -116,6 +116,7 @@ class Killer:
         return sum(1 for _ in (self._folder / "out" / "results").glob("part-*.parquet"))
 
 
+@pytest.mark.on_request
 def test_deaths_on_a_cluster_lose_nothing_and_double_nothing(cluster: Cluster, tmp_path: Path) -> None:
     for number in range(FILES):
         write_parquet(tmp_path / "data" / f"{number:02}.parquet", [make_trace(row) for row in range(ROWS)], group=100)

@@ -164,6 +164,7 @@ def test_a_pull_request_is_held_against_the_run_of_main_and_told_so(job: Job) ->
     assert posted["words"][-4:-2] == ["POST", "repos/me/shop/issues/7/comments"] and posted["body"] == comment
 
 
+@pytest.mark.on_request
 def test_what_failed_on_main_as_well_does_not_fail_a_pull_request(job: Job) -> None:
     on_main(job, fails="a")
     comment = on_pull_request(job, fails="a")
@@ -235,6 +236,7 @@ def test_a_long_comment_is_cut_between_characters(job: Job) -> None:
     assert 0 < len(on_pull_request(job).encode()) <= 60000
 
 
+@pytest.mark.on_request
 def test_only_baselines_are_kept_for_later(job: Job) -> None:
     on_main(job)
     on_main(job)

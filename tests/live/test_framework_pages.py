@@ -103,7 +103,7 @@ def test_every_guide_and_every_framework_of_init_names_packages_that_are_tried()
     assert set(KNOWN) == {page.stem for page in PAGES.glob("*.md")}
     assert set(FRAMEWORKS) <= set(NAMES)
     for guide, row in KNOWN.items():
-        named = [word for word in find_requirements((PAGES / f"{guide}.md").read_text(encoding="utf-8")) if word != "proctor"]
+        named = [word for word in find_requirements((PAGES / f"{guide}.md").read_text(encoding="utf-8")) if word != "proctor-evals"]
         assert {find_tried(word, row["packages"]) for word in named} == set(row["packages"]), f"{guide}.md: {named}"
     for name, framework in FRAMEWORKS.items():
         assert None not in {find_tried(word, KNOWN[NAMES[name]]["packages"]) for word in framework.install.split()}, name
@@ -159,6 +159,7 @@ TALKS = "proctor: 1\nname: Conversations\ncases:\n" + "".join(
 )
 
 
+@pytest.mark.on_request
 @pytest.mark.parametrize("name", list_driven(NAMES))
 def test_cases_side_by_side_have_a_conversation_each_that_lasts_from_turn_to_turn(name: str, tmp_path: Path) -> None:
     python = install(NAMES[name])

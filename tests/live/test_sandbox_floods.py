@@ -64,6 +64,7 @@ def service(tmp_path: Path) -> Iterator[tuple[Serving, Headers, Headers]]:
         yield server, {"authorization": quiet["authorization"]}, {"authorization": hostile["authorization"]}
 
 
+@pytest.mark.on_request
 def test_heavy_requests_of_one_sandbox_slow_no_one_else_down_by_more_than_three(service: tuple[Serving, Headers, Headers]) -> None:
     server, quiet_tenant, hostile = service
     own = open_sandbox(server, quiet_tenant, "records", {"orders": [{"id": number} for number in range(20)]})

@@ -44,6 +44,7 @@ def write_until_killed(server: Serving, sandbox: str) -> int:
         return acknowledged
 
 
+@pytest.mark.on_request
 def test_a_killed_server_keeps_a_write_with_its_event_or_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text(DIES, encoding="utf-8")
     paths = str(Path(__file__).parents[2] / "src")

@@ -111,6 +111,7 @@ def run_once(place: Path, ending: tuple[signal.Signals, ...], chance: random.Ran
     return ""
 
 
+@pytest.mark.on_request
 def test_no_signal_at_any_moment_leaves_a_child_or_loses_a_result(tmp_path: Path) -> None:
     seed = int(os.environ.get("PROCTOR_SIGNAL_SEED", "0")) or random.randrange(1 << 30)
 

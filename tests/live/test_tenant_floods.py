@@ -114,6 +114,7 @@ def settled_memory(server: Serving, most: float) -> int:
     return found
 
 
+@pytest.mark.on_request
 @pytest.mark.parametrize("kind", list(FLOODS))
 def test_a_flood_of_one_tenant_slows_no_other_down_by_more_than_three(kind: str, tmp_path: Path) -> None:
     quiet_tenant, hostile = make_key(tmp_path, "quiet"), make_key(tmp_path, "flood")

@@ -12,6 +12,7 @@ from proctor.rest.process import write_document
 from tests.rest.openapi_document import DOCUMENT
 
 
+@pytest.mark.on_request
 @pytest.mark.timeout(60)
 async def test_the_document_of_the_process_is_that_of_the_service() -> None:
     assert json.loads(await write_document()) == json.loads(json.dumps(DOCUMENT))

@@ -87,6 +87,7 @@ def test_names_counts_and_texts_are_the_same_wherever_they_lie(scratch: Scratch)
     assert odd.counts == {"pass": 1, "fail": 1} and odd.name == "c1"
 
 
+@pytest.mark.on_request
 @pytest.mark.timeout(30)  # memory is traced
 def test_more_rows_are_read_and_checked_in_the_same_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that is held up to some number is held of fewer here, so that few rows show what each costs."""

@@ -303,6 +303,7 @@ async def test_a_trace_that_becomes_too_large_takes_no_more(monkeypatch: pytest.
     assert row["size"] <= 500
 
 
+@pytest.mark.on_request
 @pytest.mark.timeout(60)
 def test_a_hundred_thousand_spans_in_one_trace(tmp_path: Any) -> None:
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
