@@ -74,12 +74,29 @@ def read_checks(request: ChatRequest) -> list[dict[str, Any]]:
     return [{**first["every_check"], **check} for check in others] if others else [first]
 
 
+def quote_source(request: ChatRequest) -> list[str]:
+    """A passage of what was retrieved, where anything was."""
+    data = next((json.loads(line) for line in request.messages[-1].text.split("\n") if line.startswith("{")), {})
+    waiting: list[Any] = [data.get("context", {}).get("retrieved")]
+    while waiting:
+        value = waiting.pop(0)
+        if isinstance(value, str) and len(value) > 3:
+            return [value]
+        waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return []
+
+
 def choose(choices: Sequence[Any], quote: str = "") -> Callable[[ChatRequest], ChatReply]:
     """A model that chooses for part n what stands at n in the list."""
 
     def reply(request: ChatRequest) -> ChatReply:
         results = [
-            {"id": check["id"], "quotes": [quote] * bool(quote), "reason": "so", "choice": choices[_read_number(check) - 1]}
+            {
+                "id": check["id"],
+                "quotes": [quote] if quote else quote_source(request),
+                "reason": "so",
+                "choice": choices[_read_number(check) - 1],
+            }
             for check in read_checks(request)
         ]
         return ChatReply(text=json.dumps({"results": results}), usage=USAGE)
@@ -193,7 +210,9 @@ def misbehave(kind: str, request: ChatRequest) -> str | ModelFault:
     """What a judge that takes every part for fine replies, with one thing wrong."""
     checks = read_checks(request)
     good = next(iter(checks[0]["choices"]))
-    entries: list[dict[str, Any]] = [{"id": check["id"], "quotes": [], "reason": "fine", "choice": good} for check in checks]
+    entries: list[dict[str, Any]] = [
+        {"id": check["id"], "quotes": quote_source(request), "reason": "fine", "choice": good} for check in checks
+    ]
     match kind:
         case "missing":
             # The one of the end is left out, and in the second request, which asks for that alone, the same happens.
@@ -304,7 +323,9 @@ def write_choice(*decisions: Any) -> Callable[[ChatRequest], str]:
     def reply(request: ChatRequest) -> str:
         decision = next(said, decisions[-1])
         member = "choice" if isinstance(decision, str) else "pass" if isinstance(decision, bool) else "score"
-        return json.dumps({"results": [{"id": id_, "quotes": [], "reason": "so", member: decision} for id_ in list_ids(request)]})
+        return json.dumps(
+            {"results": [{"id": id_, "quotes": quote_source(request), "reason": "so", member: decision} for id_ in list_ids(request)]}
+        )
 
     return reply
 
@@ -526,3 +547,17 @@ def test_a_model_that_takes_no_images_is_an_error_of_its_own(message: str, code:
     assert (verdict.outcome, verdict.code) == ("error", code)
     blind = pose("judged", {"text": "x"}, criteria="It is red.", show_images=True)
     assert settle(blind, ScriptedModel(lambda request: ModelFault("bad_request", message))).code == "judge_bad_request"
+
+
+@pytest.mark.parametrize("quotes", [[], ["It arrives on Friday."], ["Where is it?"], ["in"]], ids=str)
+@pytest.mark.parametrize("name", ["faithfulness", "context_recall"])
+def test_a_statement_is_supported_only_by_a_passage_of_the_source(name: str, quotes: list[str]) -> None:
+    evidence = {**EVIDENCE, "tool_calls": [{"name": "track", "result": ["It is in Linz."]}]}
+    good = load_rubric(name).choices
+
+    def reply(request: ChatRequest) -> str:
+        entries = [{"id": id_, "quotes": quotes, "reason": "so", "choice": next(iter(good))} for id_ in list_ids(request)]
+        return json.dumps({"results": entries})
+
+    verdict = settle(pose(name, evidence), ScriptedModel(reply))
+    assert (verdict.outcome, verdict.code) == ("error", "judge_unfounded")

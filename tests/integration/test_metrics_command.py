@@ -32,7 +32,8 @@ def choose(body: dict[str, Any]) -> str:
     first, *others = json.loads(prompt_of(body).split("\n")[1])
     results: list[dict[str, Any]] = []
     for check in [{**first["every_check"], **one} for one in others] if others else [first]:
-        entry: dict[str, Any] = {"id": check["id"], "quotes": [], "reason": "read it"}
+        quotes = ["RX-91 is in Linz"] if "retrieved" in data_of(body).get("context", {}) else []
+        entry: dict[str, Any] = {"id": check["id"], "quotes": quotes, "reason": "read it"}
         names = list(check.get("choices", {}))
         if "tie" in names:
             entry["choice"] = "first" if "Linz" in data_of(body)["answers"]["first"] else "second"

@@ -64,8 +64,8 @@ def test_a_verdict_that_quotes_what_is_not_there_is_unfounded(quotes: tuple[str,
 
 
 def test_quotes_are_looked_up_in_what_was_shown_and_told() -> None:
-    (opinion,) = judge(reply_with("aaa", "zzz"), "aaa" + "x" * 2_000 + "NEEDLE" + "x" * 2_000 + "zzz", max_chars=400)
-    assert opinion.outcome == "pass" and opinion.details["samples"][0]["quotes"] == ["aaa", "zzz"]
+    (opinion,) = judge(reply_with("aaa", "zzz", passed=False), "aaa" + "x" * 2_000 + "NEEDLE" + "x" * 2_000 + "zzz", max_chars=400)
+    assert opinion.outcome == "fail" and opinion.details["samples"][0]["quotes"] == ["aaa", "zzz"]
     (opinion,) = judge(reply_with("NEEDLE"), "x" * 2_000 + "NEEDLE" + "x" * 2_000, max_chars=400)
     assert opinion.code == "judge_unfounded"
 
@@ -92,6 +92,29 @@ def test_an_object_with_a_key_twice_decides_nothing(text: str) -> None:
 )
 def test_leading_thoughts_are_left_out(thoughts: str) -> None:
     (opinion,) = judge(lambda request: thoughts + reply_with()(request))
+    assert opinion.outcome == "pass"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<think>If it named a day I would write {"results":[{"id":"ID","quotes":[],"reason":"so","pass":true}]} but it does not',
+        '{"results":[{"id":"ID","quotes":[],"reason":"so","pass":true}]}\nOn reflection this is wrong; my final verdict is FAIL.',
+        'Draft: {"results":[{"id":"ID","quotes":[],"reason":"so","pass":true}]} Actually, it is not.',
+    ],
+)
+def test_a_draft_is_no_verdict(text: str) -> None:
+    (opinion,) = judge(echo(text))
+    assert (opinion.outcome, opinion.code) == ("error", "judge_not_json")
+
+
+@pytest.mark.parametrize("second", [(), ("...",), ("e",)])
+def test_a_judge_that_invented_a_passage_is_not_cleared_by_leaving_it_out(second: tuple[str, ...]) -> None:
+    turns = iter([("zzz is not there",), second])
+    (opinion,) = judge(lambda request: reply_with(*next(turns))(request))
+    assert (opinion.outcome, opinion.code) == ("error", "judge_unfounded")
+    turns = iter([("zzz is not there",), ("order 12 is on its way",)])
+    (opinion,) = judge(lambda request: reply_with(*next(turns))(request))
     assert opinion.outcome == "pass"
 
 
@@ -128,7 +151,9 @@ def test_cut_material_passes_no_negative_claim() -> None:
     (opinion,) = judge(reply_with(passed=False), long, forbidden=True)
     assert opinion.outcome == "fail"
     (opinion,) = judge(reply_with(), long)
-    assert opinion.outcome == "pass"
+    assert (opinion.outcome, opinion.code) == ("error", "judge_cut_material"), "any claim may be about the part that was not shown"
+    (opinion,) = judge(reply_with(passed=False), long)
+    assert opinion.outcome == "fail"
 
 
 def find_refund(request: ChatRequest) -> str:
@@ -167,7 +192,8 @@ def test_constraints_share_their_windows_and_other_claims_have_none() -> None:
     material = Material(subject="a" * 100_000, context={"scenario_prompt": "hi"})
     questions = [Question(criterion=f"{n}", material=material, forbidden=n > 0) for n in range(4)]
     opinions = asyncio.run(LlmJudge([model], JudgeSettings()).judge(questions, case="c", attempt=0, tape=LIVE))
-    assert [opinion.outcome for opinion in opinions] == ["pass"] * 4
+    assert [opinion.outcome for opinion in opinions] == ["error"] + ["pass"] * 3
+    assert opinions[0].code == "judge_cut_material"
     assert len(model.requests) == 1 + 3 and [len(list_ids(request)) for request in model.requests] == [1, 3, 3, 3]
 
 

@@ -57,8 +57,8 @@ def judge_to_calibrate(home: Path, options: JudgeOptions, spent: JudgeSpending |
     return opened
 
 
-def store_calibration(home: Path, judge: OpenedJudge, found: Calibration, *, today: str) -> None:
-    """Store what was measured, so that the verdicts of this judge carry it. Raises `StoreError`."""
+def store_calibration(home: Path, judge: OpenedJudge, found: Calibration, *, today: str) -> bool:
+    """Store what was measured, so that the verdicts of this judge carry it; False if one with more labels is. Raises `StoreError`."""
     kappa = found.figures["kappa"]
     stamp = Stamp(
         models=judge.models,
@@ -71,7 +71,7 @@ def store_calibration(home: Path, judge: OpenedJudge, found: Calibration, *, tod
         samples=judge.settings.samples,
         date=today,
     )
-    write_stamp(home, stamp)
+    return write_stamp(home, stamp)
 
 
 async def calibrate(

@@ -220,11 +220,11 @@ def _make_opened(
     from proctor.judge.cached import FolderCache, WriteBehindCache  # only where there is a judge
     from proctor.judge.llm_judge import LlmJudge
     from proctor.judge.prompt import load_prompt
-    from proctor.judge.stamps import find_stamp
+    from proctor.judge.stamps import find_stamps
     from proctor.judge.wording import PlainlyWordedJudge
 
     names, prompt = tuple(f"{each.provider}/{each.name}" for each in models), load_prompt(settings.prompt, settings.decisions).name
-    stamp, warning = find_stamp(source.home, names, prompt)
+    stamps, warning = find_stamps(source.home, names, prompt)
     judge = LlmJudge(
         models,
         settings,
@@ -232,7 +232,7 @@ def _make_opened(
         costs=prices or {},
         spent=spent,
         takes_first_entry=takes_first_entry,
-        calibration=None if stamp is None else stamp.describe(),
+        calibrations={form: stamp.describe() for form, stamp in stamps.items()},
     )
     return OpenedJudge(
         judge=PlainlyWordedJudge(judge) if plain else judge,

@@ -53,6 +53,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     """The choices that count for the score; the first one is what a plain yes means."""
     uncounted: tuple[str, ...] = ()
     """Choices that leave a part out of the count."""
+    founded_in: str | None = None
+    """The member of the context that a judge must quote for the first good choice."""
     compute: Callable[[Sequence[bool]], float] | None = None
     """The score of the parts in order; left out: the share of good ones."""
 
@@ -80,7 +82,9 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
             for number, _ in batch:
                 question = build_question(self.rubric, material, fill={"number": str(number)}, reference=reference)
                 accepted = (*self.good, *self.uncounted)
-                questions.append(msgspec.structs.replace(question, choices=self.rubric.choices, accepted=accepted))
+                questions.append(
+                    msgspec.structs.replace(question, choices=self.rubric.choices, accepted=accepted, founded_in=self.founded_in)
+                )
         return make_pending(questions, lambda opinions: self._settle(questions, opinions, parts, threshold, pointers))
 
     def ask_statements(self, evidence: Evidence, context: dict[str, Json], *, threshold: float) -> Verdict:

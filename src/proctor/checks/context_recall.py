@@ -48,7 +48,7 @@ def context_recall(spec: ContextRecall) -> Decide:
         require_filled(text, f"reference.{index}")
     if not statements:
         raise SpecError("the reference has no statement", field="reference")
-    metric = Metric.load("context_recall", parts="statements", verb="attributed", good=("attributed",))
+    metric = Metric.load("context_recall", parts="statements", verb="attributed", good=("attributed",), founded_in="retrieved")
 
     def decide(evidence: Evidence) -> Verdict:
         context = spec.find_in(evidence)

@@ -40,7 +40,9 @@ def faithfulness(spec: Faithfulness) -> Decide:
     """The context supports the statements of the answer, each judged on its own."""
     spec.require_source()
     require_share(spec.threshold, "threshold")
-    metric = Metric.load("faithfulness", parts="statements", verb="supported", good=("supported",), uncounted=("no_claim",))
+    metric = Metric.load(
+        "faithfulness", parts="statements", verb="supported", good=("supported",), uncounted=("no_claim",), founded_in="retrieved"
+    )
 
     def decide(evidence: Evidence) -> Verdict:
         context = spec.find_in(evidence)

@@ -22,7 +22,7 @@ from proctor.judge.cached import ReplyCache, encode_canonical, make_key
 from proctor.judge.gate import RequestGate
 from proctor.judge.gated_model import GatedModel, JudgeSpending, RememberedModel
 from proctor.judge.prompt import load_prompt
-from proctor.judge.reply import Fault, Item, ReadReply, clean_text, make_spoiled, read_reply
+from proctor.judge.reply import Fault, Item, ReadReply, clean_text, is_telling, make_spoiled, read_reply
 from proctor.judge.request import RenderedRequest, render_request
 from proctor.judge.settings import JudgeSettings
 from proctor.judge.votes import Ballot, Prices, combine_ballots, compute_cost, sum_usage, write_usage
@@ -96,12 +96,12 @@ class LlmJudge:
         costs: Mapping[str, Prices] = {},
         spent: JudgeSpending | None = None,
         takes_first_entry: bool = False,
-        calibration: dict[str, Json] | None = None,
+        calibrations: Mapping[str, dict[str, Json]] = {},
     ) -> None:
         """With `spent` given, several judges count together, and a limit of requests holds for all of them.
 
-        With `takes_first_entry` a judge that contradicts itself about a claim is taken at its first word, as MCPLab does. `calibration` is
-        stamped on every verdict.
+        With `takes_first_entry` a judge that contradicts itself about a claim is taken at its first word, as MCPLab does. `calibrations`,
+        by form (`yes_no`, `score`), are stamped on verdicts, those of the same form first.
         """
         if not models:
             raise SpecError("a judge needs a model", field="model")
@@ -125,8 +125,7 @@ class LlmJudge:
             "provider": ", ".join(dict.fromkeys(model.provider for model in models)),
             "prompt_version": self.prompt.version,
         }
-        if calibration is not None:
-            self._who["calibration"] = calibration
+        self._calibrations = calibrations
 
     async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
         """Return one opinion per question, in order."""
@@ -134,7 +133,7 @@ class LlmJudge:
         asked: list[list[Question]] = []
         for question in questions:
             parts: list[Material] = []
-            if question.forbidden:
+            if question.forbidden or question.grounded:
                 # What must not be there may be in any part, so all of them are shown; once for each object, since constraints share it.
                 found = windows.get(id(question.material))
                 parts = found if found is not None else split_windows(question.material, max_chars=self.settings.max_chars)
@@ -193,15 +192,21 @@ class LlmJudge:
     def _make_opinion(self, question: Question, ballots: list[Ballot], rendered: RenderedRequest, position: int, together: int) -> Opinion:
         opinion = combine_ballots(question, ballots, self.settings)
         details: dict[str, Json] = {**self._who, "check_id": f"agent-check-{position + 1}", **opinion.details}
+        forms = () if question.choices else ("yes_no", "score") if question.threshold is None else ("score", "yes_no")
+        # Its threshold tells how the judge was asked then, which may be another way than here.
+        calibration = next((self._calibrations[form] for form in forms if form in self._calibrations), None)
+        if calibration is not None:
+            details["calibration"] = calibration
         if together > 1:
             # Tokens and cost are those of the whole request; whoever adds them up must know how many share them.
             details["shared_by"] = together
         if rendered.cuts:
             details["cuts"] = list(rendered.cuts)
-            if (question.forbidden and opinion.outcome == "pass") or question.choices:
-                # What must not be there, or what a statement is counted by, may be in the part that was not shown.
+            is_whole = all(cut.startswith(("context", "a member of the context")) for cut in rendered.cuts)
+            if question.choices or (opinion.outcome == "pass" and (question.forbidden or not is_whole)):
+                # What decides may be in the part that was not shown: of the answer for any claim, of the context for one of absence.
                 shown = "; ".join(rendered.cuts)
-                reason = f"only a part of the material was shown ({shown}), which cannot show an absence; raise `max_chars` of the judge"
+                reason = f"only a part of the material was shown ({shown}), so the rest is undecided; raise `max_chars` of the judge"
                 return Opinion(outcome="error", code="judge_cut_material", reason=reason, details=details)
         return msgspec.structs.replace(opinion, details=details)
 
@@ -251,7 +256,11 @@ class LlmJudge:
             # Without a second reply the first one's own faults stand: they say more than that nobody answered again.
             if second.reply is not None:
                 for position, item in zip(wanting, second.read.items, strict=True):
-                    said[position] = item
+                    before = said[position]
+                    # A judge that invented a passage does not found its answer by leaving the passage out.
+                    is_dropped = isinstance(item, Item) and not any(map(is_telling, item.quotes))
+                    if not (is_dropped and isinstance(before, Fault) and before.code == "judge_unfounded"):
+                        said[position] = item
         self._remember_replies(tries)
         return self._write_ballots(juror, said, tries, repaired=wanting)
 

@@ -42,6 +42,14 @@ _LOOSE_COMMA = re.compile(r'("(?:[^"\\]++|\\.)*+"?+)|,(?=\s*+[}\]])', re.DOTALL)
 _FENCE = re.compile(r"```(?:json)?", re.IGNORECASE)
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _THOUGHTS = re.compile(r"\s*+<(think|thinking|reasoning|thought)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_OPEN_THOUGHTS = re.compile(r"\s*+<(?:think|thinking|reasoning|thought)>", re.IGNORECASE)
+_SECOND_THOUGHTS = re.compile(
+    r"\b(?:pass\w*|fail\w*|verdict|not met|wrong|mistake\w*|correction|reconsider\w*|reflection|instead|actually)\b",
+    re.IGNORECASE,
+)
+"""Words after an answer that may take it back."""
+_LEAST_QUOTE = 4
+"""Letters and digits of a quote that founds an answer; a shorter one is in nearly every material."""
 _OMISSION = re.compile(r"\[?(?:\.\.\.+|…)\]?")
 _NOT_WORD = re.compile(r"[\W_]+")
 
@@ -139,27 +147,42 @@ def read_reply(
     items = [
         _read_entries(said.get(identifier, [])[: 1 if takes_first_entry else None], question, judge_name) for question, identifier in pairs
     ]
-    if material is not None and any(isinstance(item, Item) and item.quotes for item in items):
-        shown = _fold(_show_texts(material))
-        items = [_check_quotes(item, question, shown, judge_name) for item, question in zip(items, questions, strict=True)]
+    if material is not None and any(isinstance(item, Item) and (item.quotes or item.choice) for item in items):
+        data = msgspec.json.decode(material)
+        shown = _fold("\n".join((material, _join_texts(data))))
+        items = [_check_quotes(item, question, shown, data, judge_name) for item, question in zip(items, questions, strict=True)]
     return ReadReply(items=tuple(items))
 
 
-def _check_quotes(item: Item | Fault, question: Question, shown: str, judge_name: str) -> Item | Fault:
-    """Return the answer, or the fault that it quotes what is not in the material."""
+def _check_quotes(item: Item | Fault, question: Question, shown: str, data: Json, judge_name: str) -> Item | Fault:
+    """Return the answer, or the fault that it quotes what is not in the material, or nothing from where it must be founded."""
     if isinstance(item, Fault):
         return item
     for quote in item.quotes:
-        if not all(_fold(part) in shown for part in _OMISSION.split(quote)):
+        if not _is_quoted(quote, shown):
             what = f'quoted {show(quote, 80)} for "{name_question(question)}", which is not in the data'
+            return Fault("judge_unfounded", f'Agent check failed: judge "{judge_name}" {what}')
+    if question.founded_in is not None and item.passed and item.choice in question.accepted[:1]:
+        source = _fold(_join_texts(data.get("context", {}).get(question.founded_in)))
+        if not any(_is_quoted(quote, source) for quote in item.quotes if is_telling(quote)):
+            what = f'chose {show(item.choice)} for "{name_question(question)}" without a quote from context.{question.founded_in}'
             return Fault("judge_unfounded", f'Agent check failed: judge "{judge_name}" {what}')
     return item
 
 
-def _show_texts(line: str) -> str:
-    """Return the material as a reader sees it: its JSON, and every text of it without escapes."""
-    texts: list[str] = [line]
-    waiting: list[Json] = [msgspec.json.decode(line)]
+def _is_quoted(quote: str, folded: str) -> bool:
+    return all(_fold(part) in folded for part in _OMISSION.split(quote))
+
+
+def is_telling(quote: str) -> bool:
+    """Return whether a quote is long enough to found an answer."""
+    return len(_fold(quote)) >= _LEAST_QUOTE
+
+
+def _join_texts(data: Json) -> str:
+    """Return every text and number of the material as a reader sees it, without escapes."""
+    texts: list[str] = []
+    waiting: list[Json] = [data]
     while waiting:
         value = waiting.pop()
         if isinstance(value, str):
@@ -168,6 +191,8 @@ def _show_texts(line: str) -> str:
             waiting += [*value, *value.values()]
         elif isinstance(value, list):
             waiting += value
+        elif value is not None:
+            texts.append(json.dumps(value))
     return "\n".join(texts)
 
 
@@ -217,6 +242,8 @@ def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: st
 def _index_by_id(entries: list[Json], *, decision: Literal["pass", "score", "choice"]) -> dict[str, list[dict[str, Json]]]:
     found: dict[str, list[dict[str, Json]]] = {}
     for entry in entries:
+        if decision == "choice" and isinstance(entry, dict) and type(entry.get("choice")) is int:
+            entry = {**entry, "choice": str(entry["choice"])}  # Models write the level of a scale as a number.
         well_shaped = (
             isinstance(entry, dict)
             and isinstance(entry.get("id"), str)
@@ -242,6 +269,8 @@ def _find_entries(text: str) -> list[Json]:
     while (thoughts := _THOUGHTS.match(text)) is not None:
         text = text[thoughts.end() :]
     text = text.strip()
+    if _OPEN_THOUGHTS.match(text):
+        raise _Unusable("judge_not_json", "returned thoughts without an end")
     document = _decode_lenient(text)
     if document is MISSING:
         document = _pick_answer(text)
@@ -281,6 +310,12 @@ def _pick_answer(text: str) -> Json | Missing:
         if isinstance(document, dict) and "results" in document:
             if not (_has_no_other_answer(text[:start], document) and _has_no_other_answer(text[end:], document)):
                 raise _Unusable("judge_not_json", "returned more than one answer")
+            # The same answer once more is none.
+            repeated = max(end, text.rfind("}") + 1)
+            if _SECOND_THOUGHTS.search(text, repeated) or _SECOND_THOUGHTS.search(
+                text[end : text.find("{", end)] if repeated > end else ""
+            ):
+                raise _Unusable("judge_not_json", "returned an answer and went on about it")
             return document
         # An object without `results` is no answer, but lets the fault say that the list is missing and not that there is no JSON.
         if second_best is MISSING:

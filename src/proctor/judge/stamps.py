@@ -1,7 +1,7 @@
 """Stores what calibrations measured, so that every verdict of a judge carries how far that judge agrees with people.
 
-One small file in the folder of the results has the newest calibration of each judge: of its models and its prompt. A file that cannot be
-read counts as missing.
+One small file in the folder of the results has a calibration of each judge: of its models and its prompt, asked for yes or no or for a
+score. A calibration on fewer labels does not replace one on more. A file that cannot be read counts as missing.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -20,6 +21,9 @@ FILE = "calibrations.json"
 MOST = 100
 """Calibrations in the file; the oldest are dropped."""
 _HINT = "`proctor judge calibrate LABELS` measures how far it agrees with people"
+
+
+Form = Literal["yes_no", "score"]
 
 
 class Stamp(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +44,11 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
     samples: int = 1
     date: str
     """The day, as `2026-01-31`."""
+
+    @property
+    def form(self) -> Form:
+        """What the judge was asked for."""
+        return "yes_no" if self.threshold is None else "score"
 
     def describe(self) -> dict[str, Json]:
         """Return the stamp as the details of a verdict hold it."""
@@ -62,9 +71,13 @@ def read_stamps(home: Path) -> list[Stamp]:
         return []
 
 
-def write_stamp(home: Path, stamp: Stamp) -> None:
-    """Store a calibration in place of an older one of the same judge. Raises `StoreError`."""
-    others = [each for each in read_stamps(home) if (each.models, each.prompt) != (stamp.models, stamp.prompt)]
+def write_stamp(home: Path, stamp: Stamp) -> bool:
+    """Store a calibration in place of an older one of the same judge; return False if that has more labels. Raises `StoreError`."""
+    known = read_stamps(home)
+    same = [each for each in known if (each.models, each.prompt, each.form) == (stamp.models, stamp.prompt, stamp.form)]
+    if any(each.labels > stamp.labels for each in same):
+        return False
+    others = [each for each in known if each not in same]
     content = msgspec.json.format(msgspec.json.encode(_Stored(calibrations=[*others, stamp][-MOST:])), indent=1)
     partial = home / f".{FILE}.{os.getpid()}.part"
     try:
@@ -74,19 +87,20 @@ def write_stamp(home: Path, stamp: Stamp) -> None:
         os.replace(partial, home / FILE)
     except OSError as error:
         raise StoreError(f"the calibration {str(home / FILE)!r} cannot be stored: {error.strerror}") from error
+    return True
 
 
-def find_stamp(home: Path, models: Sequence[str], prompt: str) -> tuple[Stamp | None, str | None]:
-    """Return the calibration of a judge, or a warning why there is none."""
+def find_stamps(home: Path, models: Sequence[str], prompt: str) -> tuple[dict[Form, Stamp], str | None]:
+    """Return the calibrations of a judge, or a warning why there is none."""
     known, names = read_stamps(home), ", ".join(models)
     of_models = [stamp for stamp in known if stamp.models == tuple(models)]
     exact = [stamp for stamp in of_models if stamp.prompt == prompt]
     if exact:
-        return exact[-1], None
+        return {stamp.form: stamp for stamp in exact}, None
     if of_models:
         last = of_models[-1]
-        return None, f"the prompt of the judge {names} changed since its calibration on {last.date} ({last.prompt}, now {prompt}); {_HINT}"
+        return {}, f"the prompt of the judge {names} changed since its calibration on {last.date} ({last.prompt}, now {prompt}); {_HINT}"
     if known:
         last = known[-1]
-        return None, f"the judge {names} is not calibrated: the calibration of {last.date} is of {', '.join(last.models)}; {_HINT}"
-    return None, f"the judge {names} is not calibrated; {_HINT}"
+        return {}, f"the judge {names} is not calibrated: the calibration of {last.date} is of {', '.join(last.models)}; {_HINT}"
+    return {}, f"the judge {names} is not calibrated; {_HINT}"

@@ -62,6 +62,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answers to choose from, each with its meaning, instead of yes or no; with `threshold` from the lowest to the highest."""
     accepted: tuple[str, ...] = ()
     """The choices that pass, where there is no threshold."""
+    founded_in: str | None = None
+    """The member of the context that a judge must quote for the first of `accepted`."""
 
     def score_choice(self, choice: str) -> float:
         """Return the score of a choice: its place on the scale from 0 to 1, or whether it is accepted."""

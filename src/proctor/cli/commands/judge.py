@@ -180,9 +180,10 @@ async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namesp
         progress.finish()
         await opened.judge.close()
     # The claims of a rubric are asked in other words than a criterion of one's own.
-    if found.decided and options.rubric is None:
+    if found.decided >= MIN_DECIDED * len(items) and options.rubric is None:
         try:
-            store_calibration(home, opened, found, today=wall_clock()[:10])
+            if not store_calibration(home, opened, found, today=wall_clock()[:10]) and not options.quiet:
+                print("not stored: the stored calibration of this judge has more labels", file=sys.stderr)
         except StoreError as error:
             print(f"warning: {error}", file=sys.stderr)
     return found
