@@ -24,6 +24,7 @@ from proctor.llm.ports import ChatMessage, ChatReply, ChatRequest
 from proctor.model.evidence import Json
 from proctor.model.judgement import Question
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
+from proctor.model.typed import decode_json
 from proctor.model.verdict import Verdict
 from proctor.scoring.agreement import SEED, Gain, measure_gain
 from proctor.scoring.cutting import FOLDS, deal_folds
@@ -232,7 +233,7 @@ def read_criterion(text: str) -> str | None:
     """Return the criterion in a model's reply, or None if it is not usable."""
     start, end = text.find("{"), text.rfind("}")
     try:
-        value = msgspec.json.decode(text[start : end + 1].encode(), type=dict[str, str]).get("criterion", "")
+        value = decode_json(text[start : end + 1], dict[str, str]).get("criterion", "")
     except (msgspec.MsgspecError, UnicodeEncodeError):
         return None
     value = " ".join(value.split())

@@ -2,7 +2,7 @@
 
 Parameters are joined by AND, values between commas by OR. Bundles are opened (their entries are searched), contained resources
 are not. Results keep the order of the store unless `_sort` says otherwise; `_count` keeps that many. `patient.family=Smith` follows a
-reference; `_include` and `_revinclude` bring along what matches point at, or what points at them (`fhir_links.py`). What is not
+reference; `_include` and `_revinclude` bring along what matches point at, or what points at them. What is not
 implemented is refused with `unsupported_search`, never ignored: a search that leaves out a condition finds too much.
 """
 

@@ -1,7 +1,7 @@
 """Bounds how much a request may bring, and how often a key may ask.
 
 A body is taken in before anybody looks at it: counted while it streams in, whatever its headers promise, for only so long; decompressed
-with the same bound (`decompression.py`), so that a few bytes cannot become gigabytes; and, if it is JSON, measured (`json_limits.py`)
+with the same bound (`decompression.py`), so that a few bytes cannot become gigabytes; and, if it is JSON, measured
 before anything decodes it. All bodies that are held at one moment share one room (`body_room.py`).
 """
 

@@ -110,7 +110,7 @@ def add_document_route(app: FastAPI) -> None:
     """Let the application answer `GET /openapi.json` with its document.
 
     It takes a second to make and tens of milliseconds to write, and anybody may ask for it without a key. So it is made once and kept as
-    bytes: beside the event loop, or, where `app.state.write_document` says how, in a process of its own (`openapi_process.py`).
+    bytes: beside the event loop, or, where `app.state.write_document` says how, in a process of its own (`process.py`).
     """
     app.openapi = lambda: make_document(app)
     made: list[bytes] = []

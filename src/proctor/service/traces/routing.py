@@ -4,7 +4,7 @@ Only the agents of the key's project are looked at; a key of the organization lo
 
 Current generation, in this order: the one agent a key is restricted to; the agent that is named (`platformId`, `metadata.mibo.platform_id`,
 or the resource attribute `mibo.platform_id`); for OTLP the agent whose service name is the resource's `service.name`. What resolves to
-nothing is refused with a hint, unless its service name makes its agent (`unknown_agents.py`). The second generation (`data` bodies) also
+nothing is refused with a hint, unless its service name makes its agent (`intake.py`). The second generation (`data` bodies) also
 finds an agent by `workflowId` or `chatflowId`, and what resolves to nothing there is an agent that was not found.
 """
 
