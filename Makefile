@@ -51,16 +51,16 @@ test-live-others: .venv/.ready
 torture: .venv/.ready
 	PROCTOR_ON_REQUEST=1 PROCTOR_CROWD_ROUNDS=30 PROCTOR_FLOOD_ROUNDS=30 $(BIN)/python -m pytest -m live -q tests/live tests/rest/test_doorstep.py -k "doorstep or flood"
 	PROCTOR_ON_REQUEST=1 PROCTOR_CRASH_ROUNDS=20 PROCTOR_OUTAGE_S=30 PROCTOR_SIGNAL_ROUNDS=100 $(BIN)/python -m pytest -m live -q tests/live -k "(crash or outage or signal or restart) and not doorstep and not flood"
-	PROCTOR_ON_REQUEST=1 PROCTOR_SCHEMA_EXAMPLES=200 $(BIN)/python -m pytest -m live -q tests/rest/test_openapi.py
+	PROCTOR_SCHEMA_EXAMPLES=200 $(BIN)/python -m pytest -m live -q tests/rest/test_openapi.py
 	PROCTOR_ON_REQUEST=1 $(BIN)/python -m pytest -q -m "on_request" tests
 	PROCTOR_ON_REQUEST=1 PROCTOR_EVERY_DATABASE=1 $(BIN)/python -m pytest -m live -q tests/rest --ignore tests/rest/test_openapi.py
-	PROCTOR_ON_REQUEST=1 PROCTOR_FUZZ_EXAMPLES=110000 PROCTOR_PAIRS=200 $(BIN)/python -m pytest -q tests/fuzz tests/evidence/test_never_green.py
-	PROCTOR_ON_REQUEST=1 PROCTOR_HARMLESS_PLACES=30000 $(BIN)/python -m pytest -q tests/evidence/test_harmless_fields.py
-	PROCTOR_ON_REQUEST=1 PROCTOR_EXAMPLES=10 $(BIN)/python -m pytest -q -m "hypothesis and not live"
-	PROCTOR_ON_REQUEST=1 PROCTOR_FHIR_SEARCHES=all $(BIN)/python -m pytest -m live -q tests/live/test_fhir_second_opinion.py
-	PROCTOR_ON_REQUEST=1 PROCTOR_PAGE_LATENCY_MS=700 $(BIN)/python -m pytest -m live -q tests/live -k browser
+	PROCTOR_FUZZ_EXAMPLES=110000 PROCTOR_PAIRS=200 $(BIN)/python -m pytest -q tests/fuzz tests/evidence/test_never_green.py
+	PROCTOR_HARMLESS_PLACES=30000 $(BIN)/python -m pytest -q tests/evidence/test_harmless_fields.py
+	PROCTOR_EXAMPLES=10 $(BIN)/python -m pytest -q -m "hypothesis and not live"
+	PROCTOR_FHIR_SEARCHES=all $(BIN)/python -m pytest -m live -q tests/live/test_fhir_second_opinion.py
+	PROCTOR_PAGE_LATENCY_MS=700 $(BIN)/python -m pytest -m live -q tests/live -k browser
 	PROCTOR_ON_REQUEST=1 PROCTOR_BATCH_DEATHS=10 $(BIN)/python -m pytest -m live -q tests/batches/test_batch_faults.py tests/batches/test_dask_deaths.py
-	PROCTOR_ON_REQUEST=1 PROCTOR_BATCH_TRACES=1000000 PROCTOR_BATCH_PARTITIONS=50000 PROCTOR_BATCH_FILES=10000 $(BIN)/python -m pytest -q -s tests/batches/test_batch_torture.py tests/batches/test_batch_footers.py
+	PROCTOR_BATCH_TRACES=1000000 PROCTOR_BATCH_PARTITIONS=50000 PROCTOR_BATCH_FILES=10000 $(BIN)/python -m pytest -q -s tests/batches/test_batch_torture.py tests/batches/test_batch_footers.py
 
 # Both ends of what `pyproject.toml` allows, each in an environment of its own; `ONLY="tests/store -k sqlite"` runs some of the tests.
 LOWEST ?= .venv/lowest
@@ -120,7 +120,7 @@ docs: .venv/.ready
 # The pictures of the web pages for the docs, of a service that is seeded for them; needs the package playwright and a Chromium.
 screenshots: .venv/.ready
 	$(BIN)/python -m docs.screenshots
-	PROCTOR_ON_REQUEST=1 PROCTOR_SCREENSHOTS=1 $(BIN)/python -m pytest -m live -q tests/live/test_screenshots.py
+	PROCTOR_SCREENSHOTS=1 $(BIN)/python -m pytest -m live -q tests/live/test_screenshots.py
 
 bench: .venv/.ready
 	$(BIN)/python -m benchmarks

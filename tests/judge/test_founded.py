@@ -100,12 +100,19 @@ def test_leading_thoughts_are_left_out(thoughts: str) -> None:
     [
         '<think>If it named a day I would write {"results":[{"id":"ID","quotes":[],"reason":"so","pass":true}]} but it does not',
         '{"results":[{"id":"ID","quotes":[],"reason":"so","pass":true}]}\nOn reflection this is wrong; my final verdict is FAIL.',
+        '{"results":[{"id":"ID","quotes":[],"reason":"so","pass":true}]}\nMy verdict: FAIL',
         'Draft: {"results":[{"id":"ID","quotes":[],"reason":"so","pass":true}]} Actually, it is not.',
     ],
 )
 def test_a_draft_is_no_verdict(text: str) -> None:
     (opinion,) = judge(echo(text))
     assert (opinion.outcome, opinion.code) == ("error", "judge_not_json")
+
+
+@pytest.mark.parametrize("words", ["I hope this helps!", "So the check passes.", "That is my verdict."])
+def test_words_after_an_answer_that_agree_with_it_change_nothing(words: str) -> None:
+    assert judge(lambda request: f"{reply_with()(request)}\n{words}")[0].outcome == "pass"
+    assert judge(lambda request: f"{reply_with(passed=False)(request)}\nSo it fails.")[0].outcome == "fail"
 
 
 @pytest.mark.parametrize("second", [(), ("...",), ("e",)])

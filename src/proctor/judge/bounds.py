@@ -54,6 +54,8 @@ class ShownMaterial(msgspec.Struct, frozen=True):
     """What was shortened, in words."""
     places: int = 0
     """How many cuts there are in the line."""
+    cuts_subject: bool = False
+    """Whether what is judged was shortened, and not only its context."""
 
 
 def show_material(material: Material, *, max_chars: int, fault: str | None = None) -> ShownMaterial:
@@ -140,7 +142,7 @@ def _show_carefully(material: Material, name: str, max_chars: int, fault: str | 
         places += in_context + cut_there
     if fault is not None:
         data["fault_of_previous_reply"] = cut_text(fence.neutralise_text(fault), LONGEST_FAULT)[0]
-    return ShownMaterial(fence.encode_line(data), tuple(cuts), places)
+    return ShownMaterial(fence.encode_line(data), tuple(cuts), places, bool(in_subject + cut_here))
 
 
 def _fit_context(context: dict[str, Json], room: int, cuts: list[str]) -> tuple[Json, int]:

@@ -202,8 +202,7 @@ class LlmJudge:
             details["shared_by"] = together
         if rendered.cuts:
             details["cuts"] = list(rendered.cuts)
-            is_whole = all(cut.startswith(("context", "a member of the context")) for cut in rendered.cuts)
-            if question.choices or (opinion.outcome == "pass" and (question.forbidden or not is_whole)):
+            if question.choices or (opinion.outcome == "pass" and (question.forbidden or rendered.cuts_subject)):
                 # What decides may be in the part that was not shown: of the answer for any claim, of the context for one of absence.
                 shown = "; ".join(rendered.cuts)
                 reason = f"only a part of the material was shown ({shown}), so the rest is undecided; raise `max_chars` of the judge"

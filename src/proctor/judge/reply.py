@@ -43,11 +43,9 @@ _FENCE = re.compile(r"```(?:json)?", re.IGNORECASE)
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _THOUGHTS = re.compile(r"\s*+<(think|thinking|reasoning|thought)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 _OPEN_THOUGHTS = re.compile(r"\s*+<(?:think|thinking|reasoning|thought)>", re.IGNORECASE)
-_SECOND_THOUGHTS = re.compile(
-    r"\b(?:pass\w*|fail\w*|verdict|not met|wrong|mistake\w*|correction|reconsider\w*|reflection|instead|actually)\b",
-    re.IGNORECASE,
-)
-"""Words after an answer that may take it back."""
+_RETRACTION = re.compile(r"\b(?:not met|wrong|mistake\w*|correction|reconsider\w*|reflection|instead|actually)\b", re.IGNORECASE)
+"""Words after an answer that take it back."""
+_FAILURE = re.compile(r"\bfail\w*\b", re.IGNORECASE)
 _LEAST_QUOTE = 4
 """Letters and digits of a quote that founds an answer; a shorter one is in nearly every material."""
 _OMISSION = re.compile(r"\[?(?:\.\.\.+|…)\]?")
@@ -310,17 +308,23 @@ def _pick_answer(text: str) -> Json | Missing:
         if isinstance(document, dict) and "results" in document:
             if not (_has_no_other_answer(text[:start], document) and _has_no_other_answer(text[end:], document)):
                 raise _Unusable("judge_not_json", "returned more than one answer")
-            # The same answer once more is none.
-            repeated = max(end, text.rfind("}") + 1)
-            if _SECOND_THOUGHTS.search(text, repeated) or _SECOND_THOUGHTS.search(
-                text[end : text.find("{", end)] if repeated > end else ""
-            ):
-                raise _Unusable("judge_not_json", "returned an answer and went on about it")
+            if _is_taken_back(text[end:], document):
+                raise _Unusable("judge_not_json", "returned an answer and took it back")
             return document
         # An object without `results` is no answer, but lets the fault say that the list is missing and not that there is no JSON.
         if second_best is MISSING:
             second_best = document
     return second_best
+
+
+def _is_taken_back(rest: str, answer: dict[str, Json]) -> bool:
+    """Return whether the words after an answer take it back, or speak of a failure that it does not contain."""
+    start = rest.find("{")
+    words = rest if start < 0 else rest[:start] + rest[rest.rfind("}") + 1 :]  # The same answer once more is no word.
+    if _RETRACTION.search(words):
+        return True
+    entries = answer["results"] if isinstance(answer["results"], list) else []
+    return _FAILURE.search(words) is not None and all(isinstance(entry, dict) and entry.get("pass") is True for entry in entries)
 
 
 def _list_candidates(text: str) -> Iterator[tuple[int, int]]:

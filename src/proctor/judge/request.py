@@ -37,6 +37,8 @@ class RenderedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The material as it is shown."""
     cuts: tuple[str, ...] = ()
     """What of the material was shortened, in words."""
+    cuts_subject: bool = False
+    """Whether what is judged was shortened, and not only its context."""
 
     @property
     def has_images(self) -> bool:
@@ -83,6 +85,7 @@ def render_request(
         marker=marker,
         line=shown.line,
         cuts=shown.cuts,
+        cuts_subject=shown.cuts_subject,
     )
 
 
