@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
-from proctor.actions.compare import compare
-from proctor.actions.compare_several import join_comparisons
-from proctor.actions.history import open_run
+from proctor.actions.history.compare import compare
+from proctor.actions.history.compare_several import join_comparisons
+from proctor.actions.workspace.run_history import open_run
 from proctor.model.run import RunEntry, RunHeader
 from proctor.pages.folder_comparisons import compare_folders
 from proctor.pages.folder_runs import FolderRuns

@@ -12,7 +12,7 @@ from proctor.cassettes.entries import Line, Scope, summarise
 from proctor.cassettes.ports import Kind
 from proctor.errors import TargetError
 from proctor.model.evidence import Json
-from proctor.model.missing import MISSING, Missing
+from proctor.model.json_values import MISSING, Missing
 from proctor.model.show import show
 
 _MOST_LEAVES = 2000

@@ -20,7 +20,7 @@ from proctor.cassettes.scrub import Scrubber
 from proctor.errors import TargetError
 from proctor.model.evidence import Json
 from proctor.model.show import tell_more
-from proctor.report.neutral import to_one_line
+from proctor.report.words.neutral import to_one_line
 
 _MOST_TOLD = 3
 """How many unused recordings a message names; the rest are counted."""

@@ -11,20 +11,20 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from inspect import isawaitable
 from typing import Any, Final, TypedDict, Unpack
 
-from proctor.evals.blocking import run_blocking
-from proctor.evals.expectations import Expectations, Predicate
+from proctor.evals.agents.blocking import run_blocking
+from proctor.evals.agents.options import refuse_unknown_options, show_options
+from proctor.evals.agents.test_agent import EvalAgent
 from proctor.evals.figures import Figures
-from proctor.evals.grading import Grading
+from proctor.evals.grading.expectations import Expectations, Predicate
+from proctor.evals.grading.grade import Grading
+from proctor.evals.grading.results import EvalRunResult, IterationResult
+from proctor.evals.grading.score_rows import EvaluationConfig, ScoreResult
+from proctor.evals.grading.scorer_context import Scenario
+from proctor.evals.grading.scorers import Scorer, ScorerLimits
 from proctor.evals.iteration import TestFunction, run_iteration
 from proctor.evals.metrics import Counts, sum_up_run
-from proctor.evals.options import refuse_unknown_options, show_options
-from proctor.evals.results import EvalRunResult, IterationResult
-from proctor.evals.score_rows import EvaluationConfig, ScoreResult
-from proctor.evals.scorer_context import Scenario
-from proctor.evals.scorers import Scorer, ScorerLimits
-from proctor.evals.test_agent import EvalAgent
-from proctor.formats.drafting import make_slug
-from proctor.model.numbers import is_finite
+from proctor.formats.native.drafting import make_slug
+from proctor.model.json_values import is_finite
 from proctor.model.show import show
 from proctor.validators import CallLike
 

@@ -19,14 +19,14 @@ from typing import Any, Final
 
 import msgspec
 
-from proctor.evals.calling import call_function, copy_context, describe_exception, end_task
-from proctor.evals.deadline import DEADLINE, Deadline
-from proctor.evals.grading import Grading
-from proctor.evals.latency import LatencyBreakdown
-from proctor.evals.prompt_result import PromptResult
-from proctor.evals.results import IterationResult, Tokens
-from proctor.evals.scorers import DEFAULT_LIMITS, ScorerLimits
-from proctor.evals.test_agent import EvalAgent
+from proctor.evals.agents.calling import call_function, copy_context, describe_exception, end_task
+from proctor.evals.agents.deadline import DEADLINE, Deadline
+from proctor.evals.agents.latency import LatencyBreakdown
+from proctor.evals.agents.prompt_result import PromptResult
+from proctor.evals.agents.test_agent import EvalAgent
+from proctor.evals.grading.grade import Grading
+from proctor.evals.grading.results import IterationResult, Tokens
+from proctor.evals.grading.scorers import DEFAULT_LIMITS, ScorerLimits
 from proctor.model.evidence import ToolCall
 
 TestFunction = Callable[[Any], object | Awaitable[object]]

@@ -15,7 +15,7 @@ import re
 from sqlalchemy.exc import IntegrityError
 
 from proctor.errors import EvidenceError, InputError, ProctorError, StoreError
-from proctor.formats.verial_assertions import KINDS
+from proctor.formats.verial.assertions import KINDS
 from proctor.mcp_server.casing import camel_path
 from proctor.model.evidence import Json
 from proctor.service.refusals import Refusal

@@ -37,7 +37,7 @@ from proctor.model.evidence import Json
 from proctor.model.show import nearest
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
-from proctor.service.verification.system_kinds import complete_addresses
+from proctor.service.verification.sandboxes.system_kinds import complete_addresses
 
 # --- every tool there is, for a server on its user's machine and for one that others use
 

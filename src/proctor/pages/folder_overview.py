@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from proctor.actions.compare import find_reason
-from proctor.actions.overview import (
+from proctor.actions.history.compare import find_reason
+from proctor.actions.history.overview import (
     MOST_TREND,
     Overview,
     SuiteChange,
@@ -16,7 +16,7 @@ from proctor.actions.overview import (
     find_turned,
     make_trend_point,
 )
-from proctor.actions.run_tally import RunTally
+from proctor.actions.workspace.run_tally import RunTally
 from proctor.model.run import RunEntry
 from proctor.model.stamps import stamp_moment
 from proctor.pages.folder_comparisons import IndexedRun

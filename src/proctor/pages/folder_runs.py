@@ -6,17 +6,17 @@ import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from proctor.actions.history import KeptRun, describe_kept_run, open_run
+from proctor.actions.workspace.run_history import KeptRun, describe_kept_run, open_run
 from proctor.errors import ProctorError
-from proctor.model.numbers import read_digits
+from proctor.model.json_values import read_digits
 from proctor.pages.folder_comparisons import IndexedRun
 from proctor.pages.folder_suites import FolderSuites
 from proctor.pages.ports import Record, RunFilter
 from proctor.service.refusals import not_found
-from proctor.store.baselines import Baselines
-from proctor.store.log_index import LogCounts, LogIndex, LogIndexes
-from proctor.store.run_entries import open_regular
-from proctor.store.run_files import CASES, RESULTS, SUITE, RunFiles, RunFolder
+from proctor.store.files.baselines import Baselines
+from proctor.store.files.log_index import LogCounts, LogIndex, LogIndexes
+from proctor.store.files.run_entries import open_regular
+from proctor.store.files.run_files import CASES, RESULTS, SUITE, RunFiles, RunFolder
 
 PROJECT = "local"
 _MOST_BEFORE = 100

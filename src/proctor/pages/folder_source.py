@@ -1,7 +1,7 @@
-"""Screens over the runs of a folder, as `proctor run` keeps them: for `proctor view`.
+"""Screens over the runs of a folder, as `proctor run` stores them, for `proctor view`.
 
-There is one project, the folder itself. The log of a run is read once (`store/log_index.py`), and of a run that is still being written what
-was added; a page reads the attempts that it shows. An attempt goes by the number of its line in the log, which only grows.
+There is one project, the folder itself. The log of a run is read once (`store/files/log_index.py`), then only what was appended; a page
+reads the attempts it shows. An attempt is identified by its line number in the log, which only grows.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from proctor.actions.answers import Answer
-from proctor.actions.compare import find_reason
-from proctor.actions.compare_several import SeveralRuns
-from proctor.actions.failures import MOST_LOOKED_AT, Failures, group_failures
-from proctor.actions.history import case_result
-from proctor.actions.latency import Latency, describe_latency
-from proctor.actions.overview import Overview, TrendPoint
+from proctor.actions.history.answers import Answer
+from proctor.actions.history.compare import find_reason
+from proctor.actions.history.compare_several import SeveralRuns
+from proctor.actions.history.failures import MOST_LOOKED_AT, Failures, group_failures
+from proctor.actions.history.latency import Latency, describe_latency
+from proctor.actions.history.overview import Overview, TrendPoint
+from proctor.actions.workspace.run_history import case_result
 from proctor.errors import ProctorError
 from proctor.model.case import Case
 from proctor.model.run import RunEntry
@@ -28,8 +28,8 @@ from proctor.pages.folder_runs import PROJECT, FolderRuns, make_page, read_place
 from proctor.pages.ports import EVERY_RUN, FIRST, Page, Place, Record, RunFilter
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.runs.results import EVERY_ATTEMPT, AttemptFilter, ReadResult
-from proctor.store.entry_texts import fold_text, make_search_text
-from proctor.store.log_index import LogIndex
+from proctor.store.files.log_index import LogIndex
+from proctor.store.runs.entry_texts import fold_text, make_search_text
 
 T = TypeVar("T")
 _MOST_RUNS = 1_000

@@ -15,7 +15,7 @@ from proctor.errors import StoreError, TargetError
 from proctor.model.attempt import Attempt, Speaker
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
-from proctor.model.numbers import is_number
+from proctor.model.json_values import is_number
 from proctor.model.result import CaseResult
 from proctor.model.show import exception_text
 from proctor.model.typed import make_json_decoder

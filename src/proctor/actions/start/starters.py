@@ -18,7 +18,7 @@ from proctor.actions.start.adapters import fill_lines, find_module, write_adapte
 from proctor.actions.start.candidates import Candidate
 from proctor.actions.start.frameworks import FRAMEWORKS, Framework
 from proctor.errors import InputError
-from proctor.formats.yaml_text import to_yaml
+from proctor.formats.text.yaml_text import to_yaml
 from proctor.model.evidence import Json
 
 ADAPTER = "proctor_agent.py"

@@ -33,8 +33,7 @@ from proctor.evidence.values.json_bytes import decode_embedded
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
-from proctor.model.json_values import write_as_text
-from proctor.model.missing import MISSING
+from proctor.model.json_values import MISSING, write_as_text
 from proctor.model.problem import Problem
 from proctor.model.show import shorten, show
 from proctor.model.system import list_variables
