@@ -320,7 +320,7 @@ def dialect_words(dialect: str) -> set[str]:
         return {*EVAL_KEYS, *_INPUT_KEYS, *_RESPONSE_KEYS, "required_tools", "forbidden_tools"}
     if dialect == "mcpjam":
         from proctor.formats.mcpjam.predicates import PREDICATES
-        from proctor.formats.mcpjam.steps import _STEP_KEYS, _WIDGET_ASSERTIONS  # pyright: ignore[reportPrivateUsage]
+        from proctor.formats.mcpjam.suite import _STEP_KEYS, _WIDGET_ASSERTIONS  # pyright: ignore[reportPrivateUsage]
 
         return {*PREDICATES, *_STEP_KEYS, *_WIDGET_ASSERTIONS}
     if dialect == "verial":

@@ -29,15 +29,25 @@ from proctor.errors import (
 from proctor.evals.agents.client_manager import (
     MCPClientManager as MCPClientManager,
 )
-from proctor.evals.grading.compare_gates import (
-    detect_flaky_cases as detect_flaky_cases,
-    evaluate_compare_gates as evaluate_compare_gates,
+from proctor.evals.agents.prompt_result import (
+    PromptResult as PromptResult,
+)
+from proctor.evals.agents.prompting import (
+    has_tool_call as has_tool_call,
+    step_count_is as step_count_is,
+)
+from proctor.evals.agents.test_agent import (
+    TestAgent as TestAgent,
 )
 from proctor.evals.eval_suite import (
     EvalSuite as EvalSuite,
 )
 from proctor.evals.eval_test import (
     EvalTest as EvalTest,
+)
+from proctor.evals.grading.compare_gates import (
+    detect_flaky_cases as detect_flaky_cases,
+    evaluate_compare_gates as evaluate_compare_gates,
 )
 from proctor.evals.grading.gates import (
     GateError as GateError,
@@ -48,13 +58,6 @@ from proctor.evals.grading.gates import (
 )
 from proctor.evals.grading.judge_scorer import (
     judge_scorer as judge_scorer,
-)
-from proctor.evals.agents.prompt_result import (
-    PromptResult as PromptResult,
-)
-from proctor.evals.agents.prompting import (
-    has_tool_call as has_tool_call,
-    step_count_is as step_count_is,
 )
 from proctor.evals.grading.score_rows import (
     ScoreDefinition as ScoreDefinition,
@@ -69,9 +72,6 @@ from proctor.evals.grading.scorer_context import (
 from proctor.evals.grading.scorers import (
     predicate_scorer as predicate_scorer,
     scorer as scorer,
-)
-from proctor.evals.agents.test_agent import (
-    TestAgent as TestAgent,
 )
 from proctor.expectations import (
     ExpectationFailed as ExpectationFailed,

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from proctor.actions.running.mcplab_target import McplabTarget
+from proctor.actions.running.mcplab_run import McplabTarget
 from proctor.actions.running.run_builder import BuiltRun
 from proctor.actions.running.run_policy import Seat
 from proctor.actions.running.simulated_users import PartModels, RunUsers

@@ -18,9 +18,9 @@ import pytest
 import yaml
 
 from proctor.actions.help.init import KINDS, find_candidates, find_starter, init, write_starter
-from proctor.actions.start.adapters import write_adapter
 from proctor.actions.start.frameworks import FRAMEWORKS
 from proctor.actions.start.python_code import read_python_code
+from proctor.actions.start.starters import write_adapter
 from proctor.errors import InputError
 from proctor.formats.suites import read_suite
 from tests.integration.running import proctor

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 import proctor
-from proctor.actions.running.run import drive
+from proctor.actions.running.run import drive, list_risks
 from proctor.actions.running.run_options import RunOptions
-from proctor.actions.running.target_risks import list_risks
 from proctor.actions.workspace.run_sync import wait_for_end
 from proctor.checks.registry import default_registry
 from proctor.formats.text.references import References

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.cassettes.cassette import open_tape
-from proctor.cassettes.misses import CassetteMiss, find_first_difference
+from proctor.cassettes.player import CassetteMiss, find_first_difference
 from proctor.cassettes.ports import Kind, Tape
 from proctor.cassettes.recorder import Recorder
 from proctor.errors import InputError, StoreError, TargetError

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
 from proctor.checks.answer import json_similar, language_is, pii, readable, similar_to
-from proctor.checks.answer._pii_patterns import FINDERS, find_personal_data
+from proctor.checks.answer.pii import FINDERS, find_personal_data
 from proctor.checks.answer.readable import count_syllables, count_text
 from proctor.checks.registry import collect
 from proctor.checks.shared.similarity import measure_edit_distance, measure_rouge_l, measure_token_f1, split_squad_words

@@ -20,7 +20,7 @@ from proctor.checks.registry import default_registry
 from proctor.formats.native import rows as native_rows
 from proctor.formats.native.rows import MOST_PROBLEMS
 from proctor.formats.native.schema import build_native_schema
-from proctor.formats.promptfoo.claims import read_claim, read_number
+from proctor.formats.promptfoo.rows import read_claim, read_number
 from proctor.formats.text.foreign_names import COUNTERPARTS
 from proctor.formats.text.row_types import convert_cell
 from proctor.formats.text.rows import TableOptions

@@ -1,45 +1,136 @@
 """Drive an agent through a suite, decide, and keep every result."""
 
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from proctor.actions.checking.check_stream import new_run_id, wall_clock
 from proctor.actions.judging.judge_needs import estimate_judging
-from proctor.actions.running.cassette_warnings import tell_untaped
 from proctor.actions.running.named_target import build_given, find_address
 from proctor.actions.running.run_builder import BuiltRun, build_run
 from proctor.actions.running.run_options import DEFAULT_OPTIONS, RunOptions, read_run_options
 from proctor.actions.running.run_policy import McplabOptions, Policy, TargetLike
 from proctor.actions.running.run_target import with_capture
-from proctor.actions.running.target_risks import list_risks, list_warnings
 from proctor.actions.trust.trust import trust_for
 from proctor.actions.trust.variables import read_variables
 from proctor.actions.workspace.close_all import close_behind
+from proctor.actions.workspace.combined_suites import TargetsTogether
 from proctor.actions.workspace.prices import require_prices
 from proctor.actions.workspace.run_history import Entries, find_home, read_result, suite_of
 from proctor.actions.workspace.run_sync import wait_for_end
 from proctor.actions.workspace.settings import describe_passed_over
 from proctor.actions.workspace.stored_suites import KeptSuite, write_kept_suite
 from proctor.actions.workspace.suites import load_suite
-from proctor.checks.registry import default_registry
+from proctor.checks.registry import Registry, default_registry
 from proctor.decide.other_input import OtherInputs
 from proctor.errors import InputError
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
-from proctor.model.lazy_cases import is_lazy
+from proctor.model.lazy_cases import is_lazy, may_have
 from proctor.model.result import RunResult
 from proctor.model.run import RunHeader
+from proctor.model.show import show
 from proctor.report.blocks.exchange import add_exchanges
 from proctor.report.words.wording import count_noun
 from proctor.runner.events import Listener
-from proctor.runner.ports import RunPorts, TapeFor, use_live_tape
+from proctor.runner.ports import RunPorts, TapeFor, Target, use_live_tape
 from proctor.runner.run import Ended, Runner
 from proctor.runner.settings import RunSettings
 from proctor.store.files.run_files import RunFiles, RunFolder
+
+if TYPE_CHECKING:
+    from proctor.actions.running.run_builder import BuiltRun
+    from proctor.actions.running.run_options import RunOptions
+    from proctor.runner.ports import Target
+
+
+# --- warnings about targets: before a run conversations that are lost or mixed and tools that do not exist, after it what was not recorde
+
+
+def list_risks(driven: Sequence[tuple[Target, Suite]], registry: Registry) -> list[str]:
+    """Return a warning for everything that the targets say of themselves, each with the cases that it gets."""
+    return list(dict.fromkeys(line for target, suite in driven for line in _describe_risks(target, suite, registry)))
+
+
+def list_warnings(driven: Sequence[tuple[Target, Suite]]) -> list[str]:
+    """Return the warnings that the run showed to be due, each once."""
+    return list(dict.fromkeys(line for target, _ in driven for line in _ask(target, "list_warnings") or ()))
+
+
+def _describe_risks(target: Target, suite: Suite, registry: Registry) -> Iterator[str]:
+    shared: str | None = _ask(target, "describe_risk")
+    if shared:
+        yield shared
+    forgets: str | None = None if shared else _ask(target, "describe_forgetting")
+    if forgets and (case := _find_conversation(suite)) is not None:
+        yield (
+            f"warning: target {target.name!r} cannot tell conversations apart: {forgets}; what was said in earlier turns of {case!r} "
+            "is forgotten, or mixed with other cases"
+        )
+    tools: frozenset[str] | None = _ask(target, "find_tools")
+    if tools:
+        from proctor.actions.workspace.tool_names import list_unknown_tools  # only of some agents the tools are known
+
+        yield from list_unknown_tools(suite, tools, registry)
+
+
+def _find_conversation(suite: Suite) -> str | None:
+    """Return the id of the first case in which something is said after an answer."""
+    if not may_have(suite.cases, "turns", "user"):
+        return None
+    spoken = (case.id for case in suite.cases if case.skip is None and (len(case.turns) > 1 or case.user is not None))
+    return next(spoken, None)
+
+
+def _ask(target: Target, question: str) -> Any:
+    """Return what a target answers to a question that only some can be asked; None where it cannot."""
+    answer: Callable[[], Any] | None = getattr(target, question, None)
+    return None if answer is None else answer()
+
+
+# ---
+
+
+# --- tells of what no cassette can hold: a Python function or a program is driven again, whatever was recorded
+
+_WHY = "a Python function or a program has no wire to record"
+
+
+def tell_untaped(built: BuiltRun, options: RunOptions) -> None:
+    """Announce of which targets nothing is recorded. Raises `InputError` for a replay that would play nothing back, or the wrong thing."""
+    if options.record is None and options.replay is None:
+        return
+    targets = _list_targets(built.target)
+    if any(getattr(target, "has_systems", False) for target in targets):
+        raise InputError(
+            f"{options.record or options.replay}: cases with simulated systems cannot be recorded or replayed: what the agent does there "
+            "is on no tape; `proctor recheck latest` decides again on what was kept of a run"
+        )
+    untaped = [target for target in targets if not getattr(target, "has_wire", True)]
+    if not untaped:
+        return
+    names = ", ".join(dict.fromkeys(show(target.name, 80) for target in untaped))
+    alone = len(untaped) == len(targets) and built.seat.judge is None and built.users is None
+    if options.replay is not None:
+        if alone:
+            raise InputError(
+                f"--replay {options.replay}: of {names} nothing can be played back: {_WHY}, so that it would be driven again; "
+                "`proctor recheck latest` decides on what it answered last, and without --replay it is driven"
+            )
+        options.announce(f"{names} is driven again: {_WHY}; everything else comes from {options.replay}")
+        return
+    kept = f"{options.record} stays without a recording, and --replay would refuse it" if alone else f"{options.record} keeps the rest"
+    options.announce(f"nothing of {names} can be recorded: {_WHY}; {kept}")
+
+
+def _list_targets(target: Target) -> list[Target]:
+    if not isinstance(target, TargetsTogether):
+        return [target]
+    return [each for inner in target.targets for each in _list_targets(inner)]
 
 
 class LiveRun(msgspec.Struct, frozen=True, kw_only=True):

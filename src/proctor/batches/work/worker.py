@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import gc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,15 +25,17 @@ from proctor.batches.slices.sketch_slice import count_most_slices
 from proctor.batches.slices.slicer import Slicer, list_beside, list_groupings, make_finder
 from proctor.batches.spans.gathering import gather_spans
 from proctor.batches.spans.spill import MAX_TRACE_BYTES, GatheredError, GatheredTrace, Spills, SpillWriter, digest_trace
-from proctor.batches.work.skip_judged_checks import WithoutJudge
+from proctor.checks.registry import CheckEntry, Decide, Registry
 from proctor.errors import EvidenceError, InputError
 from proctor.model.batch import TracePlace
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Evidence, Json, Source
+from proctor.model.judgement import PendingVerdict
 from proctor.model.mapping import DeclaredEvidence
 from proctor.model.problem import Origin
 from proctor.model.result import CaseResult
 from proctor.model.typed import decode_msgpack
+from proctor.model.verdict import Verdict
 from proctor.processes.executor import DoTask, StopWork
 from proctor.sources.datasets.cells import Cells, read_cells
 from proctor.sources.datasets.columns import EMPTY_CELL
@@ -42,6 +45,40 @@ from proctor.sources.datasets.plan import Partition
 from proctor.sources.datasets.row_filter import read_filter
 from proctor.sources.datasets.rows import AskedNames, RowChoice
 from proctor.sources.records import RecordReader
+
+# --- checks as a batch decides them at first: a claim that needs a judge is put off, and its case is decided by the others
+
+NOT_SAMPLED = Verdict("skip", 0.0, "not judged: a batch asks about a sample, which is in `judged`", "not_sampled")
+
+
+class WithoutJudge(Registry):
+    """The checks of another registry; what would ask a judge gives `NOT_SAMPLED`."""
+
+    def __init__(self, registry: Registry) -> None:
+        super().__init__()
+        self._registry = registry
+
+    def get_for(self, name: str, spec: msgspec.Struct) -> CheckEntry:
+        """Return the check that a spec belongs to."""
+        entry = self._registry.get_for(name, spec)
+        return msgspec.structs.replace(entry, prepare=_put_off(entry.prepare)) if entry.judged else entry
+
+
+def _put_off(prepare: Callable[[Any], Decide]) -> Callable[[Any], Decide]:
+    def prepare_without_judge(spec: Any) -> Decide:
+        decide = prepare(spec)
+
+        def decide_without_judge(evidence: Evidence) -> Verdict:
+            verdict = decide(evidence)
+            return NOT_SAMPLED if isinstance(verdict, PendingVerdict) else verdict
+
+        return decide_without_judge
+
+    return prepare_without_judge
+
+
+# ---
+
 
 SETUP = "proctor.batches.work.worker:open_worker"
 
