@@ -327,7 +327,7 @@ def dialect_words(dialect: str) -> set[str]:
         from proctor.formats.verial.assertions import KINDS
 
         return set(KINDS)
-    source = ast.parse((SRC / "formats" / "mibo_assertions.py").read_text(encoding="utf-8"))
+    source = ast.parse((SRC / "formats/mibo/assertions.py").read_text(encoding="utf-8"))
     targets = next(
         node.value
         for node in ast.walk(source)
