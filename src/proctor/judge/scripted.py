@@ -11,6 +11,7 @@ from proctor.judge.reply import name_question
 from proctor.llm.ports import ChatRequest
 from proctor.model.evidence import Json
 from proctor.model.judgement import Opinion, Question
+from proctor.model.show import exception_text
 
 Decision = bool | float | str | Opinion
 """Yes or no, a score from 0 to 1, one of the choices, or the whole opinion."""
@@ -41,7 +42,17 @@ class ScriptedJudge:
     async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
         """Return one opinion per question, in order; nothing goes over the tape."""
         self.asked.extend(questions)
-        return [_make_opinion(question, self._decide(question)) for question in questions]
+        return [self._decide_one(question) for question in questions]
+
+    def _decide_one(self, question: Question) -> Opinion:
+        """Return the opinion on one question: an error where the function raises or returns what is no decision."""
+        try:
+            return _make_opinion(question, self._decide(question))
+        except AssertionError:
+            raise  # of a test, which looks at what is asked
+        except Exception as error:
+            reason = f"the judge function failed: {type(error).__name__}: {exception_text(error)}"
+            return Opinion(outcome="error", reason=reason, code="judge_error", details={"judge": "scripted"})
 
     async def close(self) -> None:
         """Note in `closed` that the judge was closed."""
