@@ -289,7 +289,7 @@ def agree(request: ChatRequest) -> str:
     schema: Any = request.answer_schema
     members = schema["properties"]["results"]["items"]["properties"]
     decision = {"choice": members["choice"]["enum"][0]} if "choice" in members else {"score": 1} if "score" in members else {"pass": True}
-    entries = [{"id": check["id"], "quotes": quote_source(request), "reason": "so", **decision} for check in read_checks(request)]
+    entries = [{"id": id_, "quotes": quote_source(request), "reason": "so", **decision} for id_ in list_ids(request)]
     return json.dumps({"results": entries})
 
 

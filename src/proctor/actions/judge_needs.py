@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -92,8 +92,8 @@ def _list_groups(assertion: Assertion) -> Iterator[tuple[Json, ...]]:
     spec = assertion.spec
     if not hasattr(spec, "negative_constraints"):
         # Claims of other checks show the judge something else each, also where two of them happen to show the same.
-        count = getattr(spec, "count_requests", None)
-        yield from ((id(assertion), number) for number in range(count() if callable(count) else 1))
+        count: Callable[[], int] = getattr(spec, "count_requests", lambda: 1)
+        yield from ((id(assertion), number) for number in range(count()))
         return
     fields = [*_MATERIAL, *(name for name in getattr(spec, "__struct_fields__", ()) if name.startswith("show_"))]
     seen = (assertion.turn, *(getattr(spec, name, None) for name in fields))
