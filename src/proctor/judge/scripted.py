@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 
@@ -63,12 +64,12 @@ def _make_opinion(question: Question, decision: Decision) -> Opinion:
     if isinstance(decision, Opinion):
         return decision
     details: dict[str, Json] = {"judge": "scripted"}
-    if isinstance(decision, str):
+    if isinstance(decision, str) and question.choices:
         if decision not in question.choices:
             raise ValueError(f"a scripted judge chooses one of {', '.join(question.choices)}; it chose {decision!r}")
         details["choice"], decision = decision, question.score_choice(decision)
         decision = decision if question.threshold is not None else bool(decision)
-    score = float(decision)
+    score = math.nan if isinstance(decision, str) else float(decision)
     if not 0 <= score <= 1:
         raise ValueError(f"a scripted judge says true, false or a number from 0 to 1; it said {decision!r}")
     # A plain yes or no is the best or the worst score; a score for a question without a threshold is a yes from the middle on.
