@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from proctor.cassettes.ports import Tape
+from proctor.errors import InputError, StoreError
 from proctor.judge.reply import name_question
 from proctor.llm.ports import ChatRequest
 from proctor.model.evidence import Json
@@ -49,8 +50,8 @@ class ScriptedJudge:
         """Return the opinion on one question: an error where the function raises or returns what is no decision."""
         try:
             return _make_opinion(question, self._decide(question))
-        except AssertionError:
-            raise  # of a test, which looks at what is asked
+        except (AssertionError, InputError, StoreError):
+            raise  # a test that looks at what is asked, or a recording that cannot be used: the run cannot go on
         except Exception as error:
             reason = f"the judge function failed: {type(error).__name__}: {exception_text(error)}"
             return Opinion(outcome="error", reason=reason, code="judge_error", details={"judge": "scripted"})
