@@ -11,12 +11,11 @@ from pathlib import Path
 import msgspec
 
 from proctor.errors import InputError
-from proctor.formats.json_text import read_json
-from proctor.formats.located import Located, Reading
+from proctor.formats.text.json_text import read_json
+from proctor.formats.text.located import Located, Reading
 from proctor.model.evidence import Json
 from proctor.model.labelled import LabelledAnswer
-from proctor.model.origin import Origin
-from proctor.model.problem import Problem
+from proctor.model.problem import Origin, Problem
 from proctor.sources.texts import read_bounded
 
 MAX_LABELS_BYTES = 64 * 1024 * 1024

@@ -14,8 +14,8 @@ import msgspec
 from proctor.checks.registry import default_registry
 from proctor.errors import CheckFault, EvidenceError, SpecError
 from proctor.evidence.reading import read_document
-from proctor.formats.building import UNUSABLE, build_struct
-from proctor.formats.located import Located, Reading
+from proctor.formats.text.building import UNUSABLE, build_struct
+from proctor.formats.text.located import Located, Reading
 from proctor.model.evidence import Json
 from proctor.model.judgement import PendingVerdict
 from proctor.model.labelled import LabelledAnswer

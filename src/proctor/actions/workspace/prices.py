@@ -1,0 +1,72 @@
+"""What the workspace of the working folder adds to a suite: prices, and how evidence is read; prices may come from another file."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+from proctor.actions.workspace.custom_checks import find_workspace_file
+from proctor.errors import InputError
+from proctor.formats.native.declared_evidence import parse_complete
+from proctor.formats.workspace_file.prices import read_price_file
+from proctor.formats.workspace_file.workspace import Workspace, read_workspace
+from proctor.model.case import Suite
+from proctor.model.cost import Price, PriceList
+from proctor.model.json_values import is_number
+from proctor.sources.texts import check_path, read_suite_text
+
+_NAMES_SUITE_KEYS = re.compile(r"""(?:^|[{,])\s*["']?(prices|evidence|input_price)["']?\s*:""", re.MULTILINE)
+
+
+def add_workspace(suite: Suite, start: Path | None = None) -> Suite:
+    """Return the suite with the prices and the `evidence` of the nearest workspace file. Raises `InputError`."""
+    file = find_workspace_file(start)
+    text = read_suite_text(file) if file is not None else ""
+    # Reading all of the file costs more than a small check, and most have neither.
+    if _NAMES_SUITE_KEYS.search(text) is None:
+        return suite
+    workspace = read_workspace(text, file=str(file) if start is not None or file is None else os.path.relpath(file))
+    return msgspec.structs.replace(suite, prices=_add_own_prices(workspace), evidence_here=workspace.evidence)
+
+
+def _add_own_prices(workspace: Workspace) -> PriceList | None:
+    """Return the prices, with those that models of the workspace have in their own settings and under `prices` have not."""
+    listed = workspace.prices or PriceList()
+    own: dict[str, Price] = {}
+    for section in workspace.models.values():
+        name, amounts = section.find_text("model"), [section.node.get(key) for key in ("input_price", "output_price")]
+        numbers = [amount.value for amount in amounts if amount is not None and is_number(amount.value)]
+        if name is not None and len(numbers) == 2 and listed.find(name) is None:
+            own[name] = Price(input=numbers[0], output=numbers[1], currency=listed.currency)
+    return PriceList({**listed.prices, **own}) if own else workspace.prices
+
+
+def with_prices(suite: Suite, file: str | None) -> Suite:
+    """Return the suite with the prices of a file, where one is named; else with those it has."""
+    if file is None:
+        return suite
+    check_path(Path(file))
+    if not Path(file).is_file():
+        raise InputError(f"--prices: no such file: {file}")
+    return msgspec.structs.replace(suite, prices=read_price_file(read_suite_text(Path(file)), file=file))
+
+
+def with_complete(suite: Suite, parts: str) -> Suite:
+    """Return the suite with the parts that `--complete` declares. Raises `InputError` for an unknown part."""
+    given = parse_complete(parts, "--complete")
+    return suite if given is None else msgspec.structs.replace(suite, evidence_given=given)
+
+
+def require_prices(suite: Suite, models: list[str]) -> None:
+    """Raise `InputError` where a bound on the cost could not be kept: without prices, or for models that have none."""
+    if suite.prices is None:
+        raise InputError(
+            "--max-cost needs prices: `prices:` or `input_price` and `output_price` of `models:` in proctor.yaml, or --prices FILE"
+        )
+    unpriced = [model for model in dict.fromkeys(models) if suite.prices.find(model) is None]
+    if unpriced:
+        known = ", ".join(suite.prices.prices)
+        raise InputError(f"--max-cost: no price for the model {', '.join(map(repr, unpriced))}; prices are known for {known}")
