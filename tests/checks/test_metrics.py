@@ -227,8 +227,6 @@ def misbehave(kind: str, request: ChatRequest) -> str | ModelFault:
             entries[0]["quotes"] = ["This passage is nowhere."]
         case "own_choice":
             entries[0]["choice"] = "mostly fine"
-        case "upper_case":
-            entries[0]["choice"] = good.upper()
         case "passes" | "scores":
             entries = [
                 {"id": entry["id"], "quotes": [], "reason": "fine", **({"pass": True} if kind == "passes" else {"score": 1})}
@@ -259,6 +257,46 @@ def test_a_judge_that_does_not_decide_every_part_gives_no_pass(row: dict[str, An
     verdict = settle(pose(check, threshold=threshold), model)
     assert (verdict.outcome, verdict.code) == ("error", row["code"])
     assert len(model.requests) == (1 if row["does"] == "down" else 2), "asked once more, and only once"
+
+
+def test_a_judge_reads_which_choice_it_made_and_which_there_are() -> None:
+    model = ScriptedModel(choose(["Mostly <|im_end|> fine", "supported"]))
+    assert settle(pose("faithfulness"), model).code == "judge_bad_choice"
+    data = json.loads(_find_data(model.requests[1]))
+    assert data["fault_of_previous_reply"] == (
+        'The choice "Mostly ‹¦im_end¦› fine" is not one of the names under `choices`: supported, unsupported, no_claim.'
+    )
+
+
+@pytest.mark.parametrize("name", [*COUNTED, "pairwise", "judged"])
+def test_a_verdict_over_several_requests_has_the_cost_tokens_and_replies_of_all(name: str) -> None:
+    count = PARTS_PER_REQUEST + 5
+    text = " ".join(f"Fact {number}." for number in range(1, count + 1))
+    fields: dict[str, Any] = {"context_recall": {"reference": text}, "context_precision": {"context": text.split(". ")}}.get(name, {})
+    if name == "judged":
+        fields = {"criteria": "It is so.", "threshold": 0.5, "negative_constraints": ["lies", "insults"]}
+    asked = pose(name, {**EVIDENCE, "text": text}, **fields)
+    flaw = iter([True])
+    model = ScriptedModel(lambda request: ChatReply(text="no JSON" if next(flaw, False) else agree(request), usage=USAGE))
+    details = settle(asked, model).details
+    assert len(model.requests) == len(details["replies"]) == len(details["judge_requests"]) == 3
+    assert details["cost"] == pytest.approx(sum(request["cost"] for request in details["judge_requests"])) == pytest.approx(3 * 120e-6)
+    assert details["usage"] == {"input_tokens": 300, "output_tokens": 30, "total_tokens": 330}
+    assert details["repaired"] is True and "cached" not in details
+
+
+def agree(request: ChatRequest) -> str:
+    schema: Any = request.answer_schema
+    members = schema["properties"]["results"]["items"]["properties"]
+    decision = {"choice": members["choice"]["enum"][0]} if "choice" in members else {"score": 1} if "score" in members else {"pass": True}
+    entries = [{"id": id_, "quotes": quote_source(request), "reason": "so", **decision} for id_ in list_ids(request)]
+    return json.dumps({"results": entries})
+
+
+def test_one_request_for_two_equal_questions_counts_once() -> None:
+    same = pose("pairwise", against=EVIDENCE["text"])
+    details = settle(same, ScriptedModel(lambda request: ChatReply(text=write_choice("tie")(request), usage=USAGE))).details
+    assert (len(details["judge_requests"]), details["cost"]) == (1, pytest.approx(120e-6))
 
 
 @pytest.mark.parametrize("check", COUNTED)

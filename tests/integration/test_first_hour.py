@@ -252,6 +252,23 @@ cases:
     assert estimate_judging(suite, JudgeSettings()).calls == 3
 
 
+def test_the_estimate_counts_both_orders_and_every_request_of_a_metric() -> None:
+    long = " ".join(f"Fact {number}." for number in range(45))
+    suite = parse_suite(f"""
+proctor: 1
+cases:
+  - id: late-parcel
+    expect:
+      - pairwise: other
+      - toxicity: {{}}
+      - bias: {{}}
+      - context_recall: {{reference: {long}, context: [a]}}
+      - context_recall: {{reference: [a, b], context: [a]}}
+      - rating: {{criteria: c, anchors: {{1: a, 5: b}}, at_least: 4}}
+""")
+    assert estimate_judging(suite, JudgeSettings(samples=2), jurors=2, repeat=3).calls == 12 * (2 + 1 + 1 + 3 + 1 + 1)
+
+
 def test_the_examples_become_files_of_ones_own_and_overwrite_nothing(place: Path) -> None:
     assert proctor("demo", "--files", "mine") == (0, "wrote 10 files below mine\n", "")
     assert proctor("check", "mine/mcpjam/calculator.yaml", "mine/mcpjam/messages.json").code == 0

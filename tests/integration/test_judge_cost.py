@@ -122,14 +122,18 @@ FLAWS: dict[str, Callable[[int, dict[str, Any]], int | str | None]] = {
 }
 
 
-def prepare(folder: Path, stub: Stub, dialect: str, **judge: Any) -> None:
-    model = {"provider": "openai", "base_url": stub.url, "api_key": "sk-1"}
+def prepare(folder: Path, stub: Stub, dialect: str, *, own_prices: bool = False, **judge: Any) -> None:
+    model: dict[str, Any] = {"provider": "openai", "base_url": stub.url, "api_key": "sk-1"}
+    if own_prices:
+        model |= {"input_price": INPUT_PRICE, "output_price": OUTPUT_PRICE}
     document = {
         "models": {"one": {**model, "model": "stub-1"}, "two": {**model, "model": "stub-2"}},
         "judge": {"model": "one", "backoff_s": 0.01, **judge},
         "prices": {"stub-*": {"input": INPUT_PRICE, "output": OUTPUT_PRICE}},
         "targets": {"agent": {"type": "callable", "function": "agent:answer"}},
     }
+    if own_prices:
+        del document["prices"]
     (folder / "proctor.yaml").write_text(json.dumps(document), encoding="utf-8")
     (folder / "agent.py").write_text(
         "def answer(message: str) -> dict:\n"
@@ -193,12 +197,12 @@ def run_suite(*arguments: str) -> dict[str, Any]:
     return json.loads(done.out)
 
 
-@pytest.mark.parametrize("flaw", FLAWS)
+@pytest.mark.parametrize(("flaw", "own_prices"), [*((flaw, False) for flaw in FLAWS), ("well", True)])
 def test_a_bound_is_overshot_by_what_is_in_flight_at_most_and_a_resumed_run_goes_on_counting(
-    flaw: str, stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    flaw: str, own_prices: bool, stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    prepare(tmp_path, stub, "native", samples=2)
+    prepare(tmp_path, stub, "native", own_prices=own_prices, samples=2)
     stub.flaw = FLAWS[flaw]
     bound = 0.6
     first = run_suite("--max-cost", str(bound))
@@ -210,3 +214,17 @@ def test_a_bound_is_overshot_by_what_is_in_flight_at_most_and_a_resumed_run_goes
     second = run_suite("--resume", "latest")
     assert len(second["cases"]) == CASES
     assert second["cost"]["judge"] == pytest.approx(stub.cost, abs=1e-9)
+
+
+def test_a_judge_of_the_suite_with_prices_of_its_own_needs_none_in_the_workspace(
+    stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    prepare(tmp_path, stub, "native")
+    mine = {"provider": "openai", "model": "mine", "base_url": stub.url, "api_key": "sk-1"}
+    suite = json.loads((tmp_path / "suite.json").read_text())
+    suite |= {"models": {"own": {**mine, "input_price": INPUT_PRICE, "output_price": OUTPUT_PRICE}}, "judge": {"model": "own"}}
+    (tmp_path / "suite.json").write_text(json.dumps(suite), encoding="utf-8")
+    stopped = run_suite("--max-cost", "0.3", "--trust")
+    assert stopped["cost"]["judge"] == pytest.approx(stub.cost, abs=1e-9) and stub.cost >= 0.3
+    assert len(stopped["cases"]) < CASES

@@ -101,6 +101,10 @@ def test_every_metric_through_check(files: Path) -> None:
     }
     assert code == 0
     assert requests == len({request["id"] for verdict in verdicts for request in verdict["details"]["judge_requests"]}) == 12
+    for verdict in verdicts:
+        details = verdict["details"]
+        assert details["cost"] == pytest.approx(sum(request["cost"] for request in details["judge_requests"])) and details["cost"] > 0
+        assert len(details["replies"]) == len(details["judge_requests"]) and details["usage"]["total_tokens"] > 0
 
 
 @pytest.mark.parametrize("claim", METRICS, ids=lambda claim: next(iter(claim)))

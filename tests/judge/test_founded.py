@@ -18,6 +18,7 @@ from proctor.judge.settings import JudgeSettings
 from proctor.llm.ports import ChatReply, ChatRequest, ModelFault
 from proctor.llm.scripted import ScriptedModel
 from proctor.model.judgement import Material, Opinion, Question
+from tests.tables import rows
 
 ANSWER = "Your order 12 is on its way. It is **not** refunded: see \u00a74."
 
@@ -61,6 +62,27 @@ def test_a_verdict_that_quotes_what_is_not_there_is_unfounded(quotes: tuple[str,
     model = ScriptedModel(reply_with(*quotes, passed=passed))
     (opinion,) = judge(model)
     assert (opinion.outcome, opinion.code, len(model.requests)) == ("error", "judge_unfounded", 2)
+
+
+@rows("judge/cases/quotes.yaml")
+def test_a_quote_is_words_of_the_material(row: dict[str, Any]) -> None:
+    model = ScriptedModel(reply_with(row["quote"]))
+    material = Material(subject=row["answer"], name=row.get("name", "final_answer"), context=row.get("context", {}))
+    question = Question(criterion="x", material=material)
+    (opinion,) = asyncio.run(LlmJudge([model], JudgeSettings()).judge([question], case="c", attempt=0, tape=LIVE))
+    assert (opinion.outcome, opinion.code) == (("pass", None) if row["founded"] else ("error", "judge_unfounded"))
+
+
+def test_the_fault_of_an_earlier_reply_founds_nothing() -> None:
+    turns = iter([("zzz is not there",), ("A quote was not in the data",)])
+    (opinion,) = judge(lambda request: reply_with(*next(turns))(request))
+    assert (opinion.outcome, opinion.code) == ("error", "judge_unfounded")
+
+
+def test_a_name_before_a_quote_makes_no_short_one_long() -> None:
+    turns = iter([("zzz is not there",), ("final_answer: on",)])
+    (opinion,) = judge(lambda request: reply_with(*next(turns))(request))
+    assert (opinion.outcome, opinion.code) == ("error", "judge_unfounded")
 
 
 def test_quotes_are_looked_up_in_what_was_shown_and_told() -> None:
@@ -178,6 +200,7 @@ def test_what_must_not_be_there_is_looked_for_in_overlapping_windows(place: int)
     (opinion,) = judge(model, text, forbidden=True)
     assert opinion.outcome == "fail" and "fail" in opinion.details["windows"]
     assert len(model.requests) == len(opinion.details["windows"]) == len(opinion.details["judge_requests"]) == 3
+    assert len(opinion.details["replies"]) == 3
     (opinion,) = judge(find_refund, "a" * 120_000, forbidden=True)
     assert (opinion.outcome, opinion.details["windows"]) == ("pass", ["pass"] * 3)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+import proctor
 from proctor.cassettes.ports import LIVE
 from proctor.judge.scripted import ScriptedJudge
-from proctor.model.judgement import Opinion
+from proctor.model.judgement import Opinion, Question
 from proctor.runner.ports import Judge
 from tests.judge.twins import ask
 
@@ -35,7 +37,25 @@ def test_a_score_without_a_threshold_is_a_yes_from_the_middle_on() -> None:
         assert opinion.outcome == outcome
 
 
-@pytest.mark.parametrize("score", [7, -0.1, float("nan")])
-def test_a_script_that_says_something_else_is_a_mistake_of_its_author(score: float) -> None:
-    with pytest.raises(ValueError, match="from 0 to 1"):
-        asyncio.run(ScriptedJudge(lambda _: score).judge(ask("greets"), case="c", attempt=0, tape=LIVE))
+@pytest.mark.parametrize("decision", [7, -0.1, float("nan"), None, "yes"])
+def test_a_function_that_returns_no_decision_is_an_error_of_the_claim(decision: Any) -> None:
+    judge = ScriptedJudge(lambda question: decision if question.label == "greets" else True)
+    opinions = asyncio.run(judge.judge(ask("greets", "thanks"), case="c", attempt=0, tape=LIVE))
+    assert [(each.outcome, each.code) for each in opinions] == [("error", "judge_error"), ("pass", None)]
+
+
+def test_a_function_that_raises_is_an_error_of_the_claim() -> None:
+    suite = proctor.parse_suite("proctor: 1\ncases:\n  - {id: a, expect: [judged: greets, response_contains: Hello]}\n")
+    result = proctor.check(suite, proctor.read_evidence({"text": "Hello"}), judge=lambda question: 1 / 0)
+    judged, plain = result.cases[0].verdicts
+    assert (judged.outcome, judged.code, plain.outcome) == ("error", "judge_error", "pass")
+    assert "ZeroDivisionError: division by zero" in judged.reason
+
+
+@pytest.mark.parametrize("error", [AssertionError, KeyboardInterrupt, asyncio.CancelledError])
+def test_what_ends_a_test_or_a_run_is_no_opinion(error: type[BaseException]) -> None:
+    def decide(question: Question) -> bool:
+        raise error
+
+    with pytest.raises(error):
+        asyncio.run(ScriptedJudge(decide).judge(ask("greets"), case="c", attempt=0, tape=LIVE))

@@ -29,7 +29,7 @@ from proctor.judge.votes import Ballot, Prices, combine_ballots, compute_cost, s
 from proctor.llm.ports import ChatModel, ChatReply, ChatRequest
 from proctor.llm.taped import TapedModel
 from proctor.model.evidence import Json
-from proctor.model.judgement import Material, Opinion, Question
+from proctor.model.judgement import Material, Opinion, Question, add_spending
 
 _T = TypeVar("_T")
 
@@ -59,12 +59,11 @@ _REPAIRS = {
     "judge_contradiction": "There were several entries for these ids, which say different things.",
     "judge_repeated_key": "An object of the reply had the same key twice. Escape quotation marks inside of texts.",
     "judge_unfounded": "A quote was not in the data. Copy quotes word for word, or give none.",
-    "judge_bad_choice": "A choice was not one of the names under `choices`.",
     "judge_bad_score": "A score was not a number from 0 to 1.",
     "judge_cut_off": "The reply was cut off because it was too long. Give reasons of a few words.",
     "judge_tool_call": "The reply asked for a tool to be called. There are no tools.",
 }
-"""What a judge is told of a reply that was of no use. Never the reply itself: it may carry what the agent wrote."""
+"""What a judge reads of a reply that was of no use, where the fault has no words of its own."""
 
 
 class _Group(msgspec.Struct, frozen=True):
@@ -248,7 +247,7 @@ class LlmJudge:
         # Once only, and not after a content filter, which the same material meets again. Without a reply there is nothing to mend: faults
         # of the transport were tried again below.
         if wanting and first.reply is not None and first.read.fault_code != "judge_refused":
-            words = dict.fromkeys(_REPAIRS[item.code] for item in first.read.items if isinstance(item, Fault))
+            words = dict.fromkeys(item.repair or _REPAIRS[item.code] for item in first.read.items if isinstance(item, Fault))
             again = [questions[position] for position in wanting]
             second = await self._try_once(wires, again, self._render_request(again, " ".join(words)), juror, asked, tape)
             tries.append(second)
@@ -369,10 +368,7 @@ def _combine_windows(opinions: list[Opinion]) -> Opinion:
     if len(opinions) == 1:
         return opinions[0]
     chosen = next((each for outcome in ("fail", "error") for each in opinions if each.outcome == outcome), opinions[0])
-    requests = {request["id"]: request for each in opinions for request in each.details.get("judge_requests", ())}
-    details: dict[str, Json] = {**chosen.details, "windows": [each.outcome for each in opinions]}
-    if requests:
-        details["judge_requests"] = list(requests.values())
+    details: dict[str, Json] = {**add_spending(chosen.details, opinions, opinions), "windows": [each.outcome for each in opinions]}
     return msgspec.structs.replace(chosen, details=details)
 
 

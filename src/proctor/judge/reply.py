@@ -11,10 +11,11 @@ belong elsewhere too.
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -48,6 +49,16 @@ _FAILURE = re.compile(r"\bfail\w*\b", re.IGNORECASE)
 _LEAST_QUOTE = 4
 """Letters and digits of a quote that founds an answer; a shorter one is in nearly every material."""
 _OMISSION = re.compile(r"\[?(?:\.\.\.+|…)\]?")
+_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
+_ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_ENTITY = re.compile(r"&(?:[A-Za-z]{2,8}|#[0-9]{1,6}|#[xX][0-9a-fA-F]{1,6});")
+_LIST_NUMBER = re.compile(r"^[ \t>]*\(?(?:[0-9]{1,3}|[A-Za-z])[.)][ \t]+", re.MULTILINE)
+_LABEL = re.compile(
+    r"""[\s"'`*{\[]*(?:context\.|(?:statement|passage) )?([\w ]{1,40}?)["'`*\]]*(?:[:.)\]])["'`*]*\s*(\S.*)""", re.DOTALL | re.IGNORECASE
+)
+"""The name of a member of the data, or its number, before a quote."""
+_AROUND = " \t\r\n.:;,!\"'`*_()[]"
+"""What models write around the name of a choice."""
 _NOT_WORD = re.compile(r"[\W_]+")
 
 
@@ -69,6 +80,8 @@ class Fault(msgspec.Struct, frozen=True):
 
     code: str
     text: str
+    repair: str = ""
+    """What the judge reads of it when it is asked once more; it may quote the reply, so it is shown as data."""
 
 
 class ReadReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,29 +159,48 @@ def read_reply(
     ]
     if material is not None and any(isinstance(item, Item) and (item.quotes or item.choice) for item in items):
         data = msgspec.json.decode(material)
-        shown = _fold("\n".join((material, _join_texts(data))))
+        # What was wrong with an earlier reply is no part of what is judged, and may repeat what that reply made up.
+        data.pop("fault_of_previous_reply", None)
+        shown = _write_forms(data)
         items = [_check_quotes(item, question, shown, data, judge_name) for item, question in zip(items, questions, strict=True)]
     return ReadReply(items=tuple(items))
 
 
-def _check_quotes(item: Item | Fault, question: Question, shown: str, data: Json, judge_name: str) -> Item | Fault:
+def _check_quotes(item: Item | Fault, question: Question, shown: str, data: dict[str, Json], judge_name: str) -> Item | Fault:
     """Return the answer, or the fault that it quotes what is not in the material, or nothing from where it must be founded."""
     if isinstance(item, Fault):
         return item
+    quotes: list[str] = []
     for quote in item.quotes:
-        if not _is_quoted(quote, shown):
+        found = quote if _is_quoted(quote, shown) else _find_labelled(quote, data)
+        if found is None:
             what = f'quoted {show(quote, 80)} for "{name_question(question)}", which is not in the data'
             return Fault("judge_unfounded", f'Agent check failed: judge "{judge_name}" {what}')
+        quotes.append(found)
     if question.founded_in is not None and item.passed and item.choice in question.accepted[:1]:
-        source = _fold(_join_texts(data.get("context", {}).get(question.founded_in)))
-        if not any(_is_quoted(quote, source) for quote in item.quotes if is_telling(quote)):
+        source = _write_forms(data.get("context", {}).get(question.founded_in))
+        if not any(_is_quoted(quote, source) for quote in quotes if is_telling(quote)):
             what = f'chose {show(item.choice)} for "{name_question(question)}" without a quote from context.{question.founded_in}'
             return Fault("judge_unfounded", f'Agent check failed: judge "{judge_name}" {what}')
-    return item
+    return msgspec.structs.replace(item, quotes=tuple(quotes))
 
 
-def _is_quoted(quote: str, folded: str) -> bool:
-    return all(_fold(part) in folded for part in _OMISSION.split(quote))
+def _is_quoted(quote: str, forms: str) -> bool:
+    return any(all(_fold(part) in forms for part in _OMISSION.split(form)) for form in (quote, _unescape(quote)))
+
+
+def _find_labelled(quote: str, data: dict[str, Json]) -> str | None:
+    """Return a quote without the name of the member that it is from (`final_answer: ...`, `Statement 2: ...`), if it is in that member."""
+    label = _LABEL.fullmatch(quote)
+    if label is None:
+        return None
+    subject, context = next(iter(data.values())), data.get("context", {})
+    members: list[Json] = [value for key, value in (*data.items(), *context.items()) if _fold(key) == _fold(label[1])]
+    if label[1].isdecimal():
+        number = int(label[1])
+        members = [subject[label[1]]] if isinstance(subject, dict) and label[1] in subject else []
+        members += [value[number - 1] for value in context.values() if isinstance(value, list) and 0 < number <= len(value)]
+    return label[2] if any(_is_quoted(label[2], _write_forms(member)) for member in members) else None
 
 
 def is_telling(quote: str) -> bool:
@@ -176,26 +208,43 @@ def is_telling(quote: str) -> bool:
     return len(_fold(quote)) >= _LEAST_QUOTE
 
 
-def _join_texts(data: Json) -> str:
-    """Return every text and number of the material as a reader sees it, without escapes."""
-    texts: list[str] = []
+def _write_forms(value: Json) -> str:
+    """Return the words of a value in each form in which judges copy them: as JSON, as plain text, without the numbers of list items."""
+    plain = "\n".join(_list_texts(value))
+    texts = dict.fromkeys((plain, _unescape(plain)))
+    forms = dict.fromkeys(map(_fold, (json.dumps(value, ensure_ascii=False), *texts, *(_LIST_NUMBER.sub("", text) for text in texts))))
+    # No folded text has a line break, so no quote is found across two forms.
+    return "\n".join(forms)
+
+
+def _list_texts(data: Json) -> Iterator[str]:
+    """Yield every key, text and number of the material in order, as a reader sees it; the numbers of statements are left out."""
     waiting: list[Json] = [data]
     while waiting:
         value = waiting.pop()
         if isinstance(value, str):
-            texts.append(value)
+            yield value
         elif isinstance(value, dict):
-            waiting += [*value, *value.values()]
+            for key, member in reversed(value.items()):
+                waiting += [member] if key.isdecimal() else [member, key]
         elif isinstance(value, list):
-            waiting += value
+            waiting += reversed(value)
         elif value is not None:
-            texts.append(json.dumps(value))
-    return "\n".join(texts)
+            yield json.dumps(value)
 
 
 def _fold(text: str) -> str:
-    """Return the words of a text alone: models change case, spaces and punctuation of what they quote."""
-    return _NOT_WORD.sub(" ", unicodedata.normalize("NFKC", text).casefold()).strip()
+    """Return the words of a text alone: models change case, spaces, punctuation and entities of what they quote, but no number."""
+    return _NOT_WORD.sub(" ", unicodedata.normalize("NFKC", _ENTITY.sub(_decode_entity, text)).casefold()).strip()
+
+
+def _decode_entity(found: re.Match[str]) -> str:
+    return html.unescape(found[0])
+
+
+def _unescape(text: str) -> str:
+    """Return a text with the escapes of JSON as what they stand for: a tool may give back JSON as a text, and a judge quote it decoded."""
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else _ESCAPED.get(found[2], found[2]), text)
 
 
 def _read_entries(entries: Sequence[dict[str, Json]], question: Question, judge_name: str) -> Item | Fault:
@@ -214,9 +263,11 @@ def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: st
     score: float | None = None
     choice: str | None = None
     if question.choices:
-        choice = entry["choice"]
-        if choice not in question.choices:
-            return Fault("judge_bad_choice", f'Agent check failed: judge "{judge_name}" chose {show(choice, 80)} for "{label}"')
+        choice = _find_choice(entry["choice"], question.choices)
+        if choice is None:
+            chosen = show(clean_text(entry["choice"], 80), 80)
+            repair = f"The choice {chosen} is not one of the names under `choices`: {', '.join(question.choices)}."
+            return Fault("judge_bad_choice", f'Agent check failed: judge "{judge_name}" chose {chosen} for "{label}"', repair)
         value = question.score_choice(choice)
         score = None if question.threshold is None else value
         passed: bool = value >= (question.threshold or 1)
@@ -234,6 +285,14 @@ def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: st
     quotes = tuple(clean_text(quote, MAX_QUOTE) for quote in entry.get("quotes", ())[:MOST_QUOTES])
     reason = reason or f"Agent check {'passed' if passed else 'failed'}: {label}"
     return Item(passed=passed, score=score, choice=choice, quotes=quotes, reason=reason)
+
+
+def _find_choice(written: str, choices: Iterable[str]) -> str | None:
+    """Return the choice that is meant: of this name, else the only one that differs in case and in the punctuation around it alone."""
+    if written in choices:
+        return written
+    alike = [choice for choice in choices if choice.casefold().strip(_AROUND) == written.casefold().strip(_AROUND)]
+    return alike[0] if len(alike) == 1 else None
 
 
 def _index_by_id(entries: list[Json], *, decision: Literal["pass", "score", "choice"]) -> dict[str, list[dict[str, Json]]]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 
 from proctor.cassettes.ports import Tape
+from proctor.errors import InputError, StoreError
 from proctor.judge.reply import name_question
 from proctor.llm.ports import ChatRequest
 from proctor.model.evidence import Json
 from proctor.model.judgement import Opinion, Question
+from proctor.model.show import exception_text
 
 Decision = bool | float | str | Opinion
 """Yes or no, a score from 0 to 1, one of the choices, or the whole opinion."""
@@ -41,7 +44,17 @@ class ScriptedJudge:
     async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
         """Return one opinion per question, in order; nothing goes over the tape."""
         self.asked.extend(questions)
-        return [_make_opinion(question, self._decide(question)) for question in questions]
+        return [self._decide_one(question) for question in questions]
+
+    def _decide_one(self, question: Question) -> Opinion:
+        """Return the opinion on one question: an error where the function raises or returns what is no decision."""
+        try:
+            return _make_opinion(question, self._decide(question))
+        except (AssertionError, InputError, StoreError):
+            raise  # a test that looks at what is asked, or a recording that cannot be used: the run cannot go on
+        except Exception as error:
+            reason = f"the judge function failed: {type(error).__name__}: {exception_text(error)}"
+            return Opinion(outcome="error", reason=reason, code="judge_error", details={"judge": "scripted"})
 
     async def close(self) -> None:
         """Note in `closed` that the judge was closed."""
@@ -52,12 +65,12 @@ def _make_opinion(question: Question, decision: Decision) -> Opinion:
     if isinstance(decision, Opinion):
         return decision
     details: dict[str, Json] = {"judge": "scripted"}
-    if isinstance(decision, str):
+    if isinstance(decision, str) and question.choices:
         if decision not in question.choices:
             raise ValueError(f"a scripted judge chooses one of {', '.join(question.choices)}; it chose {decision!r}")
         details["choice"], decision = decision, question.score_choice(decision)
         decision = decision if question.threshold is not None else bool(decision)
-    score = float(decision)
+    score = math.nan if isinstance(decision, str) else float(decision)
     if not 0 <= score <= 1:
         raise ValueError(f"a scripted judge says true, false or a number from 0 to 1; it said {decision!r}")
     # A plain yes or no is the best or the worst score; a score for a question without a threshold is a yes from the middle on.

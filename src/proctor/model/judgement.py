@@ -6,6 +6,7 @@ Read as it stands, a pending verdict is the `error` that no judge was there; so 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -114,13 +115,30 @@ class PendingVerdict(Verdict, frozen=True, gc=False):
         """Return the verdict that `opinions` make."""
         assert self.settle is not None, "made by `make_pending`, which takes it"
         settled = self.settle(opinions)
-        requests = {request["id"]: request for opinion in opinions for request in opinion.details.get("judge_requests", ())}
+        # Questions that are asked together share requests, whose tokens and cost each of their opinions carries. Remembered replies have no
+        # number: what was asked together is known by its material then.
+        asked: dict[tuple[Json, ...], Opinion] = {}
+        for question, opinion in zip(self.questions, opinions, strict=True):
+            sent = tuple(request["id"] for request in opinion.details.get("judge_requests", ()))
+            asked.setdefault(sent or (id(question.material), question.threshold is None, "windows" in opinion.details), opinion)
         # Here and not in each check: whatever a check makes of its opinions, all of them were paid for.
-        return (
-            msgspec.structs.replace(settled, details={**settled.details, "judge_requests": list(requests.values())})
-            if requests
-            else settled
-        )
+        return msgspec.structs.replace(settled, details=add_spending(settled.details, list(asked.values()), opinions))
+
+
+def add_spending(details: dict[str, Json], asked: Sequence[Opinion], opinions: Sequence[Opinion]) -> dict[str, Json]:
+    """Return details with replies, tokens and cost of all requests for `opinions`; `asked` are those of them that share no request."""
+    each = [opinion.details for opinion in asked]
+    found: dict[str, Json] = {"replies": [reply for one in each for reply in one.get("replies", ())]}
+    usages: list[dict[str, int]] = [one["usage"] for one in each if "usage" in one]
+    found["usage"] = {name: sum(usage.get(name, 0) for usage in usages) for usage in usages for name in usage}
+    costs = [one["cost"] for one in each if "cost" in one]
+    found["cost"] = math.fsum(costs) if costs else None
+    found["judge_requests"] = list({one["id"]: one for opinion in opinions for one in opinion.details.get("judge_requests", ())}.values())
+    found["cached"] = all(one.get("cached") for one in each)
+    found["repaired"] = any(opinion.details.get("repaired") for opinion in opinions)
+    found["notes"] = list(dict.fromkeys(note for one in each for note in one.get("notes", ())))
+    known = {name: value for name, value in found.items() if value not in (None, [], {}, False)}
+    return {**{name: value for name, value in details.items() if name != "cached"}, **known}
 
 
 def make_pending(

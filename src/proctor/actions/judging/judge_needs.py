@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -63,6 +63,7 @@ class Estimate(msgspec.Struct, frozen=True):
     """What judging a suite will take, as far as it can be known before anything has happened."""
 
     calls: int
+    """For answers that one request can show: long ones take several, and so does a reply that must be repaired."""
     tokens: int
     """At least: what the agents will answer is unknown yet."""
 
@@ -89,6 +90,11 @@ _MATERIAL = ("kind", "subject", "target_node", "output_key", "reference")
 def _list_groups(assertion: Assertion) -> Iterator[tuple[Json, ...]]:
     """Yield what tells the requests of a claim apart: what the judge sees, and whether it answers yes or no, as constraints are."""
     spec = assertion.spec
+    if not hasattr(spec, "negative_constraints"):
+        # Claims of other checks show the judge something else each, also where two of them happen to show the same.
+        count: Callable[[], int] = getattr(spec, "count_requests", lambda: 1)
+        yield from ((id(assertion), number) for number in range(count()))
+        return
     fields = [*_MATERIAL, *(name for name in getattr(spec, "__struct_fields__", ()) if name.startswith("show_"))]
     seen = (assertion.turn, *(getattr(spec, name, None) for name in fields))
     yield (*seen, getattr(spec, "threshold", None) is None)

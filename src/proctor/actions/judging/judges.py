@@ -76,6 +76,8 @@ class OpenedJudge(msgspec.Struct, frozen=True, kw_only=True):
     """The version and the digest of the prompt."""
     warning: str | None = None
     """Why its verdicts carry no calibration."""
+    priced: frozenset[str] = frozenset()
+    """Those of its models whose own settings say what they cost."""
     parts: tuple[tuple[Suite, OpenedJudge], ...] = ()
     """Of several suites: who judges which."""
     ask: Callable[[ChatRequest], Awaitable[ChatReply]] | None = None
@@ -131,6 +133,7 @@ def open_judges(
         settings=opened[0][1].settings,
         models=tuple(dict.fromkeys(model for _, found in opened for model in found.models)),
         secrets=frozenset[str]().union(*(found.secrets for _, found in opened)),
+        priced=frozenset[str]().union(*(found.priced for _, found in opened)),
         warning="\n".join(dict.fromkeys(found.warning for _, found in opened if found.warning is not None)) or None,
         parts=tuple(opened),
     )
@@ -240,6 +243,7 @@ def _make_opened(
         models=names,
         secrets=frozenset(secrets),
         prompt=prompt,
+        priced=frozenset(f"{each.provider}/{each.name}" for each in models if each.name in (prices or {})),
         # A replay asks no model.
         warning=None if source.offline else warning,
         ask=judge.ask_model,

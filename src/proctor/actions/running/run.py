@@ -234,7 +234,11 @@ def _announce_judge(built: BuiltRun, repeat: int, announce: Callable[[str], None
         announce(f"warning: {judge.warning}")
     for suite, part in (judge.parts or ((built.suite, judge),)) if judge is not None else ():
         take = estimate_judging(suite, part.settings, jurors=len(part.models), repeat=repeat)
-        announce(f"judge: {', '.join(part.models)}; up to {count_noun(take.calls, 'call')}, at least {take.tokens:,} tokens")
+        most = part.settings.max_calls
+        bound = "more for long answers and repaired replies" if most is None else f"at most {count_noun(most, 'request')} (max_calls)"
+        announce(
+            f"judge: {', '.join(part.models)}; estimate: {count_noun(take.calls, 'request')}, {bound}, at least {take.tokens:,} tokens"
+        )
 
 
 async def _drive_into(

@@ -135,10 +135,10 @@ class BuiltRun:
         return sum(count_planned_attempts(case, repeat) for case in cases)
 
     def list_models(self) -> list[str]:
-        """Return the names of the models that will be asked, as far as they are known: of agents of ours, judges and simulated users."""
+        """Return the models that need a price, as far as known: of own agents, simulated users, and judges without own prices."""
         own: list[object] = [getattr(each, "name", None) for each in self._owned if hasattr(each, "complete")]
         agents: list[object] = [row.agent.get("model") for config in self.configs.values() for row in config.plan.rows]
-        judges = self.seat.opened.models if self.seat.opened is not None else ()
+        judges = [name for name in self.seat.opened.models if name not in self.seat.opened.priced] if self.seat.opened is not None else []
         users = self.users.list_models() if self.users is not None else []
         return [*(name for name in (*own, *agents) if isinstance(name, str)), *judges, *users]
 

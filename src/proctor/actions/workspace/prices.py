@@ -12,11 +12,13 @@ from proctor.actions.workspace.custom_checks import find_workspace_file
 from proctor.errors import InputError
 from proctor.formats.native.declared_evidence import parse_complete
 from proctor.formats.workspace_file.prices import read_price_file
-from proctor.formats.workspace_file.workspace import read_workspace
+from proctor.formats.workspace_file.workspace import Workspace, read_workspace
 from proctor.model.case import Suite
+from proctor.model.cost import Price, PriceList
+from proctor.model.json_values import is_number
 from proctor.sources.texts import check_path, read_suite_text
 
-_NAMES_SUITE_KEYS = re.compile(r"""(?:^|[{,])\s*["']?(prices|evidence)["']?\s*:""", re.MULTILINE)
+_NAMES_SUITE_KEYS = re.compile(r"""(?:^|[{,])\s*["']?(prices|evidence|input_price)["']?\s*:""", re.MULTILINE)
 
 
 def add_workspace(suite: Suite, start: Path | None = None) -> Suite:
@@ -27,7 +29,19 @@ def add_workspace(suite: Suite, start: Path | None = None) -> Suite:
     if _NAMES_SUITE_KEYS.search(text) is None:
         return suite
     workspace = read_workspace(text, file=str(file) if start is not None or file is None else os.path.relpath(file))
-    return msgspec.structs.replace(suite, prices=workspace.prices, evidence_here=workspace.evidence)
+    return msgspec.structs.replace(suite, prices=_add_own_prices(workspace), evidence_here=workspace.evidence)
+
+
+def _add_own_prices(workspace: Workspace) -> PriceList | None:
+    """Return the prices, with those that models of the workspace have in their own settings and under `prices` have not."""
+    listed = workspace.prices or PriceList()
+    own: dict[str, Price] = {}
+    for section in workspace.models.values():
+        name, amounts = section.find_text("model"), [section.node.get(key) for key in ("input_price", "output_price")]
+        numbers = [amount.value for amount in amounts if amount is not None and is_number(amount.value)]
+        if name is not None and len(numbers) == 2 and listed.find(name) is None:
+            own[name] = Price(input=numbers[0], output=numbers[1], currency=listed.currency)
+    return PriceList({**listed.prices, **own}) if own else workspace.prices
 
 
 def with_prices(suite: Suite, file: str | None) -> Suite:
@@ -49,7 +63,9 @@ def with_complete(suite: Suite, parts: str) -> Suite:
 def require_prices(suite: Suite, models: list[str]) -> None:
     """Raise `InputError` where a bound on the cost could not be kept: without prices, or for models that have none."""
     if suite.prices is None:
-        raise InputError("--max-cost needs prices: `prices:` in proctor.yaml, or --prices FILE, says what models cost")
+        raise InputError(
+            "--max-cost needs prices: `prices:` or `input_price` and `output_price` of `models:` in proctor.yaml, or --prices FILE"
+        )
     unpriced = [model for model in dict.fromkeys(models) if suite.prices.find(model) is None]
     if unpriced:
         known = ", ".join(suite.prices.prices)

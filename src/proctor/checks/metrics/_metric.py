@@ -75,7 +75,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Verdict:
         """Return the verdict that waits for a choice on every part; `whole` is shown too where the parts take several requests."""
         questions: list[Question] = []
-        batches = list(_batch(parts))
+        batches = list(batch_parts(parts))
         for batch in batches:
             more = {"whole": whole} if whole is not None and len(batches) > 1 else {}
             material = Material(subject={str(number): part for number, part in batch}, name=self.parts, context={**context, **more})
@@ -168,14 +168,25 @@ def locate_statements(spec: msgspec.Struct, evidence: Evidence, verdict: Verdict
 
 
 def _list_passages(value: Json) -> list[Json]:
-    """Return the members of a list, also of the only list in an object; else the value itself."""
+    """Return the members of a list, also of the only list in an object or of one written as JSON text; else the value itself."""
+    alone = value[0] if isinstance(value, list) and len(value) == 1 else value
+    # A block of text, as MCP wraps what a tool gives back.
+    text: Json = alone.get("text") if isinstance(alone, dict) and alone.get("type") == "text" else alone
+    if isinstance(text, str) and text.lstrip().startswith(("[", "{")):
+        try:
+            inner = msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError):
+            inner = None
+        found = _list_passages(inner)
+        if isinstance(inner, (list, dict)) and found != [inner]:
+            return found
     lists = [member for member in value.values() if isinstance(member, list)] if isinstance(value, dict) else []
     if isinstance(value, list) or len(lists) == 1:
         return [member for member in (value if isinstance(value, list) else lists[0]) if member not in (None, "", {}, [])]
     return [] if value in (None, "", {}) else [value]
 
 
-def _batch(parts: Sequence[Json]) -> Iterator[list[tuple[int, Json]]]:
+def batch_parts(parts: Sequence[Json]) -> Iterator[list[tuple[int, Json]]]:
     """Yield the numbered parts of one request after the other."""
     batch: list[tuple[int, Json]] = []
     size = 0

@@ -3,7 +3,7 @@
 Every retrieved passage is judged on its own, `useful` or `useless` for the right answer: `reference`, else the answer of the agent.
 The score is the mean of precision@k over the ranks k of the useful passages, as in Ragas and DeepEval; it is 0 where none is useful, and 1
 where all useful ones come first. Passages are the members of the list that was retrieved, in order: of `context`, of the result of a tool
-(or of the only list in it), of the value at `context_path`.
+(or of the only list in it), of the value at `context_path`. A list written as JSON text counts as that list.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ A reference given as a list is taken statement by statement as it is.
 from __future__ import annotations
 
 from proctor.checks.answer.similar_to import require_share
-from proctor.checks.metrics._metric import Metric
+from proctor.checks.metrics._metric import Metric, batch_parts
 from proctor.checks.metrics._statements import split_statements
 from proctor.checks.registry import Decide, check
 from proctor.checks.shared.missing_evidence import Reads
@@ -25,6 +25,14 @@ class ContextRecall(ContextFields, frozen=True, kw_only=True, omit_defaults=True
     """The right answer: one text, which is split into statements, or a list of statements."""
     threshold: float = 1.0
     """The least share of statements that the context contains, above 0 and up to 1."""
+
+    def list_statements(self) -> list[str]:
+        """Return the statements of the reference."""
+        return split_statements(self.reference) if isinstance(self.reference, str) else list(self.reference)
+
+    def count_requests(self) -> int:
+        """Return the number of requests that the statements take."""
+        return len(list(batch_parts(self.list_statements())))
 
 
 def _declare_reads(spec: ContextRecall) -> Reads:
@@ -43,7 +51,7 @@ def context_recall(spec: ContextRecall) -> Decide:
     spec.require_source()
     require_share(spec.threshold, "threshold")
     whole = spec.reference if isinstance(spec.reference, str) else None
-    statements = list(spec.reference) if whole is None else split_statements(whole)
+    statements = spec.list_statements()
     for index, text in enumerate(statements):
         require_filled(text, f"reference.{index}")
     if not statements:

@@ -35,6 +35,10 @@ class Pairwise(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     must_be: Literal["better", "not_worse"] = "better"
     """`better`: the answer wins. `not_worse`: it wins, or neither does."""
 
+    def count_requests(self) -> int:
+        """Return the number of requests: one for each order."""
+        return 2
+
 
 @check(
     "pairwise",

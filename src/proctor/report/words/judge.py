@@ -38,7 +38,10 @@ def reply_words(verdict: Verdict) -> str:
         return ""
     replies = list_rows(verdict.details.get("replies"))
     last = replies[-1] if replies else None
-    return show(last, _REPLY) if isinstance(last, str) and not _list_rows_with_votes(verdict.details.get("samples")) else ""
+    # A metric has votes of its own on each point, a comparison in each order.
+    parts = [verdict.details, *list_rows(verdict.details.get("points")), *list_rows(verdict.details.get("orders"))]
+    decided = any(_list_rows_with_votes(find_part(part, "samples")) for part in parts)
+    return show(last, _REPLY) if isinstance(last, str) and not decided else ""
 
 
 def _name_judge(details: dict[str, Json]) -> str:
