@@ -110,6 +110,8 @@ format: .venv/.ready
 lint: .venv/.ready
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/python -m docs.plain_words
+	@echo "long files and functions, for information:" && $(BIN)/python -m docs.architecture_table
 
 typecheck: .venv/.ready
 	$(BIN)/pyright

@@ -21,7 +21,7 @@ from benchmarks.measure import measure_child
 from benchmarks.report import Figure
 from benchmarks.traces import SUITE, traces
 from proctor.batches.run import ReadingOptions, open_batch
-from proctor.report.batch_html import render_batch_html
+from proctor.report.html.batch import render_batch_html
 
 COUNT = int(os.environ.get("PROCTOR_BENCH_BATCH", "200000"))
 """Traces of six tool calls; 1,000,000 take some minutes."""

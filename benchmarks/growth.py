@@ -16,12 +16,12 @@ import proctor
 from benchmarks.measure import interleaved
 from benchmarks.report import Figure
 from benchmarks.traces import SUITE, traces
-from proctor.actions.history import list_runs
+from proctor.actions.workspace.run_history import list_runs
 from proctor.evidence.reading import read_document
-from proctor.report.html import render_html
-from proctor.report.json_text import render_json
-from proctor.report.junit import render_junit
-from proctor.report.markdown import render_markdown
+from proctor.report.data.json_text import render_json
+from proctor.report.data.junit import render_junit
+from proctor.report.html.report import render_html
+from proctor.report.text.markdown import render_markdown
 
 BOUND = 2.3
 ROUNDS = 5

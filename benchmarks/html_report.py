@@ -11,7 +11,7 @@ from tests.report.html_samples import large_run
 
 from benchmarks.measure import cpu_seconds
 from benchmarks.report import Figure
-from proctor.report.html import render_html
+from proctor.report.html.report import render_html
 
 CASES, FAILURES = 10_000, 500
 OPENINGS = 3
@@ -26,7 +26,7 @@ def figures() -> Iterator[Figure]:
     yield Figure(f"report.html of {CASES:,} cases, {FAILURES} failed, megabytes", size, at_most=8)
     yield Figure("writing it, seconds of CPU", spent)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "report.html")
+        path = Path(folder, "report.html.report")
         path.write_text(pages[-1], encoding="utf-8")
         yield from _in_browser(path)
 

@@ -25,8 +25,8 @@ from proctor.service.runs import requests as runs
 from proctor.service.settings import ServiceSettings
 from proctor.service.traces import search
 from proctor.service.traces.search import ResultSearch, TraceSearch
-from proctor.store import tables
-from proctor.store.database import Database, open_database
+from proctor.store.sql import tables
+from proctor.store.sql.database import Database, open_database
 
 FEW = 10_000
 MANY = int(os.environ.get("PROCTOR_BENCH_ROWS", "100000"))

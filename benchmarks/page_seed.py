@@ -20,11 +20,11 @@ from proctor.service.runs.failures import find_failures
 from proctor.service.runs.figures import keep_figures, tally_run
 from proctor.service.runs.latency import find_latency
 from proctor.service.runs.worker import make_range_finder
-from proctor.store import tables
-from proctor.store.bodies import compress_bytes, pack, to_json
-from proctor.store.database import Database, open_database
-from proctor.store.entry_digests import make_digest
-from proctor.store.shown_entries import LONG_TEXT, make_shown
+from proctor.store.runs.entry_digests import make_digest
+from proctor.store.runs.entry_previews import LONG_TEXT, make_shown
+from proctor.store.sql import tables
+from proctor.store.sql.compressed_json import compress_bytes, pack, to_json
+from proctor.store.sql.database import Database, open_database
 
 ATTEMPTS = int(os.environ.get("PROCTOR_BENCH_ATTEMPTS", "100000"))
 WITH_FIGURES = os.environ.get("PROCTOR_BENCH_FIGURES", "1") != "0"

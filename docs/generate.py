@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from docs import (
+    architecture_table,
     batch_costs,
     fidelity_rows,
     framework_table,
-    house_table,
     limits_table,
     mcp_pages,
     python_names,
@@ -54,8 +54,11 @@ MIXED: dict[str, dict[str, Callable[[], str]]] = {
     "reference/python.md": python_names.group_tables(),
     "explanation/batches.md": {"measured": batch_costs.measured_line, "costs": batch_costs.costs_table, "kinds": batch_costs.kinds_table},
     "explanation/safety.md": {"limits": limits_table.limits_table},
-    "../design/the-house.md": {"floors": house_table.floors_table, "doors": house_table.doors_list, "wings": house_table.wings_table},
-    "../design/debts.md": {"figures": house_table.figures_table},
+    "../design/architecture.md": {
+        "layers": architecture_table.layers_table,
+        "same_layer": architecture_table.same_layer_list,
+        "subpackages": architecture_table.subpackages_table,
+    },
     "explanation/fidelity.md": {"differences": fidelity_rows.differences},
 }
 """Pages written by hand with generated blocks in them."""

@@ -7,15 +7,20 @@ import importlib
 TOO_MUCH = "`error`, code `too_much_work`"
 LIMITS: tuple[tuple[str, str, str, str], ...] = (
     ("a suite file", "proctor.sources.texts", "MAX_SUITE_BYTES", "input error"),
-    ("characters of a suite in JSON", "proctor.formats.documents", "MAX_JSON", "input error"),
-    ("characters of a suite in YAML", "proctor.formats.documents", "MAX_YAML", "input error"),
-    ("values of a suite, keys of YAML counted", "proctor.formats.located", "MAX_VALUES", "input error with the position"),
+    ("characters of a suite in JSON", "proctor.formats.text.documents", "MAX_JSON", "input error"),
+    ("characters of a suite in YAML", "proctor.formats.text.documents", "MAX_YAML", "input error"),
+    ("values of a suite, keys of YAML counted", "proctor.formats.text.located", "MAX_VALUES", "input error with the position"),
     ("repeats of a case", "proctor.model.case", "MOST_REPEATS", "problem of the suite, or input error"),
     ("attempts one run may plan", "proctor.runner.limits", "MOST_ATTEMPTS", "input error"),
     ("attempts one run may have under way", "proctor.runner.limits", "MOST_AT_ONCE", "input error"),
-    ("nesting of a suite in JSON", "proctor.formats.json_text", "MAX_DEPTH", "input error with the position"),
-    ("nesting of a suite in YAML", "proctor.formats.yaml12", "MAX_DEPTH", "input error with the position"),
-    ("values a YAML document may unfold to through aliases", "proctor.formats.yaml12", "MAX_EXPANDED", "input error with the position"),
+    ("nesting of a suite in JSON", "proctor.formats.text.json_text", "MAX_DEPTH", "input error with the position"),
+    ("nesting of a suite in YAML", "proctor.formats.text.yaml12", "MAX_DEPTH", "input error with the position"),
+    (
+        "values a YAML document may unfold to through aliases",
+        "proctor.formats.text.yaml12",
+        "MAX_EXPANDED",
+        "input error with the position",
+    ),
     ("one line of a JSONL file", "proctor.sources.records", "MAX_LINE_BYTES", "`error` for that record, code `line_too_long`"),
     ("one evidence document", "proctor.sources.records", "MAX_DOCUMENT_BYTES", "`error` for that record, code `too_large`"),
     ("one file in the folder form of evidence", "proctor.sources.state_folder", "MAX_FILE_BYTES", "`error`, code `too_large`"),
@@ -39,7 +44,7 @@ LIMITS: tuple[tuple[str, str, str, str], ...] = (
         "SLOW_SEARCH",
         "it is one of the steps above",
     ),
-    ("work of a JSON Schema over one value", "proctor.checks._schema_limits", "MOST_WORK", "`error`, code `schema_limit`"),
+    ("work of a JSON Schema over one value", "proctor.checks.answer._schema_limits", "MOST_WORK", "`error`, code `schema_limit`"),
     (
         "CPU seconds of one case on one record, on the service",
         "proctor.service.decisions.trace_verdicts",
@@ -81,10 +86,10 @@ LIMITS: tuple[tuple[str, str, str, str], ...] = (
     ("sort keys of such a list", "proctor.simulators.records_filters", "MOST_SORT_KEYS", "400"),
     ("CPU seconds of reading one PDF of a simulated fax", "proctor.simulators.fax.pdf_process", "CPU_S", "the fax has no text"),
     ("memory of reading one PDF", "proctor.simulators.fax.pdf_process", "MEMORY_BYTES", "the fax has no text"),
-    ("seconds of one request to a simulated system, on the service", "proctor.service.verification.sandbox_requests", "ANSWER_S", "400"),
-    ("unmatched records listed in a result", "proctor.actions.check_stream", "MOST_UNMATCHED", "the rest is counted"),
-    ("problems `validate` prints", "proctor.actions.validate", "MOST_PROBLEMS", "the rest is left out, and it says so"),
-    ("characters of a Markdown report", "proctor.report.markdown", "MOST_CHARACTERS", "further details are left out, and it says so"),
+    ("seconds of one request to a simulated system, on the service", "proctor.service.verification.sandboxes.requests", "ANSWER_S", "400"),
+    ("unmatched records listed in a result", "proctor.actions.checking.check_stream", "MOST_UNMATCHED", "the rest is counted"),
+    ("problems `validate` prints", "proctor.actions.checking.validate", "MOST_PROBLEMS", "the rest is left out, and it says so"),
+    ("characters of a Markdown report", "proctor.report.text.markdown", "MOST_CHARACTERS", "further details are left out, and it says so"),
 )
 """What is limited, where the number stands, and what happens beyond it."""
 

@@ -31,9 +31,10 @@ from proctor.service.access.secrets import set_secret
 from proctor.service.hub import Hub, stamp
 from proctor.service.notify.alerts import RuleSpec, create_rule
 from proctor.service.settings import ServiceSettings
-from proctor.service.verification import benchmark_runs, benchmarks, criteria, tasks
-from proctor.store.bodies import compress_bytes
-from proctor.store.tables import alert_rules, results
+from proctor.service.verification.authoring import benchmarks, criteria, tasks
+from proctor.service.verification.runs import benchmark_runs
+from proctor.store.sql.compressed_json import compress_bytes
+from proctor.store.sql.tables import alert_rules, results
 
 FOLDER = Path(__file__).parent / "pictures"
 LARGEST = 150_000

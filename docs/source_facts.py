@@ -1,4 +1,4 @@
-"""What tables and house tests ask of a source file, found in one reading of it: to parse the whole tree takes seconds each time."""
+"""What tables and architecture tests read of a source file, found in one reading of it: to parse the whole tree takes seconds each time."""
 
 from __future__ import annotations
 

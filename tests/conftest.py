@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from proctor.service.hub import Hub
-    from proctor.store.database import Database
+    from proctor.store.sql.database import Database
     from tests.databases import TestDatabase
     from tests.postgres import Cluster
     from tests.postgres_pool import DatabasePool
@@ -304,7 +304,7 @@ def anyio_backend() -> str:
 @pytest.fixture
 async def opened(database_url: str) -> AsyncIterator[Database]:
     """A fresh database, open in the event loop of an `async` test."""
-    from proctor.store.database import open_database
+    from proctor.store.sql.database import open_database
 
     database = await open_database(database_url)
     yield database

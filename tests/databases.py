@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from proctor.service.hub import Hub
 from proctor.service.settings import ServiceSettings
-from proctor.store.database import Database, open_database
+from proctor.store.sql.database import Database, open_database
 
 T = TypeVar("T")
 

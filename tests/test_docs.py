@@ -22,7 +22,7 @@ from docs import fidelity_rows, generate
 
 import proctor
 import proctor.checks
-from proctor.actions import describe
+from proctor.actions.help import describe
 from proctor.checks.registry import collect, iterate_builtin_modules
 from proctor.cli.main import COMMANDS
 from proctor.expressions.functions import FUNCTIONS
@@ -315,26 +315,26 @@ def test_every_code_in_the_source_is_explained_and_no_other() -> None:
 def dialect_words(dialect: str) -> set[str]:
     """The words of a dialect that become checks, out of its reader."""
     if dialect == "mcplab":
-        from proctor.formats.mcplab_rules import _INPUT_KEYS, _RESPONSE_KEYS, EVAL_KEYS  # pyright: ignore[reportPrivateUsage]
+        from proctor.formats.mcplab.rules import _INPUT_KEYS, _RESPONSE_KEYS, EVAL_KEYS  # pyright: ignore[reportPrivateUsage]
 
         return {*EVAL_KEYS, *_INPUT_KEYS, *_RESPONSE_KEYS, "required_tools", "forbidden_tools"}
     if dialect == "mcpjam":
-        from proctor.formats.mcpjam_predicates import PREDICATES
-        from proctor.formats.mcpjam_steps import _STEP_KEYS, _WIDGET_ASSERTIONS  # pyright: ignore[reportPrivateUsage]
+        from proctor.formats.mcpjam.predicates import PREDICATES
+        from proctor.formats.mcpjam.suite import _STEP_KEYS, _WIDGET_ASSERTIONS  # pyright: ignore[reportPrivateUsage]
 
         return {*PREDICATES, *_STEP_KEYS, *_WIDGET_ASSERTIONS}
     if dialect == "verial":
-        from proctor.formats.verial_assertions import KINDS
+        from proctor.formats.verial.assertions import KINDS
 
         return set(KINDS)
-    source = ast.parse((SRC / "formats" / "mibo_assertions.py").read_text(encoding="utf-8"))
+    source = ast.parse((SRC / "formats/mibo/assertions.py").read_text(encoding="utf-8"))
     targets = next(
         node.value
         for node in ast.walk(source)
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute) and node.target.attr == "_targets"
     )
     assert isinstance(targets, ast.Dict)
-    from proctor.formats.mibo_assertions import _CALL, _SEMANTIC, CALL_CONDITIONS, FIELD_CONDITIONS, LIMITS  # pyright: ignore[reportPrivateUsage]
+    from proctor.formats.mibo.assertions import _CALL, _SEMANTIC, CALL_CONDITIONS, FIELD_CONDITIONS, LIMITS  # pyright: ignore[reportPrivateUsage]
 
     names = {key.value for key in targets.keys if isinstance(key, ast.Constant)}
     return {*names, *_CALL, *CALL_CONDITIONS, *FIELD_CONDITIONS, *LIMITS, *_SEMANTIC}

@@ -15,10 +15,10 @@ __version__ = "0.1.0"
 
 PUBLIC_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "Suites and evidence": {
-        "proctor.actions.suites": ("load_suite", "parse_suite"),
-        "proctor.actions.evidence": ("read_evidence",),
-        "proctor.actions.check": ("check", "check_async"),
-        "proctor.actions.run": ("run", "run_async"),
+        "proctor.actions.workspace.suites": ("load_suite", "parse_suite"),
+        "proctor.actions.checking.evidence": ("read_evidence",),
+        "proctor.actions.checking.check": ("check", "check_async"),
+        "proctor.actions.running.run": ("run", "run_async"),
         "proctor.batches.run": ("batch",),
         "proctor.batches.progress_line": ("BatchProgress",),
         "proctor.model.batch": ("BatchSummary",),
@@ -28,7 +28,7 @@ PUBLIC_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "proctor.model.evidence": ("Evidence", "ToolCall"),
         "proctor.model.result": ("RunResult", "CaseResult"),
         "proctor.model.verdict": ("TextRange", "Verdict"),
-        "proctor.report.ranges": ("add_ranges",),
+        "proctor.report.words.ranges": ("add_ranges",),
     },
     "Validators over tool calls": {
         "proctor.validators": (
@@ -57,21 +57,21 @@ PUBLIC_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "Evals and gates": {
         "proctor.evals.eval_test": ("EvalTest",),
         "proctor.evals.eval_suite": ("EvalSuite",),
-        "proctor.evals.test_agent": ("TestAgent",),
-        "proctor.evals.client_manager": ("MCPClientManager",),
-        "proctor.evals.prompt_result": ("PromptResult",),
-        "proctor.evals.prompting": ("has_tool_call", "step_count_is"),
-        "proctor.evals.scorers": ("scorer", "predicate_scorer"),
-        "proctor.evals.judge_scorer": ("judge_scorer",),
-        "proctor.evals.scorer_context": ("ScorerContext",),
-        "proctor.evals.score_rows": ("ScoreDefinition", "ScoreResult", "scored", "skipped", "not_applicable"),
-        "proctor.evals.gates": ("evaluate_gates", "assert_gate", "GateReport", "pass_rate_fraction_from_percent"),
-        "proctor.evals.compare_gates": ("evaluate_compare_gates", "detect_flaky_cases"),
+        "proctor.evals.agents.test_agent": ("TestAgent",),
+        "proctor.evals.agents.client_manager": ("MCPClientManager",),
+        "proctor.evals.agents.prompt_result": ("PromptResult",),
+        "proctor.evals.agents.prompting": ("has_tool_call", "step_count_is"),
+        "proctor.evals.grading.scorers": ("scorer", "predicate_scorer"),
+        "proctor.evals.grading.judge_scorer": ("judge_scorer",),
+        "proctor.evals.grading.scorer_context": ("ScorerContext",),
+        "proctor.evals.grading.score_rows": ("ScoreDefinition", "ScoreResult", "scored", "skipped", "not_applicable"),
+        "proctor.evals.grading.gates": ("evaluate_gates", "assert_gate", "GateReport", "pass_rate_fraction_from_percent"),
+        "proctor.evals.grading.compare_gates": ("evaluate_compare_gates", "detect_flaky_cases"),
     },
     "Errors": {
         "proctor.errors": ("ProctorError", "InputError", "EvidenceError"),
         "proctor.expectations": ("ExpectationFailed",),
-        "proctor.evals.gates": ("GateError",),
+        "proctor.evals.grading.gates": ("GateError",),
     },
 }
 """Every public name: by who uses it, and by the module it lives in. The stub for type checkers and the reference page are made from it."""

@@ -1,17 +1,17 @@
 # Written by `python -m docs.generate` from PUBLIC_NAMES in `__init__.py`; do not edit.
 
-from proctor.actions.check import (
+from proctor.actions.checking.check import (
     check as check,
     check_async as check_async,
 )
-from proctor.actions.evidence import (
+from proctor.actions.checking.evidence import (
     read_evidence as read_evidence,
 )
-from proctor.actions.run import (
+from proctor.actions.running.run import (
     run as run,
     run_async as run_async,
 )
-from proctor.actions.suites import (
+from proctor.actions.workspace.suites import (
     load_suite as load_suite,
     parse_suite as parse_suite,
 )
@@ -26,12 +26,18 @@ from proctor.errors import (
     InputError as InputError,
     ProctorError as ProctorError,
 )
-from proctor.evals.client_manager import (
+from proctor.evals.agents.client_manager import (
     MCPClientManager as MCPClientManager,
 )
-from proctor.evals.compare_gates import (
-    detect_flaky_cases as detect_flaky_cases,
-    evaluate_compare_gates as evaluate_compare_gates,
+from proctor.evals.agents.prompt_result import (
+    PromptResult as PromptResult,
+)
+from proctor.evals.agents.prompting import (
+    has_tool_call as has_tool_call,
+    step_count_is as step_count_is,
+)
+from proctor.evals.agents.test_agent import (
+    TestAgent as TestAgent,
 )
 from proctor.evals.eval_suite import (
     EvalSuite as EvalSuite,
@@ -39,39 +45,33 @@ from proctor.evals.eval_suite import (
 from proctor.evals.eval_test import (
     EvalTest as EvalTest,
 )
-from proctor.evals.gates import (
+from proctor.evals.grading.compare_gates import (
+    detect_flaky_cases as detect_flaky_cases,
+    evaluate_compare_gates as evaluate_compare_gates,
+)
+from proctor.evals.grading.gates import (
     GateError as GateError,
     GateReport as GateReport,
     assert_gate as assert_gate,
     evaluate_gates as evaluate_gates,
     pass_rate_fraction_from_percent as pass_rate_fraction_from_percent,
 )
-from proctor.evals.judge_scorer import (
+from proctor.evals.grading.judge_scorer import (
     judge_scorer as judge_scorer,
 )
-from proctor.evals.prompt_result import (
-    PromptResult as PromptResult,
-)
-from proctor.evals.prompting import (
-    has_tool_call as has_tool_call,
-    step_count_is as step_count_is,
-)
-from proctor.evals.score_rows import (
+from proctor.evals.grading.score_rows import (
     ScoreDefinition as ScoreDefinition,
     ScoreResult as ScoreResult,
     not_applicable as not_applicable,
     scored as scored,
     skipped as skipped,
 )
-from proctor.evals.scorer_context import (
+from proctor.evals.grading.scorer_context import (
     ScorerContext as ScorerContext,
 )
-from proctor.evals.scorers import (
+from proctor.evals.grading.scorers import (
     predicate_scorer as predicate_scorer,
     scorer as scorer,
-)
-from proctor.evals.test_agent import (
-    TestAgent as TestAgent,
 )
 from proctor.expectations import (
     ExpectationFailed as ExpectationFailed,
@@ -97,7 +97,7 @@ from proctor.model.verdict import (
     TextRange as TextRange,
     Verdict as Verdict,
 )
-from proctor.report.ranges import (
+from proctor.report.words.ranges import (
     add_ranges as add_ranges,
 )
 from proctor.targets.shared.marks import (

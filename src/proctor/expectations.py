@@ -14,16 +14,16 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from proctor.checks.json_field import JsonField
-from proctor.checks.json_path import JsonPath
-from proctor.checks.json_schema import JsonSchema
-from proctor.checks.limits import HttpStatus, RespondedWithin, TokensWithin, TurnsWithin
+from proctor.checks.answer.json_field import JsonField
+from proctor.checks.answer.json_path import JsonPath
+from proctor.checks.answer.json_schema import JsonSchema
+from proctor.checks.answer.text import ResponseContains, ResponseNotContains
+from proctor.checks.answer.text_pattern import ResponseMatches
 from proctor.checks.registry import Registry, default_registry
-from proctor.checks.text import ResponseContains, ResponseNotContains
-from proctor.checks.text_pattern import ResponseMatches
-from proctor.checks.tool_calls import NoToolsCalled, ToolCallCount, ToolCalled, ToolNotCalled
-from proctor.checks.tool_errors import NoToolErrors
-from proctor.checks.tool_order import AnyToolCalled, FirstTool, ToolsCalled, ToolsExactly, ToolsInOrder
+from proctor.checks.run.limits import HttpStatus, RespondedWithin, TokensWithin, TurnsWithin
+from proctor.checks.tools.tool_calls import NoToolsCalled, ToolCallCount, ToolCalled, ToolNotCalled
+from proctor.checks.tools.tool_errors import NoToolErrors
+from proctor.checks.tools.tool_order import AnyToolCalled, FirstTool, ToolsCalled, ToolsExactly, ToolsInOrder
 from proctor.checks.vacuous import find_vacuous
 from proctor.decide.broken_off import RUN_ERROR, is_broken
 from proctor.errors import CheckFault, SpecError

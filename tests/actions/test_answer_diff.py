@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.actions.answer_diff import MOST_CHARACTERS, DiffPiece, diff_words
+from proctor.actions.history.answers import MOST_CHARACTERS, DiffPiece, diff_words
 
 TEXTS = st.text(alphabet="ab c.\n", max_size=60)
 

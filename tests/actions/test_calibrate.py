@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from proctor.actions.calibrate import calibrate, starter_labels
+from proctor.actions.calibration.calibrate import calibrate, starter_labels
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError
 from proctor.judge.scripted import ScriptedJudge

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from proctor.actions.calibrate import RUBRICS, calibrate, rubric_labels
+from proctor.actions.calibration.calibrate import RUBRICS, calibrate, rubric_labels
 from proctor.errors import InputError
 from proctor.judge.scripted import ScriptedJudge
 from proctor.model.judgement import Question
-from proctor.report.calibration import render_calibration
+from proctor.report.text.calibration import render_calibration
 from proctor.scoring.calibration import Calibration
 from proctor.sources.labels import read_labels
 

@@ -10,18 +10,17 @@ from pathlib import Path
 import pytest
 
 import proctor
-from proctor.actions.check_stream import CheckStream, list_empty_cases
-from proctor.actions.judge_needs import has_judged_assertions, list_cases_for_judge
-from proctor.actions.run import drive
-from proctor.actions.run_options import RunOptions
-from proctor.cli.gates import Gate
-from proctor.cli.showing import show_run
+from proctor.actions.checking.check_stream import CheckStream, list_empty_cases
+from proctor.actions.judging.judge_needs import has_judged_assertions, list_cases_for_judge
+from proctor.actions.running.run import drive
+from proctor.actions.running.run_options import RunOptions
+from proctor.cli.options.gates import Gate
+from proctor.cli.show.showing import show_run
 from proctor.decide.selection import select
 from proctor.decide.survey import survey_cases
 from proctor.model.case import Suite
-from proctor.model.case_traits import EMPTY, RARE
 from proctor.model.evidence import Evidence, Source
-from proctor.model.lazy_cases import LazySequence, join_cases, may_have
+from proctor.model.lazy_cases import EMPTY, RARE, LazySequence, join_cases, may_have
 from proctor.runner.settings import RunSettings
 from proctor.sources.records import Record
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import proctor
-from proctor.actions.sandboxed_target import SandboxedTarget
+from proctor.actions.running.sandboxed_target import SandboxedTarget
 from proctor.cassettes.ports import LIVE
 from proctor.llm.ports import ChatReply, ChatRequest, ModelCall
 from proctor.llm.scripted import ScriptedModel

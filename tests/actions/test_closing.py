@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from proctor.actions.closing import close_behind
-from proctor.actions.mcplab_target import McplabTarget
-from proctor.actions.run_builder import BuiltRun
-from proctor.actions.run_policy import Seat
-from proctor.actions.together import JudgesTogether, TargetsTogether
-from proctor.actions.users import PartModels, RunUsers
+from proctor.actions.running.mcplab_run import McplabTarget
+from proctor.actions.running.run_builder import BuiltRun
+from proctor.actions.running.run_policy import Seat
+from proctor.actions.running.simulated_users import PartModels, RunUsers
+from proctor.actions.workspace.close_all import close_behind
+from proctor.actions.workspace.combined_suites import JudgesTogether, TargetsTogether
 from proctor.model.case import Suite
 
 

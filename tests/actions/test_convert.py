@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import proctor as package
-from proctor.actions.convert import FORMATS, convert
+from proctor.actions.checking.convert import FORMATS, convert
 from proctor.errors import InputError
 from tests.actions.mcplab_world import CONFIG, workspace
 from tests.actions.test_mcplab_command import model_server

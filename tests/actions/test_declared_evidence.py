@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import proctor
-from proctor.actions.convert import convert
+from proctor.actions.checking.convert import convert
 from proctor.cli.main import run as main
 from proctor.evidence.unknowns.account import find_known
 from proctor.model.evidence import Evidence

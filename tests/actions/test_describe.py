@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from proctor.actions.describe import describe
-from proctor.actions.describe_live import TARGET_EXAMPLES
-from proctor.actions.models import model_settings
+from proctor.actions.help.describe import describe
+from proctor.actions.help.describe_live import TARGET_EXAMPLES
+from proctor.actions.workspace.models import model_settings
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError
-from proctor.formats.references import References
-from proctor.formats.workspace import read_workspace
+from proctor.formats.text.references import References
+from proctor.formats.workspace_file.workspace import read_workspace
 from proctor.llm.build import PROVIDERS, build_model
 from proctor.llm.ports import ChatModel
 from proctor.targets.build import TYPES, build_target

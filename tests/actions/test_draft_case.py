@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proctor.actions.draft_case import save_case
+from proctor.actions.checking.draft_case import save_case
 from proctor.model.evidence import Evidence, ToolCall
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.actions.failures import MOST_GROUPS, MOST_RESULTS, group_failures
+from proctor.actions.history.failures import MOST_GROUPS, MOST_RESULTS, group_failures
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.actions.given_target import parse_target
+from proctor.actions.running.named_target import parse_target
 from proctor.errors import InputError
 from tests.integration.running import proctor
 

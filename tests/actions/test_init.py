@@ -17,10 +17,10 @@ import jsonschema
 import pytest
 import yaml
 
-from proctor.actions.init import KINDS, find_candidates, find_starter, init, write_starter
-from proctor.actions.start.adapters import write_adapter
+from proctor.actions.help.init import KINDS, find_candidates, find_starter, init, write_starter
 from proctor.actions.start.frameworks import FRAMEWORKS
 from proctor.actions.start.python_code import read_python_code
+from proctor.actions.start.starters import write_adapter
 from proctor.errors import InputError
 from proctor.formats.suites import read_suite
 from tests.integration.running import proctor
@@ -130,7 +130,7 @@ def test_all_files_are_written_or_none(tmp_path: Path) -> None:
     place = tmp_path / "new" / "agent"
     target = find_starter("http")
     with pytest.raises(InputError, match="cannot write"), pytest.MonkeyPatch.context() as patched:
-        patched.setattr("proctor.actions.init.SCHEMA_FILE", "suite.yaml/schema.json")
+        patched.setattr("proctor.actions.help.init.SCHEMA_FILE", "suite.yaml/schema.json")
         write_starter(place, target)
     assert list(tmp_path.iterdir()) == []
     # What was there before is there again, also the example that would have given way.

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from proctor.actions.start.adapters import write_adapter
 from proctor.actions.start.found import FoundAgent
 from proctor.actions.start.frameworks import FRAMEWORKS
+from proctor.actions.start.starters import write_adapter
 from tests.actions.fake_agents import AGENTS, Fake, make_modules
 
 CASES, TURNS = ("red", "blue", "green"), 3

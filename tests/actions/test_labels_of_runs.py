@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 import proctor
-from proctor.actions.calibrate import calibrate
-from proctor.actions.teach import list_run_labels
+from proctor.actions.calibration.calibrate import calibrate
+from proctor.actions.calibration.teach import list_run_labels
 from proctor.checks.registry import default_registry
 from proctor.errors import InputError
 from proctor.judge.scripted import ScriptedJudge

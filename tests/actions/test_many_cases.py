@@ -15,28 +15,28 @@ import pytest
 import yaml
 
 import proctor
-from proctor.actions.check import all_records
-from proctor.actions.check_stream import CheckStream
-from proctor.actions.history import open_run, read_result
-from proctor.actions.judged_check import JudgedStream
-from proctor.actions.judges import make_judge
-from proctor.actions.last_failed import choose_failed_cases, find_last_failed
-from proctor.actions.run import LiveRun, drive
-from proctor.actions.run_options import RunOptions
-from proctor.cli.output import Output
-from proctor.cli.renderers import make_renderer
-from proctor.cli.showing import show_run
+from proctor.actions.checking.check import all_records
+from proctor.actions.checking.check_stream import CheckStream
+from proctor.actions.checking.judged_check import JudgedStream
+from proctor.actions.history.last_failed import choose_failed_cases, find_last_failed
+from proctor.actions.judging.judges import make_judge
+from proctor.actions.running.run import LiveRun, drive
+from proctor.actions.running.run_options import RunOptions
+from proctor.actions.workspace.run_history import open_run, read_result
+from proctor.cli.show.output import Output
+from proctor.cli.show.renderers import make_renderer
+from proctor.cli.show.showing import show_run
 from proctor.decide.selection import select
 from proctor.model.case import Case, Suite
 from proctor.model.judgement import Question
 from proctor.model.lazy_cases import is_lazy
 from proctor.model.name_table import NameTable, TakenNames
 from proctor.model.result import CaseResult
-from proctor.report.json_text import render_json
+from proctor.report.data.json_text import render_json
 from proctor.runner.limits import Budget
 from proctor.runner.settings import RunSettings
 from proctor.scoring.metrics import MOST_COUNTED, Tally
-from proctor.store.run_files import RunFiles
+from proctor.store.files.run_files import RunFiles
 from tests.tables import rows
 
 ROWS = "n,most,kind\n" + "".join(f"{n},{3 + n % 2},{'odd' if n % 2 else 'even'}\n" for n in range(1, 7))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from proctor.actions.matrix_targets import split_by_matrix
-from proctor.formats.workspace import Section
+from proctor.actions.running.matrix_targets import split_by_matrix
+from proctor.formats.workspace_file.workspace import Section
 from proctor.model.case import Case, Suite
 
 

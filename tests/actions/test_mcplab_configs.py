@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from proctor.actions.history import open_run
-from proctor.actions.mcplab_plan import plan, plan_all, read_overrides
-from proctor.actions.run import LiveRun
-from proctor.actions.suites import load_suite, load_suites
+from proctor.actions.mcplab.plan import plan, plan_all, read_overrides
+from proctor.actions.running.run import LiveRun
+from proctor.actions.workspace.run_history import open_run
+from proctor.actions.workspace.suites import load_suite, load_suites
 from proctor.decide.selection import select
 from proctor.errors import InputError, TargetError
 from proctor.model.case import Suite
@@ -126,7 +126,7 @@ def test_both_configs_run_as_one_with_their_own_agents_servers_and_files(tmp_pat
             "results.json",
             "trace.jsonl",
             "summary.md",
-            "report.html",
+            "report.html.report",
             "resolved-config.yaml",
         }
         assert len((folder / "trace.jsonl").read_text().splitlines()) == count + 1

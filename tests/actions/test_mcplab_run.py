@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from proctor.actions.check import check
-from proctor.actions.evidence import read_all_evidence
-from proctor.actions.history import open_run
-from proctor.actions.mcplab_config import resolved_config
-from proctor.actions.mcplab_plan import ServerOverrides, plan, read_overrides, read_tokens
-from proctor.actions.mcplab_target import Route, request_id
-from proctor.actions.run import LiveRun
-from proctor.actions.suites import load_suite
+from proctor.actions.checking.check import check
+from proctor.actions.checking.evidence import read_all_evidence
+from proctor.actions.mcplab.config import resolved_config
+from proctor.actions.mcplab.plan import ServerOverrides, plan, read_overrides, read_tokens
+from proctor.actions.running.mcplab_run import Route, request_id
+from proctor.actions.running.run import LiveRun
+from proctor.actions.workspace.run_history import open_run
+from proctor.actions.workspace.suites import load_suite
 from proctor.errors import InputError, TargetError
-from proctor.formats.yaml_text import to_yaml
+from proctor.formats.text.yaml_text import to_yaml
 from proctor.model.case import Suite
 from tests.actions.mcplab_world import AGENTS, CONFIG, answering, clerk, completion, drive_mcplab, prepare_mcplab, restless, workspace
 from tests.llm.provider_server import Asked, Provider, Said, provider

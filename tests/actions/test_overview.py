@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.actions.overview import FailedResult, find_new_reasons, find_turned, make_trend_point
+from proctor.actions.history.overview import FailedResult, find_new_reasons, find_turned, make_trend_point
 from proctor.scoring.intervals import Counts
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import proctor
-from proctor.actions.own_checks import find_registry, registry_of
-from proctor.actions.validate import validate
-from proctor.checks._own import read_own_check
+from proctor.actions.checking.validate import validate
+from proctor.actions.workspace.custom_checks import find_registry, registry_of
+from proctor.checks.shared.custom_checks import read_own_check
 from proctor.cli.main import run
 from proctor.decide.prepare import decide_guarded
 from proctor.errors import InputError
-from proctor.formats.native_schema import build_native_schema
+from proctor.formats.native.schema import build_native_schema
 from proctor.formats.suites import read_suite
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, EvidenceTurn, Node, ToolCall, Usage

@@ -10,7 +10,7 @@ import pytest
 
 import proctor
 from proctor.errors import EvidenceError, InputError
-from proctor.report.json_text import render_json
+from proctor.report.data.json_text import render_json
 
 SUITE = proctor.parse_suite("proctor: 1\ncases: [{id: a, expect: [{response_contains: a}]}]")
 LONG = "x" * 5_000

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import proctor
-from proctor.actions.recheck import recheck
-from proctor.actions.suites import load_suite
+from proctor.actions.checking.recheck import recheck
+from proctor.actions.workspace.suites import load_suite
 from proctor.errors import InputError
 from proctor.model.result import CaseResult
 

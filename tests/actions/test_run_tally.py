@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from proctor.actions.compare import compare_tallies, find_reason, how_much
-from proctor.actions.history import unmet_of
-from proctor.actions.run_tally import RunTally
+from proctor.actions.history.compare import compare_tallies, find_reason, how_much
+from proctor.actions.workspace.run_history import unmet_of
+from proctor.actions.workspace.run_tally import RunTally
 from proctor.formats.suites import read_suite
 from proctor.model.evidence import Cost, Evidence, Usage
 from proctor.model.run import RunEntry, RunHeader

@@ -18,18 +18,18 @@ from mcp.client import Client
 import proctor
 import proctor.pytest_plugin.items  # a session in this process forgets the modules it loaded
 import proctor.pytest_plugin.live
-from proctor.actions.compare import compare
-from proctor.actions.history import open_run
-from proctor.actions.recheck import recheck
+from proctor.actions.checking.recheck import recheck
+from proctor.actions.history.compare import compare
+from proctor.actions.workspace.run_history import open_run
 from proctor.errors import InputError
 from proctor.mcp_server.server import McpServer
 from proctor.mcp_server.service_runs import ServiceRuns
 from proctor.model.result import RunResult
-from proctor.report.exchange import add_exchanges
-from proctor.report.json_text import render_json
+from proctor.report.blocks.exchange import add_exchanges
+from proctor.report.data.json_text import render_json
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
-from proctor.store.run_files import RunFiles
+from proctor.store.files.run_files import RunFiles
 from tests.actions.mcplab_world import clerk
 from tests.actions.test_mcplab_command import model_server
 from tests.integration.running import proctor as command

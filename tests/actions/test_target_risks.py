@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 import proctor
-from proctor.actions.run import drive
-from proctor.actions.run_options import RunOptions
-from proctor.actions.target_risks import list_risks
-from proctor.actions.waiting import wait_for_end
+from proctor.actions.running.run import drive, list_risks
+from proctor.actions.running.run_options import RunOptions
+from proctor.actions.workspace.run_sync import wait_for_end
 from proctor.checks.registry import default_registry
-from proctor.formats.references import References
+from proctor.formats.text.references import References
 from proctor.model.case import Suite
 from proctor.runner.ports import Target
 from proctor.targets.build import build_target

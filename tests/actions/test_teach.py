@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import proctor
-from proctor.actions.judge_settings import show_example
-from proctor.actions.teach import ALPHA, Improvement, choose_examples, improve, list_run_labels, make_sharpen, read_criterion
+from proctor.actions.calibration.teach import ALPHA, Improvement, choose_examples, improve, list_run_labels, make_sharpen, read_criterion
+from proctor.actions.judging.judge_settings import show_example
 from proctor.errors import InputError
 from proctor.judge.prompt import load_prompt
 from proctor.llm.ports import ChatReply, ChatRequest

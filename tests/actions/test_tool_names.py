@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import proctor
-from proctor.actions.run import drive
-from proctor.actions.run_options import RunOptions
+from proctor.actions.running.run import drive
+from proctor.actions.running.run_options import RunOptions
 from proctor.targets.local.agent_objects import find_known_tools
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from proctor.actions.suites import parse_suite
-from proctor.actions.view_evidence import RUN_ID, EvidenceRun
+from proctor.actions.checking.view_evidence import RUN_ID, EvidenceRun
+from proctor.actions.workspace.suites import parse_suite
 from proctor.errors import InputError
 from proctor.rest.view import make_view_app
-from proctor.store.run_files import RunFiles
+from proctor.store.files.run_files import RunFiles
 from tests.pages.markup import Markup
 
 RUN = f"/ui/p/local/runs/{RUN_ID}"
@@ -101,7 +101,7 @@ def test_a_folder_without_evidence_is_refused(tmp_path: Path) -> None:
 
 
 def test_of_very_many_records_the_first_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proctor.actions.view_evidence.MOST_RECORDS", 3)
+    monkeypatch.setattr("proctor.actions.checking.view_evidence.MOST_RECORDS", 3)
     folder = write(tmp_path / "traces", one=[{"case": f"c{number}", "text": "x"} for number in range(9)])
     run = EvidenceRun(folder, tmp_path / "shown" / ".proctor")
     run.refresh()

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.fs
 import pytest
 
-from proctor.batches import output_store
-from proctor.sources import dataset_files
+from proctor.batches.output import output_store
+from proctor.sources.datasets import files as dataset_files
 
 
 class _SlowFile:

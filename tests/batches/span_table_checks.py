@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 
 from proctor.evidence.traces.read_otlp import read_batches, read_request
 from proctor.model.evidence import Evidence, Source
-from proctor.sources.dataset_cells import read_cells
-from proctor.sources.dataset_files import list_files
-from proctor.sources.dataset_plan import plan_partitions
+from proctor.sources.datasets.cells import read_cells
+from proctor.sources.datasets.files import list_files
+from proctor.sources.datasets.plan import plan_partitions
 from proctor.sources.records import RecordReader
 from tests.batches.batch_world import evaluate, read_errors, read_results, write_lines, write_suite
 from tests.batches.span_world import SPAN_SUITE, read_recording, write_requests

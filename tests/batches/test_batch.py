@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import proctor
-from proctor.actions.check_stream import CheckStream
+from proctor.actions.checking.check_stream import CheckStream
 from proctor.batches.run import open_batch
 from proctor.errors import InputError
 from proctor.sources.records import read_records
@@ -132,7 +132,8 @@ def test_what_a_trace_cost_is_in_its_row(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_line_that_is_too_long_is_an_error_and_the_next_ones_keep_their_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from proctor.sources import dataset_cells, records
+    from proctor.sources import records
+    from proctor.sources.datasets import cells as dataset_cells
 
     monkeypatch.setattr(records, "MAX_LINE_BYTES", 2_000)
     monkeypatch.setattr(dataset_cells, "_BLOCK", 100)
@@ -224,7 +225,8 @@ def test_a_second_batch_over_a_grown_data_set_reads_only_what_is_new(tmp_path: P
 
 
 def test_a_second_batch_opens_no_file_that_it_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from proctor.sources import dataset_cells, dataset_plan
+    from proctor.sources.datasets import cells as dataset_cells
+    from proctor.sources.datasets import plan as dataset_plan
 
     suite = write_suite(tmp_path)
     for name in ("a", "b"):
@@ -323,7 +325,7 @@ def test_a_bad_record_is_one_row_of_errors(tmp_path: Path) -> None:
 
 
 def test_a_record_that_is_too_large_is_an_error_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from proctor.sources import dataset_columns
+    from proctor.sources.datasets import columns as dataset_columns
 
     monkeypatch.setattr(dataset_columns, "MAX_LINE_BYTES", 500)
     write_parquet(tmp_path / "a.parquet", [make_trace(1), {"text": "x" * 600}, make_trace(2)])
@@ -460,7 +462,7 @@ def test_results_inside_the_data_set_are_no_data(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_no_half_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import errno
 
-    from proctor.batches import output_store
+    from proctor.batches.output import output_store
 
     write_parquet(tmp_path / "data" / "a.parquet", [make_trace(1), "{"])
 
@@ -477,7 +479,7 @@ def test_a_full_disk_leaves_no_half_result(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_two_batches_on_one_folder_refuse_each_other(tmp_path: Path) -> None:
-    from proctor.batches.output_folder import OutputFolder
+    from proctor.batches.output.output_folder import OutputFolder
 
     write_parquet(tmp_path / "data" / "a.parquet", [make_trace(1)])
     with OutputFolder(tmp_path / "out").lock(), pytest.raises(InputError, match="another batch is at work in"):

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from proctor.report.batch_html import render_batch_html
-from proctor.report.batch_markdown import render_batch_markdown
-from proctor.report.batch_text import render_batch
+from proctor.report.html.batch import render_batch_html
+from proctor.report.text.batch_markdown import render_batch_markdown
+from proctor.report.text.batch_text import render_batch
 from tests.batches.batch_world import evaluate, make_trace, read_errors, read_results, write_lines, write_parquet, write_suite
 
 TRACE = json.dumps(make_trace(1))

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from proctor.batches import output_store
 from proctor.batches.compare import compare_batches
+from proctor.batches.output import output_store
 from proctor.batches.run import open_batch
 from proctor.errors import InputError
-from proctor.sources.dataset_files import list_files
-from proctor.sources.dataset_plan import plan_partitions
+from proctor.sources.datasets.files import list_files
+from proctor.sources.datasets.plan import plan_partitions
 from tests.batches.batch_world import evaluate, make_trace, read_errors, write_lines, write_parquet, write_suite
 from tests.batches.slow_store import use_slow_store
 

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow.fs
 import pytest
 
-from proctor.batches import output_store
+from proctor.batches.output import output_store
 from proctor.batches.run import BatchOptions, open_batch, run_batch
 from proctor.errors import InputError
 from proctor.formats.suites import read_suite
-from proctor.sources import dataset_files
-from proctor.sources.dataset_files import list_files
+from proctor.sources.datasets import files as dataset_files
+from proctor.sources.datasets.files import list_files
 from tests.batches.batch_world import InlineExecutor, evaluate, make_trace, read_errors, write_lines, write_parquet, write_suite
 
 SUFFIXES = "a batch reads files ending in .parquet, .jsonl, .ndjson, .jsonl.gz, .jsonl.zst"

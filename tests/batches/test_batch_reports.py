@@ -22,10 +22,10 @@ from proctor.model.batch import (
     SlicedBy,
     TracePlace,
 )
-from proctor.report.batch_html import render_batch_html
-from proctor.report.batch_markdown import MOST_CHARACTERS, render_batch_markdown
-from proctor.report.batch_text import render_batch
-from proctor.report.drawn_outcomes import write_bounds
+from proctor.report.blocks.outcomes import write_bounds
+from proctor.report.html.batch import render_batch_html
+from proctor.report.text.batch_markdown import MOST_CHARACTERS, render_batch_markdown
+from proctor.report.text.batch_text import render_batch
 from tests.batches.batch_world import evaluate, make_trace, write_lines, write_suite
 from tests.integration.running import proctor
 

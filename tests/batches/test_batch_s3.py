@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import proctor
-from proctor.batches import output_store
+from proctor.batches.output import output_store
 from proctor.batches.run import open_batch
 from proctor.errors import InputError
 from tests.batches.batch_world import evaluate, make_trace, read_results, write_parquet, write_suite

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 import proctor
 from proctor.batches.compare import compare_batches
-from proctor.batches.judge_memory import open_memory
-from proctor.batches.judged_sample import share_out
-from proctor.batches.judging import JudgeBounds, read_bounds
-from proctor.batches.output_store import LocalStore
+from proctor.batches.judged.judge_memory import open_memory
+from proctor.batches.judged.judging import JudgeBounds, read_bounds, share_out
+from proctor.batches.output.output_store import LocalStore
 from proctor.batches.run import BatchOptions, open_batch, run_batch
 from proctor.errors import InputError
 from proctor.judge.cached import FolderCache
@@ -27,10 +26,10 @@ from proctor.judge.scripted import ScriptedJudge
 from proctor.llm.ports import ChatReply
 from proctor.model.batch import BatchSummary
 from proctor.model.judgement import Opinion, Question
-from proctor.report.batch_html import render_batch_html
-from proctor.report.batch_markdown import render_batch_markdown
-from proctor.report.batch_text import render_batch
-from proctor.report.batch_words import list_worst_cases
+from proctor.report.html.batch import render_batch_html
+from proctor.report.text.batch_markdown import render_batch_markdown
+from proctor.report.text.batch_text import render_batch
+from proctor.report.words.batch import list_worst_cases
 from proctor.scoring.intervals import Counts
 from proctor.scoring.sampled_rate import Stratum, estimate_rate
 from tests.batches.batch_world import InlineExecutor, make_trace, read_results, write_lines, write_parquet, write_suite

@@ -15,13 +15,13 @@ import pytest
 from proctor import load_suite
 from proctor.batches import plan as plan_module
 from proctor.batches.compare import compare_batches
-from proctor.batches.judging import JudgeBounds
+from proctor.batches.judged.judging import JudgeBounds
 from proctor.batches.options import BatchOptions
 from proctor.batches.run import open_batch, run_batch
 from proctor.judge.scripted import ScriptedJudge
-from proctor.sources import dataset_plan
-from proctor.sources.dataset_files import list_files
-from proctor.sources.dataset_plan import MOST_FILES, PARTITION_BYTES, Partition, merge_small_files, plan_partitions
+from proctor.sources.datasets import plan as dataset_plan
+from proctor.sources.datasets.files import list_files
+from proctor.sources.datasets.plan import MOST_FILES, PARTITION_BYTES, Partition, merge_small_files, plan_partitions
 from tests.batches import test_judging
 from tests.batches.batch_world import (
     InlineExecutor,
@@ -134,7 +134,7 @@ def test_a_file_that_cannot_be_opened_does_not_lose_the_others(tmp_path: Path, m
         return open_file(root, path)
 
     monkeypatch.setattr(dataset_plan, "open_file", refuse)
-    monkeypatch.setattr("proctor.sources.dataset_cells.open_file", refuse)
+    monkeypatch.setattr("proctor.sources.datasets.cells.open_file", refuse)
     summary, _ = evaluate(write_suite(tmp_path), [tmp_path / "data"], tmp_path / "out")
     (error,) = read_errors(tmp_path / "out")
     assert summary.traces == FILES - 1 and error["file"].endswith("0007.jsonl") and "Permission denied" in error["reason"]

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import proctor
-from proctor.batches.judging import JudgeBounds
+from proctor.batches.judged.judging import JudgeBounds
 from proctor.batches.options import BatchOptions
 from proctor.batches.run import run_batch
 from proctor.errors import InputError

@@ -12,10 +12,10 @@ import pytest
 
 from proctor.batches.run import open_batch
 from proctor.errors import InputError
-from proctor.report.batch_html import render_batch_html
-from proctor.report.batch_markdown import render_batch_markdown
-from proctor.report.batch_text import render_batch
-from proctor.sources import dataset_columns
+from proctor.report.html.batch import render_batch_html
+from proctor.report.text.batch_markdown import render_batch_markdown
+from proctor.report.text.batch_text import render_batch
+from proctor.sources.datasets import columns as dataset_columns
 from tests.batches.batch_world import evaluate, make_trace, read_errors, read_results, write_lines, write_suite
 
 pytestmark = pytest.mark.timeout(60)
@@ -57,7 +57,7 @@ def test_only_rows_that_fit_are_read_and_keep_their_numbers(where: str, rows: li
 
 def test_records_of_row_groups_that_do_not_fit_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = write_both(tmp_path)["table"]
-    from proctor.sources import dataset_cells
+    from proctor.sources.datasets import cells as dataset_cells
 
     seen: list[int] = []
 

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.cassettes.cassette import open_tape
-from proctor.cassettes.misses import CassetteMiss, find_first_difference
+from proctor.cassettes.player import CassetteMiss, find_first_difference
 from proctor.cassettes.ports import Kind, Tape
 from proctor.cassettes.recorder import Recorder
 from proctor.errors import InputError, StoreError, TargetError
-from proctor.model.missing import MISSING
+from proctor.model.json_values import MISSING
 
 
 def says(answer: Any) -> Callable[[], Awaitable[Any]]:

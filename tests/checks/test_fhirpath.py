@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.checks._fhirpath import compile_fhirpath
+from proctor.checks.systems._fhirpath import compile_fhirpath
 from proctor.errors import CheckFault, MissingExtra, SpecError
 
 PATIENT = {"resourceType": "Patient", "id": "p", "name": [{"family": "Chalmers", "given": ["Peter", "James"]}], "birthDate": "1974-12-25"}

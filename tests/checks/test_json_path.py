@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.checks.json_path import JsonPath, json_path
+from proctor.checks.answer.json_path import JsonPath, json_path
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.verdict import Verdict

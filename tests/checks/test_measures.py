@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
-from proctor.checks import json_similar, language_is, pii, readable, similar_to
-from proctor.checks._pii_patterns import FINDERS, find_personal_data
-from proctor.checks._similarity import measure_edit_distance, measure_rouge_l, measure_token_f1, split_squad_words
-from proctor.checks.readable import count_syllables, count_text
+from proctor.checks.answer import json_similar, language_is, pii, readable, similar_to
+from proctor.checks.answer.pii import FINDERS, find_personal_data
+from proctor.checks.answer.readable import count_syllables, count_text
 from proctor.checks.registry import collect
+from proctor.checks.shared.similarity import measure_edit_distance, measure_rouge_l, measure_token_f1, split_squad_words
 from proctor.errors import SpecError
 from proctor.evidence.reading import read_document
 from proctor.model.verdict import Verdict

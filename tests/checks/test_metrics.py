@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.cassettes.ports import LIVE
-from proctor.checks._metric import PARTS_PER_REQUEST
-from proctor.checks._rubric import METRICS, load_rubric
-from proctor.checks._statements import MOST_STATEMENTS, split_statements
+from proctor.checks.metrics._metric import PARTS_PER_REQUEST
+from proctor.checks.metrics._statements import MOST_STATEMENTS, split_statements
 from proctor.checks.registry import default_registry
+from proctor.checks.shared.rubric import METRICS, load_rubric
 from proctor.decide.prepare import decide_guarded
 from proctor.errors import CheckFault, SpecError
 from proctor.evidence.reading import read_document

@@ -22,7 +22,7 @@ def test_a_file_that_only_speaks_of_a_mark_is_not_taken_for_it(monkeypatch: pyte
     listed = registry.os.listdir
     monkeypatch.setattr(registry.os, "listdir", lambda folder: sorted(listed(folder), key=lambda name: name != "registry.py"))
     found = find_builtin_module("response_contains")
-    assert found is not None and found.__name__ == "proctor.checks.text"
+    assert found is not None and found.__name__ == "proctor.checks.answer.text"
 
 
 def test_a_plugin_cannot_quietly_take_the_name_of_a_check_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.checks._rubric import VERSIONS, Rubric, build_question, load_rubric
 from proctor.checks.registry import default_registry
+from proctor.checks.shared.rubric import VERSIONS, Rubric, build_question, load_rubric
 from proctor.decide.prepare import decide_guarded
 from proctor.errors import SpecError
 from proctor.evidence.reading import read_document

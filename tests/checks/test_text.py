@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.checks import text, text_pattern
+from proctor.checks.answer import text, text_pattern
 from proctor.checks.registry import collect
 from proctor.errors import CheckFault, SpecError
 from proctor.model.verdict import Verdict

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proctor.checks.conditions.that import That
 from proctor.checks.registry import default_registry
-from proctor.checks.that import That
 from proctor.decide.prepare import decide_guarded
 from proctor.errors import SpecError
 from proctor.evidence.reading import read_document

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.checks.registry import default_registry
-from proctor.checks.tool_calls import ToolCalled, ToolNotCalled
-from proctor.checks.tool_order import ToolsCalled, ToolsInOrder
+from proctor.checks.tools.tool_calls import ToolCalled, ToolNotCalled
+from proctor.checks.tools.tool_order import ToolsCalled, ToolsInOrder
 from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.verdict import Verdict
 from tests.builders import call

@@ -8,7 +8,7 @@ import pytest
 
 import proctor
 from proctor.checks.registry import default_registry
-from proctor.checks.voice import VoiceSaid
+from proctor.checks.systems.voice import VoiceSaid
 from proctor.formats.suites import read_suite
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, State, VoiceState, VoiceTurn

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 
 import proctor
-from proctor.actions.demo import EXAMPLES, examples_folder
-from proctor.actions.evidence import read_all_evidence
+from proctor.actions.checking.evidence import read_all_evidence
+from proctor.actions.help.demo import EXAMPLES, examples_folder
 from proctor.errors import EvidenceError, InputError
 from proctor.formats.dialect_text import write_dialect
-from proctor.formats.mcplab_text import describe_agents
-from proctor.formats.native_text import write_native
+from proctor.formats.mcplab.text import describe_agents
+from proctor.formats.native.text import write_native
 from proctor.formats.suites import read_suite
 from proctor.model.case import Suite
 from tests.tables import load

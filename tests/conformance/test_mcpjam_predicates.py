@@ -37,7 +37,7 @@ def test_predicate_answers_as_decided(row: dict[str, Any]) -> None:
 
 
 def test_every_predicate_type_has_a_passing_and_a_failing_row() -> None:
-    from proctor.formats.mcpjam_predicates import PREDICATES
+    from proctor.formats.mcpjam.predicates import PREDICATES
 
     seen = {(row["given"]["predicate"].get("type"), row["expect"]) for row in load("conformance/mcpjam/predicates.yaml")}
     assert {(kind, outcome) for kind in PREDICATES for outcome in ("pass", "fail")} <= seen

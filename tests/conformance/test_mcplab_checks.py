@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.checks import json_path, text, text_pattern
+from proctor.checks.answer import json_path, text, text_pattern
 from proctor.checks.registry import collect
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence

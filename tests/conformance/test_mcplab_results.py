@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from proctor.actions.mcplab_run import _agent
+from proctor.actions.running.mcplab_run import _agent
 from proctor.cassettes.ports import LIVE
-from proctor.evals.tools import AgentTool, ToolSet
+from proctor.evals.agents.tools import AgentTool, ToolSet
 from proctor.llm.ports import ChatReply
 from proctor.model.case import Case
 from proctor.targets.mcp.results import CallResult

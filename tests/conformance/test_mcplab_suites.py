@@ -11,10 +11,10 @@ import pytest
 import proctor
 from proctor.checks.registry import default_registry
 from proctor.errors import CheckFault, InputError
-from proctor.formats import mcplab
-from proctor.formats.documents import read_text
-from proctor.formats.located import Reading
-from proctor.formats.mcplab_library import Library, LibraryDocument, read_library
+from proctor.formats.mcplab import suite as mcplab
+from proctor.formats.mcplab.library import Library, LibraryDocument, read_library
+from proctor.formats.text.documents import read_text
+from proctor.formats.text.located import Reading
 from proctor.model.case import Assertion, Case
 from proctor.model.evidence import Evidence
 from tests.tables import load, rows

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from proctor.checks.registry import default_registry
-from proctor.checks.tool_arguments import ToolInputContains, ToolInputMatches, ToolInputPath
-from proctor.checks.tool_calls import ToolCalled, ToolNotCalled
-from proctor.checks.tool_order import ToolsExactly, ToolsInOrder
+from proctor.checks.tools.tool_arguments import ToolInputContains, ToolInputMatches, ToolInputPath
+from proctor.checks.tools.tool_calls import ToolCalled, ToolNotCalled
+from proctor.checks.tools.tool_order import ToolsExactly, ToolsInOrder
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.verdict import Verdict

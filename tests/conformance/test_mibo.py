@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proctor.actions.run import run_async
+from proctor.actions.running.run import run_async
 from proctor.model.result import RunResult
 from tests.conformance.running import decide_case, evidence_of, suite_of
 from tests.tables import load, rows

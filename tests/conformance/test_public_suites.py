@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from proctor.checks.json_schema import JsonSchema, json_schema
+from proctor.checks.answer.json_schema import JsonSchema, json_schema
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence
 from proctor.paths.json_path import PathError, compile_path

@@ -10,24 +10,24 @@ import msgspec
 import pytest
 
 import proctor
-from proctor.actions.compare import compare
-from proctor.actions.run import drive
-from proctor.actions.run_options import RunOptions
+from proctor.actions.history.compare import compare
+from proctor.actions.running.run import drive
+from proctor.actions.running.run_options import RunOptions
 from proctor.decide.cost import find_agent_cost, with_cost
 from proctor.errors import InputError
 from proctor.evidence.reading import read_document
-from proctor.formats.workspace import read_workspace
-from proctor.formats.workspace_prices import read_price_file
+from proctor.formats.workspace_file.prices import read_price_file
+from proctor.formats.workspace_file.workspace import read_workspace
 from proctor.model.account import Account
 from proctor.model.case import Case
 from proctor.model.cost import Price, PriceList
 from proctor.model.evidence import Cost, Evidence, Usage
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict
-from proctor.report.html import render_html
-from proctor.report.json_text import render_json
-from proctor.report.junit import render_junit
-from proctor.report.markdown import render_markdown
+from proctor.report.data.json_text import render_json
+from proctor.report.data.junit import render_junit
+from proctor.report.html.report import render_html
+from proctor.report.text.markdown import render_markdown
 from proctor.runner.limits import Budget, BudgetMeter
 from proctor.runner.settings import RunSettings
 from tests.integration.running import proctor as command

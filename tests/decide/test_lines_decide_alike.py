@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from proctor.actions.own_checks import registry_of
-from proctor.checks._own import read_own_check
+from proctor.actions.workspace.custom_checks import registry_of
 from proctor.checks.registry import Registry, default_registry
+from proctor.checks.shared.custom_checks import read_own_check
 from proctor.decide.prepare import PreparedCase, decide_guarded
 from proctor.evidence.plain.fast_lines import decode_line
 from proctor.evidence.reading import read_document

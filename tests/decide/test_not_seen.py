@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 import proctor
-from proctor.actions.check_stream import CheckStream
+from proctor.actions.checking.check_stream import CheckStream
 from proctor.errors import EvidenceError
 from proctor.evidence.reading import read_bytes
 from proctor.model.evidence import Evidence, Source

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from proctor.evals.prompt_result import PromptResult
-from proctor.evals.test_agent import MockAgent, TestAgent
+from proctor.evals.agents.prompt_result import PromptResult
+from proctor.evals.agents.test_agent import MockAgent, TestAgent
 from proctor.llm.ports import ChatReply, ModelCall
 from proctor.llm.scripted import ScriptedModel
 from proctor.model.evidence import ToolCall, Usage

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from proctor.errors import SpecError
-from proctor.evals.client_manager import MCPClientManager
-from proctor.evals.messages import write_sdk_messages
-from proctor.evals.prompt_result import PromptResult
-from proctor.evals.prompting import has_tool_call, step_count_is
-from proctor.evals.test_agent import MockAgent, TestAgent
-from proctor.evals.tools import STUB, AgentTool
+from proctor.evals.agents.client_manager import MCPClientManager
+from proctor.evals.agents.messages import write_sdk_messages
+from proctor.evals.agents.prompt_result import PromptResult
+from proctor.evals.agents.prompting import has_tool_call, step_count_is
+from proctor.evals.agents.test_agent import MockAgent, TestAgent
+from proctor.evals.agents.tools import STUB, AgentTool
 from proctor.llm.ports import ChatMessage, ChatReply, ChatRequest, ModelFault
 from proctor.llm.scripted import ScriptedModel
 from proctor.model.evidence import Json, ToolCall

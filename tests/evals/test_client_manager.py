@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import InputError, TargetError
-from proctor.evals.client_manager import MCPClientManager
+from proctor.evals.agents.client_manager import MCPClientManager
 from tests.targets.mcp_twins import ROOT, bare_shop, http_shop, run
 from tests.targets.shop_server import shop
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from proctor.evals.client_manager import MCPClientManager
+from proctor.evals.agents.client_manager import MCPClientManager
+from proctor.evals.agents.latency import LatencyBreakdown, LatencyStats
+from proctor.evals.agents.prompt_result import PromptResult
+from proctor.evals.agents.test_agent import EvalAgent, MockAgent, TestAgent
 from proctor.evals.eval_suite import EvalSuite
 from proctor.evals.eval_test import NO_FAILURES, EvalTest
-from proctor.evals.latency import LatencyBreakdown, LatencyStats
-from proctor.evals.prompt_result import PromptResult
-from proctor.evals.results import EvalRunResult, Tokens
-from proctor.evals.test_agent import EvalAgent, MockAgent, TestAgent
+from proctor.evals.grading.results import EvalRunResult, Tokens
 from proctor.llm.ports import ModelFault
 from tests.evals.agents import answering, calling, result, saying, scripted
 from tests.tables import rows

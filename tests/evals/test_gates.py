@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.evals.compare_gates import assess_pass_rate_regression, detect_flaky_cases, evaluate_compare_gates
+from proctor.evals.agents.test_agent import MockAgent
 from proctor.evals.eval_suite import EvalSuite
 from proctor.evals.eval_test import EvalTest
-from proctor.evals.gates import (
+from proctor.evals.grading.compare_gates import assess_pass_rate_regression, detect_flaky_cases, evaluate_compare_gates
+from proctor.evals.grading.gates import (
     CaseRun,
     GateError,
     GateInput,
@@ -20,10 +21,9 @@ from proctor.evals.gates import (
     gate_input,
     pass_rate_fraction_from_percent,
 )
-from proctor.evals.results import EvalRunResult, EvalSuiteResult
-from proctor.evals.score_rows import EvaluationConfig, ScoreDefinition, ScoreOutcome, make_row, scored
-from proctor.evals.scorers import scorer
-from proctor.evals.test_agent import MockAgent
+from proctor.evals.grading.results import EvalRunResult, EvalSuiteResult
+from proctor.evals.grading.score_rows import EvaluationConfig, ScoreDefinition, ScoreOutcome, make_row, scored
+from proctor.evals.grading.scorers import scorer
 from proctor.scoring.intervals import Counts, wilson
 from tests.evals.agents import result, saying
 from tests.tables import rows

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from proctor.errors import SpecError
+from proctor.evals.agents.prompt_result import PromptResult
+from proctor.evals.agents.test_agent import EvalAgent
 from proctor.evals.eval_test import EvalTest
-from proctor.evals.judge_scorer import BY_RUBRIC, judge_scorer
-from proctor.evals.prompt_result import PromptResult
-from proctor.evals.results import IterationResult
-from proctor.evals.score_rows import ScoreResult, definition_hash
-from proctor.evals.scorers import Scorer
-from proctor.evals.test_agent import EvalAgent
+from proctor.evals.grading.judge_scorer import BY_RUBRIC, judge_scorer
+from proctor.evals.grading.results import IterationResult
+from proctor.evals.grading.score_rows import ScoreResult, definition_hash
+from proctor.evals.grading.scorers import Scorer
 from proctor.judge.llm_judge import LlmJudge
 from proctor.judge.scripted import Decision, ScriptedJudge
 from proctor.judge.settings import JudgeSettings

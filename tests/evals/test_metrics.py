@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proctor.evals.agents.test_agent import MockAgent, TestAgent
 from proctor.evals.eval_suite import EvalSuite
 from proctor.evals.eval_test import EvalTest
 from proctor.evals.metrics import calculate_latency_stats, calculate_percentile
-from proctor.evals.test_agent import MockAgent, TestAgent
 from tests.evals.agents import result, saying
 from tests.tables import rows
 

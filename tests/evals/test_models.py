@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from proctor.errors import SpecError
-from proctor.evals.models import make_model
-from proctor.evals.prompt_result import PromptResult
-from proctor.evals.test_agent import TestAgent
+from proctor.evals.agents.models import make_model
+from proctor.evals.agents.prompt_result import PromptResult
+from proctor.evals.agents.test_agent import TestAgent
 from tests.llm.provider_server import Asked, Provider, Said, provider
 from tests.targets.mcp_twins import run
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from proctor.evals.agents.prompt_result import PromptResult
+from proctor.evals.agents.test_agent import TestAgent
 from proctor.evals.eval_test import EvalTest
-from proctor.evals.judge_scorer import judge_scorer
-from proctor.evals.prompt_result import PromptResult
-from proctor.evals.scorers import scorer
-from proctor.evals.test_agent import TestAgent
+from proctor.evals.grading.judge_scorer import judge_scorer
+from proctor.evals.grading.scorers import scorer
 
 
 def say_yes(agent: Any) -> bool:

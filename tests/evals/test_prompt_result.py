@@ -7,8 +7,8 @@ import json
 import pytest
 
 import proctor
-from proctor.evals.prompt_result import PromptResult, join_evidence
-from proctor.evals.results import LatencyBreakdown
+from proctor.evals.agents.prompt_result import PromptResult, join_evidence
+from proctor.evals.grading.results import LatencyBreakdown
 from proctor.model.evidence import ToolCall, Usage
 
 FULL = PromptResult.from_(

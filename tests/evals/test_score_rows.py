@@ -12,8 +12,8 @@ import quickjs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.evals.canonical import DEEPEST, canonical_digest, canonical_json
-from proctor.evals.score_rows import (
+from proctor.evals.grading.canonical import DEEPEST, canonical_digest, canonical_json
+from proctor.evals.grading.score_rows import (
     LONGEST_ERROR,
     LONGEST_EVIDENCE,
     LONGEST_RATIONALE,

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from proctor.checks._calls import list_recorded_calls
 from proctor.checks.registry import Decide, default_registry
+from proctor.checks.shared.calls import list_recorded_calls
 from proctor.errors import CheckFault
 from proctor.formats.suites import read_suite
 from proctor.model.evidence import Evidence, ToolCall

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from proctor.checks.registry import default_registry
-from proctor.formats import mcpjam
-from proctor.formats.json_text import read_json
-from proctor.formats.located import Reading
+from proctor.formats.mcpjam import suite as mcpjam
+from proctor.formats.text.json_text import read_json
+from proctor.formats.text.located import Reading
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence
 from proctor.model.verdict import Verdict

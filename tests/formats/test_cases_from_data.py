@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 
 import proctor
 from proctor.checks.registry import default_registry
-from proctor.formats import native_rows
-from proctor.formats.foreign_names import COUNTERPARTS
-from proctor.formats.native_rows import MOST_PROBLEMS
-from proctor.formats.native_schema import build_native_schema
-from proctor.formats.promptfoo_claims import read_claim, read_number
-from proctor.formats.row_types import convert_cell
-from proctor.formats.rows import TableOptions
+from proctor.formats.native import rows as native_rows
+from proctor.formats.native.rows import MOST_PROBLEMS
+from proctor.formats.native.schema import build_native_schema
+from proctor.formats.promptfoo.rows import read_claim, read_number
+from proctor.formats.text.foreign_names import COUNTERPARTS
+from proctor.formats.text.row_types import convert_cell
+from proctor.formats.text.rows import TableOptions
 from proctor.model.case import Suite
 from proctor.model.lazy_cases import is_lazy
-from proctor.sources.table_text import CsvTable
-from proctor.sources.tables import DataFiles
+from proctor.sources.tables.open import DataFiles
+from proctor.sources.tables.text import CsvTable
 from tests.tables import rows
 
 
@@ -129,7 +129,7 @@ def test_text_that_is_not_utf8_is_refused_with_its_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bound", ["MAX_ROWS", "MAX_FIELD", "MAX_LINE"])
 def test_what_is_read_is_bounded(bound: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"proctor.sources.table_text.{bound}", 2)
+    monkeypatch.setattr(f"proctor.sources.tables.text.{bound}", 2)
     with pytest.raises(proctor.InputError, match="2"):
         load(tmp_path, {"cases": {"from": "rows.csv", "as": {"input": "{q}"}}}, rows_csv="q\naaaa\nb\nc\n")
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.formats.documents import read_text
-from proctor.formats.json_text import MAX_COMPLAINTS, MAX_DEPTH, read_json
-from proctor.formats.located import Located, Reading
+from proctor.formats.text.documents import read_text
+from proctor.formats.text.json_text import MAX_COMPLAINTS, MAX_DEPTH, read_json
+from proctor.formats.text.located import Located, Reading
 from proctor.model.show import show
 from tests.tables import rows
 

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 import proctor
-from proctor.formats import native_rows
-from proctor.formats.native_rows import CaseBytes
+from proctor.formats.native import rows as native_rows
+from proctor.formats.native.rows import CaseBytes
 from proctor.model.case import SimulatedUser
 from tests.formats.test_cases_from_data import load
 

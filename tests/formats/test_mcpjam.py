@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.checks.text_pattern import ResponseMatches
-from proctor.checks.tool_calls import ToolCalled
-from proctor.checks.tool_order import ToolsCalled
-from proctor.checks.tool_pairing import ExpectedCall, ToolCallsMatch
+from proctor.checks.answer.text_pattern import ResponseMatches
+from proctor.checks.tools.tool_calls import ToolCalled
+from proctor.checks.tools.tool_order import ToolsCalled
+from proctor.checks.tools.tool_pairing import ExpectedCall, ToolCallsMatch
 from proctor.errors import InputError
-from proctor.formats import mcpjam
-from proctor.formats.json_text import read_json
-from proctor.formats.located import Reading
-from proctor.formats.yaml12 import read_yaml
+from proctor.formats.mcpjam import suite as mcpjam
+from proctor.formats.text.json_text import read_json
+from proctor.formats.text.located import Reading
+from proctor.formats.text.yaml12 import read_yaml
 from tests.formats.mcpjam_documents import decide, read_document
 from tests.tables import rows
 

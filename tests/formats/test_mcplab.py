@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.errors import InputError
-from proctor.formats import mcplab
-from proctor.formats.documents import read_text
-from proctor.formats.located import Located, Reading
-from proctor.formats.mcplab_keys import CONFIG_KEYS, SCENARIO_KEYS
-from proctor.formats.mcplab_library import Library, LibraryDocument, find_bundle_root, read_library
-from proctor.formats.mcplab_rules import EVAL_KEYS
-from proctor.formats.mcplab_setup import ATTACHMENT_KEYS, LLM_KEYS, SERVER_KEYS
+from proctor.formats.mcplab import suite as mcplab
+from proctor.formats.mcplab.keys import CONFIG_KEYS, SCENARIO_KEYS
+from proctor.formats.mcplab.library import Library, LibraryDocument, find_bundle_root, read_library
+from proctor.formats.mcplab.rules import EVAL_KEYS
+from proctor.formats.mcplab.setup import ATTACHMENT_KEYS, LLM_KEYS, SERVER_KEYS
+from proctor.formats.text.documents import read_text
+from proctor.formats.text.located import Located, Reading
 from proctor.model.case import UNSEEN_TOOLS, Case, Suite
 
 GOLDEN = Path(__file__).parent / "golden" / "mcplab"

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.checks.json_field import JsonField
-from proctor.checks.nodes import NodeCalled
-from proctor.checks.semantic import Judged
-from proctor.checks.text_pattern import ResponseMatches
+from proctor.checks.answer.json_field import JsonField
+from proctor.checks.answer.text_pattern import ResponseMatches
+from proctor.checks.judged.semantic import Judged
+from proctor.checks.run.nodes import NodeCalled
 from proctor.errors import InputError
-from proctor.formats import mibo
-from proctor.formats.json_text import read_json
-from proctor.formats.located import Reading
+from proctor.formats.mibo import suite as mibo
+from proctor.formats.text.json_text import read_json
+from proctor.formats.text.located import Reading
 from proctor.model.case import Case, Suite
 from proctor.model.problem import Problem
 from tests.tables import rows

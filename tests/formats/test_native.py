@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 import proctor
-from proctor.checks.goal import GoalReached
+from proctor.checks.judged.goal import GoalReached
 from proctor.checks.registry import default_registry
-from proctor.formats.native_schema import build_native_schema
-from proctor.formats.native_text import write_native
+from proctor.formats.native.schema import build_native_schema
+from proctor.formats.native.text import write_native
 from proctor.model.case import Scoring
 
 GOLDEN = Path(__file__).parent / "golden" / "native"

@@ -9,7 +9,7 @@ import pytest
 
 import proctor
 from proctor.errors import InputError
-from proctor.formats.native_text import write_native
+from proctor.formats.native.text import write_native
 from proctor.formats.suites import read_suite
 from proctor.model.case import Suite
 from proctor.model.system import Step, System

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.formats import yaml_events
-from proctor.formats.located import Located, Reading
-from proctor.formats.yaml12 import MAX_COMPLAINTS, MAX_DEPTH, read_yaml
-from proctor.formats.yaml_text import to_yaml
+from proctor.formats.text import yaml_events
+from proctor.formats.text.located import Located, Reading
+from proctor.formats.text.yaml12 import MAX_COMPLAINTS, MAX_DEPTH, read_yaml
+from proctor.formats.text.yaml_text import to_yaml
 from tests.formats.test_json_text import VALUES, listed
 from tests.tables import rows
 

@@ -23,7 +23,7 @@ from proctor.evidence.reading import read_bytes, read_document
 from proctor.evidence.recognise import FORMATS
 from proctor.model.evidence import Evidence
 from proctor.model.result import RunResult
-from proctor.report.json_text import render_json
+from proctor.report.data.json_text import render_json
 from proctor.service.settings import ServiceSettings
 from tests.fuzz import seeds
 from tests.fuzz.bounds import EXAMPLES, SEED, examine_all

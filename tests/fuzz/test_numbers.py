@@ -12,7 +12,7 @@ import pytest
 import proctor
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.reading import read_document
-from proctor.report.json_text import render_json
+from proctor.report.data.json_text import render_json
 from tests.fuzz import seeds
 
 HUGE = 10**400

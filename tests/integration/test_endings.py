@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import proctor as package
-from proctor.actions.history import open_run
-from proctor.store.run_files import RunFiles
+from proctor.actions.workspace.run_history import open_run
+from proctor.store.files.run_files import RunFiles
 from tests.integration.running import Done, proctor
 
 SUITE = """\

@@ -16,11 +16,11 @@ from unittest import mock
 
 import pytest
 
-from proctor.actions.judge_needs import estimate_judging
-from proctor.actions.suites import parse_suite
+from proctor.actions.judging.judge_needs import estimate_judging
+from proctor.actions.workspace.suites import parse_suite
 from proctor.checks.registry import default_registry
 from proctor.cli.commands import serve
-from proctor.formats.building import describe_struct_type
+from proctor.formats.text.building import describe_struct_type
 from proctor.judge.settings import JudgeSettings
 from proctor.model.show import explain_alike
 from tests.integration.running import proctor

@@ -16,7 +16,7 @@ import proctor.pytest_plugin.items
 import proctor.pytest_plugin.live
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence
-from proctor.report.tried_text import list_not_recorded
+from proctor.report.blocks.try_message_text import list_not_recorded
 from tests.integration.running import proctor
 
 pytest_plugins = ["pytester"]

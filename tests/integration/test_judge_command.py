@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proctor.actions.calibrate import rubric_labels, starter_labels
+from proctor.actions.calibration.calibrate import rubric_labels, starter_labels
 from tests.integration.judge_server import Judge, checks_of, data_of, judge_server
 from tests.integration.running import proctor
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from proctor.evals.agents.test_agent import EvalAgent
 from proctor.evals.eval_test import EvalTest
-from proctor.evals.judge_scorer import judge_scorer
-from proctor.evals.test_agent import EvalAgent
+from proctor.evals.grading.judge_scorer import judge_scorer
 from tests.evals.agents import result, saying
 from tests.integration.judge_server import agreeable
 from tests.integration.running import proctor

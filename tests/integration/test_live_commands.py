@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import proctor as package
-from proctor.store.run_files import RunFiles
+from proctor.store.files.run_files import RunFiles
 from tests.integration.running import proctor
 
 AGENT = """\
@@ -112,7 +112,7 @@ def test_two_runs_are_compared_and_gate(place: Path, monkeypatch: pytest.MonkeyP
 def test_reports_of_a_kept_run(place: Path) -> None:
     proctor("run", "suite.yaml", "--quiet")
     assert proctor("report", "latest").code == 0
-    page = (place / "report.html").read_text()
+    page = (place / "report.html.report").read_text()
     assert page.startswith("<!") and "http-equiv" in page
     assert proctor("report", "latest", "--format", "junit", "--output", "r.xml").code == 0
     assert "<testsuite" in (place / "r.xml").read_text()
@@ -215,7 +215,7 @@ def test_failures_are_annotations_on_github(place: Path, monkeypatch: pytest.Mon
 
 
 def test_the_moving_line_counts_and_clears_up(capsys: pytest.CaptureFixture[str]) -> None:
-    from proctor.cli.live_progress import _MovingLine
+    from proctor.cli.show.live_progress import _MovingLine
     from proctor.model.case import Case
     from proctor.model.result import CaseResult
     from proctor.runner.events import Event

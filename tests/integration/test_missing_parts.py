@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from proctor.cli.missing_parts import explain_missing
-from proctor.cli.other_distributions import find_others
+from proctor.cli.show.missing_parts import explain_missing
+from proctor.cli.show.other_distributions import find_others
 from tests.integration.running import proctor
 
 

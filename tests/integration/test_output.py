@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.cli import output as output_module
+from proctor.cli.show import output as output_module
 from proctor.model.evidence import Evidence, Source
 from proctor.sources.records import Record
 from tests.integration.running import proctor

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.store.run_files import RunFiles
+from proctor.store.files.run_files import RunFiles
 from tests.integration.running import proctor
 
 AGENT = """\

@@ -11,8 +11,8 @@ import pytest
 
 import proctor as library
 from proctor.errors import InputError
-from proctor.formats.documents import MAX_JSON, MAX_YAML
-from proctor.formats.located import MAX_VALUES
+from proctor.formats.text.documents import MAX_JSON, MAX_YAML
+from proctor.formats.text.located import MAX_VALUES
 from tests.integration.running import proctor
 
 ONE = {"id": "one", "input": "hi", "expect": [{"response_contains": "hi"}]}

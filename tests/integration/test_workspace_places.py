@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.actions.history import find_database_home
+from proctor.actions.workspace.run_history import find_database_home
 from tests.integration.running import proctor
 
 AGENT = "def answer(message):\n    return f'you said {message}'\n\ndef other(message):\n    return 'no'\n"

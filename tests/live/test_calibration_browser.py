@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proctor.report.calibration_html import render_calibration_html
+from proctor.report.html.calibration import render_calibration_html
 from tests.live.chromium import CHROMIUM, launch_chromium
 from tests.report.test_calibration import hostile
 from tests.report.test_calibration import sample as sample

@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.service.hub import Hub
-from proctor.store.tables import results, traces
+from proctor.store.sql.tables import results, traces
 from tests.databases import TestDatabase
 from tests.live.serving import Serving, serving
 from tests.postgres import Cluster, programs

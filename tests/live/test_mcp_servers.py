@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from proctor.cassettes.ports import LIVE
-from proctor.evals.client_manager import MCPClientManager
+from proctor.evals.agents.client_manager import MCPClientManager
 from proctor.llm.ports import ChatReply
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence

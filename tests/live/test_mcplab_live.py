@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proctor.actions.run import LiveRun
+from proctor.actions.running.run import LiveRun
 from proctor.targets.mcp.settings import ServerSettings
 from tests.actions.mcplab_world import completion, drive_mcplab
 from tests.actions.test_mcplab_command import model_server

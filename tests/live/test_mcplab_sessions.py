@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from proctor.actions.run import LiveRun
+from proctor.actions.running.run import LiveRun
 from proctor.targets.mcp.settings import ServerSettings
 from tests.actions.mcplab_world import completion, drive_mcplab
 from tests.llm.provider_server import Asked, Provider, Said, provider

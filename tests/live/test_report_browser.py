@@ -12,7 +12,7 @@ import pytest
 
 import proctor
 from proctor.model.run import RunEntry
-from proctor.report.html import render_html
+from proctor.report.html.report import render_html
 from tests.live.chromium import CHROMIUM, launch_chromium
 from tests.report.html_samples import hostile_run, large_run, live_run
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.llm import http
+from proctor.llm import client
 from proctor.llm.build import ModelSettings, build_model
 from proctor.llm.ports import ChatMessage, ChatReply, ChatRequest, ModelFault
 from tests.llm.provider_server import Asked, Provider, Said, provider
@@ -86,7 +86,7 @@ async def test_an_address_that_only_the_client_can_refuse_is_a_fault_too(host: s
 
 
 async def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MAX_ANSWER", 1024 * 1024)
+    monkeypatch.setattr(client, "MAX_ANSWER", 1024 * 1024)
     async with provider([Said(body=b" " * (1024 * 1024 + 1))]) as seen:
         with pytest.raises(ModelFault, match="more than 1 MB") as caught:
             await ask(seen)

@@ -20,11 +20,11 @@ from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.providers import infer_provider_class
 from pydantic_ai.usage import RequestUsage
 
-from proctor.actions.models import fill_from_environment, model_settings
+from proctor.actions.workspace.models import fill_from_environment, model_settings
 from proctor.errors import MissingExtra, SpecError
-from proctor.evals.models import make_model
-from proctor.formats.references import References
-from proctor.formats.workspace import Workspace
+from proctor.evals.agents.models import make_model
+from proctor.formats.text.references import References
+from proctor.formats.workspace_file.workspace import Workspace
 from proctor.llm.build import PROVIDERS, build_model
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, ModelCall, ModelFault, ToolDefinition
 from proctor.llm.providers import KNOWN, ProviderModel, is_provider
@@ -377,7 +377,7 @@ def test_without_the_sdk_of_the_provider_the_message_says_how_to_get_that(monkey
 
 def test_python_evals_name_such_a_provider_too(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[ModelSettings] = []
-    monkeypatch.setattr("proctor.evals.models.build_model", made.append)
+    monkeypatch.setattr("proctor.evals.agents.models.build_model", made.append)
     for base_url in (None, "https://elsewhere.example"):
         make_model("groq/llama", api_key=None, base_url=base_url, custom={}, environment={"GROQ_API_KEY": KEY})
     assert [(each.provider, each.model, each.api_key) for each in made] == [("groq", "llama", KEY), ("groq", "llama", None)]

@@ -16,8 +16,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from proctor.llm import connections, http
-from proctor.llm.http import ModelWire
+from proctor.llm import client, connections
+from proctor.llm.client import ModelWire
 from proctor.llm.ports import ModelFault
 from tests.llm.provider_server import Asked, Said, provider
 
@@ -179,7 +179,7 @@ PACKED_BADLY: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("how", PACKED_BADLY)
 def test_what_cannot_be_unpacked_or_has_no_end_is_refused(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MAX_ANSWER", 1024 * 1024)
+    monkeypatch.setattr(client, "MAX_ANSWER", 1024 * 1024)
     answer, words = PACKED_BADLY[how]
     told = asyncio.run(outcome(answer))
     code = "too_large: " if "more than" in words else "bad_answer: "

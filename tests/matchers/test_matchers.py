@@ -16,7 +16,7 @@ from proctor.matchers.compile import MATCHERS, compile_expected
 from proctor.matchers.equal import deep_equal, find_difference
 from proctor.matchers.lists import DEEPEST
 from proctor.model.evidence import Evidence
-from proctor.model.missing import MISSING
+from proctor.model.json_values import MISSING
 from tests.tables import rows
 
 NOW = "2026-11-15T09:30:00Z"

@@ -23,7 +23,7 @@ from proctor.mcp_server.service_runs import ServiceRuns
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.hub import Hub
 from proctor.service.settings import ServiceSettings
-from proctor.store.database import open_database
+from proctor.store.sql.database import open_database
 
 ERAS = ("2026-07-28", "legacy")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.model.numbers import is_number, read_digits, to_whole_numbers
+from proctor.model.json_values import is_number, read_digits, to_whole_numbers
 
 
 @pytest.mark.parametrize(("value", "expected"), [(0, True), (1.5, True), (10**30, True), (True, False), ("1", False), (None, False)])

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from proctor.actions.compare import compare
-from proctor.cli.compare_html import write_comparison_page
+from proctor.actions.history.compare import compare
+from proctor.cli.show.compare_html import write_comparison_page
 from proctor.pages.static_files import load_static_files
-from proctor.report import drawn_comparison
-from proctor.report.elements import Element, make
-from proctor.report.html_page import read_template
+from proctor.report.blocks import comparison as drawn_comparison
+from proctor.report.html.page import read_template
+from proctor.report.words.elements import Element, make
 from proctor.rest.view import make_view_app
 from tests.pages.test_view import keep
 from tests.pages.world import BAD, GOOD, decide_all

@@ -9,10 +9,10 @@ import pytest
 
 from proctor.pages.rendering import make_environment
 from proctor.pages.static_files import load_static_files
-from proctor.report import drawn_assertions
-from proctor.report.elements import Element, make, read_text, write_markup
-from proctor.report.html import render_html
-from proctor.report.html_page import read_template
+from proctor.report.blocks import assertions as drawn_assertions
+from proctor.report.html.page import read_template
+from proctor.report.html.report import render_html
+from proctor.report.words.elements import Element, make, read_text, write_markup
 from tests.pages.test_result import OBSERVED, show
 from tests.pages.world import World
 from tests.report.html_reading import Page

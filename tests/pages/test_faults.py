@@ -23,7 +23,7 @@ from proctor.service.access.sessions import open_session
 from proctor.service.decisions.trace_evidence import read_evidence
 from proctor.service.hub import Hub
 from proctor.service.traces import feed
-from proctor.store.bodies import pack
+from proctor.store.sql.compressed_json import pack
 from tests.pages.markup import Markup
 from tests.pages.test_settings_pages import make_rule
 from tests.pages.trace_seeds import START, add_result, add_trace, make_spans, score_by_words

@@ -11,8 +11,8 @@ import pytest
 
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
-from proctor.store.bodies import pack
-from proctor.store.tables import agents, case_versions, cases, traces
+from proctor.store.sql.compressed_json import pack
+from proctor.store.sql.tables import agents, case_versions, cases, traces
 from tests.pages.markup import Markup
 from tests.pages.test_hostile import HOSTILE, check_pages, find_pages
 from tests.pages.world import World

@@ -12,8 +12,8 @@ from proctor.evidence.otlp.spans import SpanGroup
 from proctor.pages.screens import trace as trace_screen
 from proctor.service.hub import Hub
 from proctor.service.traces.span_trees import Opened, choose_level, list_visible
-from proctor.store.bodies import pack
-from proctor.store.tables import trace_parts
+from proctor.store.sql.compressed_json import pack
+from proctor.store.sql.tables import trace_parts
 from tests.pages.markup import Markup
 from tests.pages.trace_seeds import add_trace, make_spans
 from tests.pages.world import World

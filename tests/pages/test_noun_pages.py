@@ -16,7 +16,7 @@ import pytest
 
 from proctor.pages.inputs import write_record
 from proctor.pages.nouns import OPERATIONS, collect_names, find_operation, find_title
-from proctor.service.verification.declaration import Operation
+from proctor.service.verification.shared.declaration import Operation
 from tests.pages.markup import Markup
 from tests.pages.test_hostile import HOSTILE
 from tests.pages.world import KeptWorld, World, copy_world, keep_world
@@ -195,7 +195,7 @@ def test_a_leaderboard_has_the_best_published_run_of_each_agent(shared: World) -
 
 def test_the_page_of_a_leaderboard_shows_every_place_and_hostile_names_stay_text(own: World) -> None:
     from proctor.service.access.callers import LOCAL
-    from proctor.store.records import change_record, find_record
+    from proctor.store.sql.verification_records import change_record, find_record
 
     async def publish(hub: Any) -> None:
         async with hub.database.writing() as connection:
@@ -222,7 +222,7 @@ def test_the_page_of_a_leaderboard_shows_every_place_and_hostile_names_stay_text
 
 def test_the_axes_of_a_task_run_are_shown_with_their_scores(own: World) -> None:
     from proctor.service.access.callers import LOCAL
-    from proctor.store.records import change_record, find_record
+    from proctor.store.sql.verification_records import change_record, find_record
 
     async def score(hub: Any) -> None:
         async with hub.database.writing() as connection:
@@ -263,9 +263,9 @@ def test_hostile_text_stays_text_in_lists_records_and_forms(own: World) -> None:
     from proctor.service.access.callers import LOCAL
     from proctor.service.access.keys import KeySpec, create_key
     from proctor.service.notify.alerts import RuleSpec, create_rule
-    from proctor.service.verification.benchmarks import create_benchmark
-    from proctor.service.verification.criteria import create_criterion
-    from proctor.service.verification.tasks import create_task
+    from proctor.service.verification.authoring.benchmarks import create_benchmark
+    from proctor.service.verification.authoring.criteria import create_criterion
+    from proctor.service.verification.authoring.tasks import create_task
 
     world, kept = own, list[str]()
 

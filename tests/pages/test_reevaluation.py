@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from proctor.service.hub import Hub
 from proctor.service.traces.reevaluation import MOST_TRACES
-from proctor.store.tables import traces
+from proctor.store.sql.tables import traces
 from tests.pages.markup import Markup
 from tests.pages.world import World
 

@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from proctor.model.verdict import Verdict
 from proctor.service.hub import Hub
 from proctor.service.runs.worker import make_range_finder
-from proctor.store.bodies import to_json
-from proctor.store.entry_digests import make_digest
-from proctor.store.shown_entries import make_shown
-from proctor.store.tables import run_entries
+from proctor.store.runs.entry_digests import make_digest
+from proctor.store.runs.entry_previews import make_shown
+from proctor.store.sql.compressed_json import to_json
+from proctor.store.sql.tables import run_entries
 from tests.pages.markup import Markup
 from tests.pages.world import World, add_run, decide, read_suite
 from tests.report.html_reading import Page

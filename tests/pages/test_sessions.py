@@ -16,7 +16,7 @@ from proctor.service.access.keys import list_keys, revoke_key
 from proctor.service.access.sessions import SESSION_S, find_session_caller, open_session
 from proctor.service.access.tokens import hash_token
 from proctor.service.hub import Hub
-from proctor.store.tables import sessions
+from proctor.store.sql.tables import sessions
 from tests.pages.world import World
 from tests.rest.services import Service
 

@@ -11,8 +11,8 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.access.keys import KeySpec, create_key
 from proctor.service.access.sessions import open_session
 from proctor.service.hub import Hub, stamp
-from proctor.store.bodies import pack
-from proctor.store.tables import results
+from proctor.store.sql.compressed_json import pack
+from proctor.store.sql.tables import results
 from tests.pages.markup import Markup
 from tests.pages.world import World
 

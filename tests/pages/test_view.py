@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
-from proctor.actions.compare import compare
-from proctor.actions.compare_several import join_comparisons
-from proctor.actions.history import open_run
+from proctor.actions.history.compare import compare
+from proctor.actions.history.compare_several import join_comparisons
+from proctor.actions.workspace.run_history import open_run
 from proctor.model.run import RunEntry, RunHeader
 from proctor.pages.folder_comparisons import compare_folders
-from proctor.pages.folder_runs import FolderRuns
+from proctor.pages.folder_source import FolderRuns
 from proctor.rest.view import make_view_app
 from tests.pages.markup import Markup
 from tests.pages.world import BAD, GOOD, SUITE, decide_all

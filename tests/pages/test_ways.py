@@ -15,8 +15,8 @@ from proctor.service.access.keys import KeySpec, create_key
 from proctor.service.access.projects import create_project
 from proctor.service.notify.alerts import RuleSpec, create_rule
 from proctor.service.traces.cases import update_case
-from proctor.service.verification.benchmarks import create_benchmark
-from proctor.store.tables import alert_rules, audit
+from proctor.service.verification.authoring.benchmarks import create_benchmark
+from proctor.store.sql.tables import alert_rules, audit
 from tests.pages.markup import Markup
 from tests.pages.test_settings_pages import HOME, add_results, make_rule, send
 from tests.pages.world import World, add_run

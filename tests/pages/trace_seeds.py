@@ -11,12 +11,12 @@ from proctor.evidence.otlp.spans import Span, SpanGroup
 from proctor.formats.suites import read_suite
 from proctor.judge.scripted import ScriptedJudge
 from proctor.model.evidence import Evidence
-from proctor.report.json_text import CaseEncoder
+from proctor.report.data.json_text import CaseEncoder
 from proctor.service.access.callers import LOCAL
 from proctor.service.decisions.trace_evidence import read_evidence
 from proctor.service.hub import Hub, stamp
-from proctor.store.bodies import compress_bytes, pack
-from proctor.store.tables import case_versions, cases, results, traces
+from proctor.store.sql.compressed_json import compress_bytes, pack
+from proctor.store.sql.tables import case_versions, cases, results, traces
 
 JUDGED = """\
 proctor: 1

@@ -19,8 +19,8 @@ from proctor.model.run import RunEntry
 from proctor.service.access.callers import LOCAL
 from proctor.service.access.sessions import open_session
 from proctor.service.hub import Hub, stamp
-from proctor.store.bodies import pack
-from proctor.store.tables import annotation_rows, run_entries, run_events, runs
+from proctor.store.sql.compressed_json import pack
+from proctor.store.sql.tables import annotation_rows, run_entries, run_events, runs
 from tests.pages.trace_seeds import seed_traces
 from tests.pages.world_cases import seed_cases
 from tests.rest.services import Service

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
-from proctor.store.bodies import pack
-from proctor.store.tables import case_versions, cases, results, traces
+from proctor.store.sql.compressed_json import pack
+from proctor.store.sql.tables import case_versions, cases, results, traces
 
 FIRST = """\
 proctor: 1

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.model.missing import MISSING
+from proctor.model.json_values import MISSING
 from proctor.paths.dotted import find_dotted
 from tests.tables import rows
 

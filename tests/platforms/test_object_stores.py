@@ -18,7 +18,7 @@ import pytest
 import proctor
 from proctor.batches.run import open_batch
 from proctor.errors import InputError
-from proctor.sources.dataset_files import open_store
+from proctor.sources.datasets.files import open_store
 from tests.batches.batch_world import evaluate, read_results, write_suite
 from tests.batches.make_span_tables import find_port
 from tests.batches.span_world import SPAN_SUITE, read_recording, write_span_row

@@ -12,7 +12,7 @@ import yaml  # noqa: F401 - see below
 # A session in this process forgets the modules it loaded; the compiled half of PyYAML does not survive being loaded twice.
 import proctor.pytest_plugin.items
 import proctor.pytest_plugin.live  # noqa: F401 - see above
-from proctor.actions.run import LiveRun
+from proctor.actions.running.run import LiveRun
 from proctor.model.result import RunResult
 
 pytest_plugins = ["pytester"]
@@ -73,7 +73,7 @@ def record(desk: pytest.Pytester, *records: object, name: str = "desk.evidence.j
 def test_cases_that_are_made_when_asked_for_find_their_records(
     pytester: pytest.Pytester, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proctor.formats.native_rows.HELD", 1)
+    monkeypatch.setattr("proctor.formats.native.rows.HELD", 1)
     files = {
         "desk.proctor.yaml": "proctor: 1\ncases: {from: rows.csv, as: {input: 'Order {n}', expect: [response_contains: 'order {n}']}}\n",
         "rows.csv": "n\n1\n2\n3\n",

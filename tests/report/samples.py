@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from proctor.checks.unsupported import Unsupported
+from proctor.checks.run.unsupported import Unsupported
 from proctor.model.case import Assertion, Case, Scoring
 from proctor.model.evidence import Source
-from proctor.model.origin import Origin
-from proctor.model.problem import Problem
+from proctor.model.problem import Origin, Problem
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.verdict import Verdict, errored, failed, missing, passed, skipped
 from proctor.scoring.metrics import Tally

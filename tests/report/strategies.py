@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from proctor.checks.unsupported import Unsupported
+from proctor.checks.run.unsupported import Unsupported
 from proctor.model.case import Assertion, Case
 from proctor.model.evidence import Source
-from proctor.model.origin import Origin
-from proctor.model.problem import Problem
+from proctor.model.problem import Origin, Problem
 from proctor.model.result import AxisScore, CaseResult, RunResult
 from proctor.model.verdict import OUTCOMES, Verdict
 from proctor.scoring.metrics import Tally

@@ -7,12 +7,12 @@ import re
 
 import pytest
 
-from proctor.actions.calibrate import starter_labels
+from proctor.actions.calibration.calibrate import starter_labels
 from proctor.model.judgement import Opinion
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
-from proctor.report.calibration import render_calibration
-from proctor.report.calibration_html import render_calibration_html
-from proctor.report.calibration_json import render_calibration_json
+from proctor.report.data.calibration_json import render_calibration_json
+from proctor.report.html.calibration import render_calibration_html
+from proctor.report.text.calibration import render_calibration
 from proctor.scoring.calibration import Calibration, summarize_calibration
 from proctor.sources.labels import read_labels
 from tests.report.html_reading import Page

@@ -16,7 +16,7 @@ from proctor.model.evidence import Evidence
 from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import errored, failed, missing, passed, skipped
-from proctor.report.evaluation_events import (
+from proctor.report.data.evaluation_events import (
     AT_ONCE,
     LONGEST_TEXT,
     About,
@@ -66,7 +66,7 @@ def attributes(record: Any) -> dict[str, Any]:
 
 
 def document(result: CaseResult) -> dict[str, Any]:
-    from proctor.report.json_text import CaseEncoder
+    from proctor.report.data.json_text import CaseEncoder
 
     return json.loads(CaseEncoder().encode(result))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.actions.check import check
-from proctor.actions.suites import parse_suite
+from proctor.actions.checking.check import check
+from proctor.actions.workspace.suites import parse_suite
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, EvidenceTurn, ToolCall, Usage
-from proctor.report.exchange import MOST_ARGUMENTS, MOST_CALLS, MOST_TEXT, describe_exchange, write_exchange
+from proctor.report.blocks.exchange import MOST_ARGUMENTS, MOST_CALLS, MOST_TEXT, describe_exchange, write_exchange
 
 CASE = Case(id="a", input="hello")
 

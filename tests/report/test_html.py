@@ -17,12 +17,12 @@ import proctor.report
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Source, ToolCall
 from proctor.model.verdict import Verdict, failed, passed
-from proctor.report import html
-from proctor.report.html import render_html
-from proctor.report.html_case import write_attempt
-from proctor.report.html_comparisons import MOST_COMPARISONS, explain_in_rows, split_two_sides
-from proctor.report.html_text import duration_words, write_pretty, write_tool_result
-from proctor.report.html_timeline import MOST_STEPS, build_timeline
+from proctor.report.html import report as html
+from proctor.report.html.case import write_attempt
+from proctor.report.html.comparisons import MOST_COMPARISONS, explain_in_rows, split_two_sides
+from proctor.report.html.report import render_html
+from proctor.report.html.timeline import MOST_STEPS, build_timeline
+from proctor.report.words.html_text import duration_words, write_pretty, write_tool_result
 from tests.report import samples
 from tests.report.html_reading import Page, read_text
 from tests.report.html_samples import HOSTILE, Entries, entry_of, hostile_run, large_run, live_run, refund_conversation, visit_workflow

@@ -12,7 +12,7 @@ from proctor.model.case import Case
 from proctor.model.evidence import Source
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.verdict import failed, skipped
-from proctor.report.junit import render_junit
+from proctor.report.data.junit import render_junit
 from tests.report import samples
 from tests.report.strategies import runs
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.actions.check import check
-from proctor.actions.evidence import read_evidence
-from proctor.actions.suites import parse_suite
+from proctor.actions.checking.check import check
+from proctor.actions.checking.evidence import read_evidence
+from proctor.actions.workspace.suites import parse_suite
 from proctor.model.evidence import Json
 from proctor.model.run import RunEntry
-from proctor.report.html_case import write_attempt
-from proctor.report.marked_text import Mark, Piece, select_marks, write_marked_text, write_marked_value
+from proctor.report.blocks.marked_text import Mark, Piece, select_marks, write_marked_text, write_marked_value
+from proctor.report.html.case import write_attempt
 from tests.tables import rows
 
 

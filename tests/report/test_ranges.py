@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.actions.check import check
-from proctor.actions.check_stream import CheckStream
-from proctor.actions.evidence import read_evidence
-from proctor.checks._differing import find_differing
-from proctor.checks._javascript_json import iterate_texts
-from proctor.checks._json_text import find_value_spans
-from proctor.checks._quotes import locate_quotes
-from proctor.checks._ranges import find_spans, locate_in_json
+from proctor.actions.checking.check import check
+from proctor.actions.checking.check_stream import CheckStream
+from proctor.actions.checking.evidence import read_evidence
 from proctor.checks.registry import Registry, default_registry
+from proctor.checks.shared.javascript_json import iterate_texts
+from proctor.checks.shared.json_text import find_value_spans
+from proctor.checks.shared.quotes import locate_quotes
+from proctor.checks.shared.ranges import find_spans, locate_in_json
+from proctor.checks.shared.text_diff import find_differing
 from proctor.decide.prepare import decide_guarded
 from proctor.evidence.shared.turns import turn_evidence
 from proctor.model.case import Assertion, Case, Suite
@@ -28,10 +28,10 @@ from proctor.model.evidence import Evidence, Node, Source, ToolCall
 from proctor.model.judgement import Opinion, PendingVerdict
 from proctor.model.result import CaseResult
 from proctor.model.verdict import TextRange, Verdict, errored, failed
-from proctor.report.html_timeline import build_timeline
-from proctor.report.json_text import CaseEncoder
-from proctor.report.marked_text import Mark
-from proctor.report.ranges import add_ranges, find_ranges
+from proctor.report.blocks.marked_text import Mark
+from proctor.report.data.json_text import CaseEncoder
+from proctor.report.html.timeline import build_timeline
+from proctor.report.words.ranges import add_ranges, find_ranges
 from proctor.sources.records import Record
 from tests.tables import load, rows
 
@@ -218,7 +218,7 @@ def test_a_stream_of_verdicts_looks_for_no_place(monkeypatch: pytest.MonkeyPatch
     def refuse(*given: object) -> object:
         raise AssertionError("asked for a place while deciding")
 
-    monkeypatch.setattr("proctor.report.ranges.find_ranges", refuse)
+    monkeypatch.setattr("proctor.report.words.ranges.find_ranges", refuse)
     case = Case(id="a", assertions=(make_assertion("response_not_contains", {"text": "b"}),))
     suite = Suite(name="s", cases=(case,))
     for evidence in (Evidence(text="b"), Evidence(text="a")):

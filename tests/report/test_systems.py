@@ -12,12 +12,12 @@ import proctor
 from proctor.formats.suites import read_suite
 from proctor.model.evidence import State, StateChange, StateRequest
 from proctor.model.run import RunEntry
-from proctor.report.attempt_layout import lay_out_attempt
-from proctor.report.drawn_attempt import draw_attempt
-from proctor.report.drawn_systems import draw_systems
-from proctor.report.elements import write_markup
-from proctor.report.html_case import write_attempt
-from proctor.report.html_systems import MOST_CHANGES, MOST_REQUESTS, iterate_differences, write_systems
+from proctor.report.blocks.attempt import draw_attempt
+from proctor.report.blocks.attempt_layout import lay_out_attempt
+from proctor.report.blocks.systems import draw_systems
+from proctor.report.html.case import write_attempt
+from proctor.report.html.systems import MOST_CHANGES, MOST_REQUESTS, iterate_differences, write_systems
+from proctor.report.words.elements import write_markup
 from tests.pages.markup import Markup
 
 PAID = {"ID": 7, "STATUS": "PAID", "LINES": [1, 2], "SHIP": {"TO": "BERLIN", "BY": None}}

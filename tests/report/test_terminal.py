@@ -12,9 +12,9 @@ from proctor.model.case import Case, Scoring
 from proctor.model.evidence import Source
 from proctor.model.result import CaseResult, CaseSummary, RunResult
 from proctor.model.verdict import Verdict, errored, failed, passed
-from proctor.report.findings import write_findings
-from proctor.report.style import count_columns
-from proctor.report.terminal import TerminalReport
+from proctor.report.text.terminal import TerminalReport
+from proctor.report.words.findings import write_findings
+from proctor.report.words.style import count_columns
 from tests.report import samples
 from tests.report.golden import assert_golden
 from tests.report.strategies import runs

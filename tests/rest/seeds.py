@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.access.secrets import set_secret
 from proctor.service.hub import Hub
-from proctor.store.bodies import pack
-from proctor.store.tables import (
+from proctor.store.sql.compressed_json import pack
+from proctor.store.sql.tables import (
     alert_rules,
     annotation_rows,
     audit,

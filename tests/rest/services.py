@@ -24,7 +24,7 @@ from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.access.keys import KeySpec, issue_key
 from proctor.service.hub import Hub
 from proctor.service.settings import ServiceSettings
-from proctor.store.tables import agents, audit, keys, organizations, projects, records
+from proctor.store.sql.tables import agents, audit, keys, organizations, projects, records
 
 T = TypeVar("T")
 ADDRESS = "http://127.0.0.1:8700"

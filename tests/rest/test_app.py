@@ -27,7 +27,7 @@ from proctor.rest.settings import SETTINGS, ServeSettings, read_settings, show_d
 from proctor.service.hub import Hub, stamp
 from proctor.service.refusals import STATUS, Refusal
 from proctor.service.settings import ServiceSettings
-from proctor.store.tables import runs, traces
+from proctor.store.sql.tables import runs, traces
 from tests.rest.seeds import sow
 from tests.rest.services import Service
 

@@ -9,8 +9,8 @@ import pytest
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
 from proctor.service.runs.worker import work_once
-from proctor.store.bodies import pack
-from proctor.store.tables import results, run_entries, runs, traces
+from proctor.store.sql.compressed_json import pack
+from proctor.store.sql.tables import results, run_entries, runs, traces
 from tests.rest.seeds import SUITE
 from tests.rest.services import Service
 

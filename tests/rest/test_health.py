@@ -15,7 +15,7 @@ import pytest
 
 from proctor.service.hub import Hub
 from proctor.service.upkeep import health
-from proctor.store import database as store
+from proctor.store.sql import database as store
 from tests.rest.services import Service
 from tests.service.trace_world import Clock, new_trace, request, root, send, world
 

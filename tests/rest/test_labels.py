@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proctor.service.hub import Hub
-from proctor.store.retention import Deletable, delete_listed
+from proctor.store.upkeep.retention import Deletable, delete_listed
 from tests.integration.judge_server import data_of, judge_server
 from tests.integration.running import proctor
 from tests.pages.trace_seeds import seed_traces

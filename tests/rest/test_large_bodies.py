@@ -22,7 +22,7 @@ from proctor.service.access import agents, projects
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.store.traces import Arrival
+from proctor.store.traces.traces import Arrival
 from tests.databases import TestDatabase
 from tests.rest.listening import Listening
 

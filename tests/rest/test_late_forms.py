@@ -11,7 +11,7 @@ import pytest
 
 from proctor.errors import StoreError
 from proctor.pages.forms import FORM_KIND, LARGEST_FORM
-from proctor.rest import late_forms, security
+from proctor.rest import security
 from proctor.service.hub import Hub
 from tests.rest.services import Service
 
@@ -111,7 +111,7 @@ def test_a_crowd_takes_the_form_of_nobody_else(closed: Service, own_address: boo
 
 
 def test_what_finds_no_room_is_only_told(sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(late_forms, "LATE_FORM_BYTES", 1_000)
+    monkeypatch.setattr(security, "LATE_FORM_BYTES", 1_000)
     (tmp_path / "p.db").write_bytes(sqlite_template.read_bytes())
     with Service(f"sqlite:///{tmp_path / 'p.db'}", tmp_path) as service:
         service.keys()
@@ -127,7 +127,7 @@ def test_what_finds_no_room_is_only_told(sqlite_template: Path, tmp_path: Path, 
 
 
 def test_a_form_that_does_not_come_in_time_is_only_told(closed: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(late_forms, "LATE_FORM_S", 0.05)
+    monkeypatch.setattr(security, "LATE_FORM_S", 0.05)
 
     async def use(hub: Hub) -> None:
         async with asyncio.timeout(3):
@@ -164,7 +164,7 @@ def test_only_what_our_pages_send_from_a_session_is_received(
     async def refuse(*_: object) -> bytes:
         raise AssertionError("it was received")
 
-    monkeypatch.setattr(late_forms, "_read_body", refuse)
+    monkeypatch.setattr(security, "_read_body", refuse)
 
     async def use(hub: Hub) -> None:
         found = await Visit(closed.app, "10.0.0.1", b"proof=0&name=mine", **more).make()

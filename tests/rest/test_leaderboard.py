@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.scoring.intervals import Counts, wilson
-from proctor.service.verification import leaderboard
+from proctor.service.verification.runs import leaderboard
 from tests.rest.services import Service
 from tests.rest.verial import Author, booked
 

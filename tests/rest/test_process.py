@@ -24,7 +24,7 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.access.keys import KeySpec, create_key
 from proctor.service.hub import Hub
 from proctor.service.settings import ServiceSettings
-from proctor.store.database import open_database
+from proctor.store.sql.database import open_database
 
 
 @pytest.fixture(autouse=True)

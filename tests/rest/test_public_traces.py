@@ -12,7 +12,7 @@ import pytest
 
 from proctor.service.hub import Hub
 from proctor.service.traces.evaluator import evaluate_all
-from proctor.store.tables import traces
+from proctor.store.sql.tables import traces
 from tests.rest.services import Service
 from tests.service.trace_world import new_trace, request, root, span
 

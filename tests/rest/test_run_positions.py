@@ -101,7 +101,7 @@ def test_attempts_are_found_by_a_text_over_rest_and_on_the_page(long: World) -> 
 
 
 def test_a_page_on_which_nothing_was_found_leads_to_older_attempts(long: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proctor.store.pages.STRETCH", 3)
+    monkeypatch.setattr("proctor.store.sql.pages.STRETCH", 3)
     page = long.get("/ui/p/proj_home/runs/run_after?q=I+do+not+know&outcome=fail", "organization").text
     assert ("Older ones were not looked at yet." in page) == ("<tr id=" not in page)
     assert re.search(r'rel="next" href="\?cursor=\w+[^"]*&amp;q=I%20do%20not%20know"', page), page

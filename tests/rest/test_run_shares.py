@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.service.hub import Hub
-from proctor.store.columns import METADATA
+from proctor.store.sql.columns import METADATA
 from tests.pages.markup import Markup
 from tests.rest.services import Service
 from tests.rest.test_sandboxes import Agent, appointment, benchmark, environment
@@ -131,7 +131,7 @@ def test_who_opted_out_of_leaderboards_is_not_named(author: Author) -> None:
 
 
 def test_links_are_bounded_per_run_and_requests_per_address(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from proctor.service.verification import run_shares
+    from proctor.service.verification.runs import shares as run_shares
 
     monkeypatch.setattr(run_shares, "MOST_LINKS", 2)
     with Service(database_url, tmp_path, requests_per_minute=60) as service:

@@ -14,8 +14,8 @@ import httpx2
 import pytest
 import sqlalchemy as sa
 
-from proctor.store.bodies import pack
-from proctor.store.tables import run_entries
+from proctor.store.sql.compressed_json import pack
+from proctor.store.sql.tables import run_entries
 from tests.rest.listening import Listening
 from tests.rest.services import Service
 from tests.service.agents import LOOPBACK, suite

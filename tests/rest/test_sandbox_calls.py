@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from proctor.simulators.voice.signature import sign_request
+from proctor.simulators.voice.webhooks import sign_request
 from tests.rest.agent_site import AgentSite
 from tests.rest.services import Service
 from tests.rest.test_sandbox_kinds import ROWS, start

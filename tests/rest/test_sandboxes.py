@@ -488,9 +488,9 @@ def test_many_at_once_lose_nothing(author: Author) -> None:
     """Requests that come together are handled one after the other, each with its event."""
     import asyncio
 
-    from proctor.service.verification.sandbox_requests import answer_request
+    from proctor.service.verification.sandboxes.requests import answer_request
     from proctor.simulators.exchange import Request
-    from proctor.store.sandboxes import find_heads
+    from proctor.store.accounts.sandboxes import find_heads
 
     made = sandbox(author)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from proctor.service.hub import Hub
-from proctor.store.bodies import pack
-from proctor.store.tables import trace_parts, traces
+from proctor.store.sql.compressed_json import pack
+from proctor.store.sql.tables import trace_parts, traces
 from tests.rest.seeds import sow
 from tests.rest.services import Service
 

@@ -21,7 +21,7 @@ from proctor.rest.security import Doorkeeper, is_loopback, is_unspecified
 from proctor.service.access.keys import authenticate
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.store.tables import runs
+from proctor.store.sql.tables import runs
 from tests.rest.services import Service
 
 JSON = {"content-type": "application/json"}

@@ -324,8 +324,8 @@ def test_secrets_in_an_uploaded_state_are_not_kept(author: Author) -> None:
     async def stored(hub: Any) -> str:
         import sqlalchemy as sa
 
-        from proctor.store.bodies import unpack
-        from proctor.store.tables import records
+        from proctor.store.sql.compressed_json import unpack
+        from proctor.store.sql.tables import records
 
         async with hub.database.reading() as connection:
             rows = await connection.execute(sa.select(records.c.blob).where(records.c.kind == "state"))

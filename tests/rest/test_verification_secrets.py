@@ -10,9 +10,9 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.errors import StoreError
-from proctor.store.bodies import unpack
-from proctor.store.columns import METADATA
-from proctor.store.tables import records
+from proctor.store.sql.columns import METADATA
+from proctor.store.sql.compressed_json import unpack
+from proctor.store.sql.tables import records
 from tests.rest.services import Service
 from tests.rest.verial import Author
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
-from proctor.store.bodies import pack
-from proctor.store.records import NewRecord, add_record, change_record, link
-from proctor.store.sandboxes import NewSandbox, add_sandbox
-from proctor.store.tables import keys
+from proctor.store.accounts.sandboxes import NewSandbox, add_sandbox
+from proctor.store.sql.compressed_json import pack
+from proctor.store.sql.tables import keys
+from proctor.store.sql.verification_records import NewRecord, add_record, change_record, link
 
 VOICE = {"assert": "voice-transcript", "speaker": "agent", "contains": ["hello"]}
 RUNS = ("complete", "cancel", "old_complete", "old_cancel", "task_complete", "task_cancel", "start")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import proctor
-from proctor.actions.check_stream import prepare_once
+from proctor.actions.checking.check_stream import prepare_once
 from proctor.errors import StoreError, TargetError
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence, Usage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import proctor
-from proctor.actions.check_stream import prepare_once
+from proctor.actions.checking.check_stream import prepare_once
 from proctor.errors import TargetError
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence, Usage, UserEnding

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from proctor.checks.unsupported import Unsupported
+from proctor.checks.run.unsupported import Unsupported
 from proctor.model.case import Assertion, Scoring
 from proctor.model.result import AxisScore
 from proctor.model.verdict import Verdict

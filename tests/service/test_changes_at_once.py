@@ -18,8 +18,8 @@ from proctor.service.labels.annotations import NewAnnotation, change_annotation,
 from proctor.service.notify.alerts import RuleSpec, create_rule, update_rule
 from proctor.service.refusals import Refusal
 from proctor.service.traces.cases import CaseSpec, create_case, get_version, update_case
-from proctor.store.tables import alert_rules, annotation_rows, case_versions, cases, secrets
-from proctor.store.tenants import change_row
+from proctor.store.accounts.tenants import change_row
+from proctor.store.sql.tables import alert_rules, annotation_rows, case_versions, cases, secrets
 from tests.service.trace_world import SUITE, post, world
 
 OTHER = SUITE.replace("refund", "other")

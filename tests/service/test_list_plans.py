@@ -26,11 +26,11 @@ from proctor.service.runs.latency import measure_latency
 from proctor.service.runs.results import AttemptFilter
 from proctor.service.traces import cases, search
 from proctor.service.traces.search import ResultSearch, TraceSearch
-from proctor.service.verification import benchmark_runs, criterion_runs, task_runs
-from proctor.store import pages
-from proctor.store.tables import alert_rules
-from proctor.store.tables import projects as project_table
-from proctor.store.tables import runs as run_table
+from proctor.service.verification.runs import benchmark_runs, criterion_runs, task_runs
+from proctor.store.sql import pages
+from proctor.store.sql.tables import alert_rules
+from proctor.store.sql.tables import projects as project_table
+from proctor.store.sql.tables import runs as run_table
 
 pytestmark = pytest.mark.timeout(120)
 CURSOR = pages._write_cursor("older", {"created_at": "2031-01-01T00:00:00.000Z", "id": "x"}, "created_at", "id")

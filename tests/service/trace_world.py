@@ -19,8 +19,8 @@ from proctor.service.refusals import Refusal
 from proctor.service.traces import cases
 from proctor.service.traces.cases import CaseSpec
 from proctor.service.traces.intake import read_body, read_spans
-from proctor.store.tables import results, traces
-from proctor.store.traces import KeptTrace
+from proctor.store.sql.tables import results, traces
+from proctor.store.traces.traces import KeptTrace
 
 SUITE = """\
 proctor: 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proctor.codecs import fhir_index
 from proctor.codecs.fhir import compile_search
-from proctor.simulators.fhir.shelves import Shelves
+from proctor.simulators.fhir.searching import Shelves
 from proctor.simulators.rows import Change, Draft, Rows, apply_changes
 from tests.simulators.workplace import Workplace
 

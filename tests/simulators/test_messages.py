@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.checks.registry import default_registry
-from proctor.checks.unchanged import AllowedChange, Unchanged
+from proctor.checks.systems.unchanged import AllowedChange, Unchanged
 from proctor.codecs.query import encode_query
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence

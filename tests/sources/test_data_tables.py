@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import proctor
-from proctor.formats.rows import Row, TableOptions
+from proctor.formats.text.rows import Row, TableOptions
 from proctor.sources.scratch_files import FilePieces
-from proctor.sources.tables import DataFiles
+from proctor.sources.tables.open import DataFiles
 
 TABLE = pa.table({"q": ["a", "b", "c"], "n": [1, None, 3], "when": [datetime.date(2026, 11, 16)] * 3, "inner": [{"x": [1.5]}] * 3})
 
@@ -122,7 +122,7 @@ def test_a_sheet_is_read_row_by_row_and_again_from_the_first(tmp_path: Path) -> 
 
 
 def test_a_sheet_that_unpacks_to_too_much_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proctor.sources.table_sheet.MAX_UNPACKED", 1000)
+    monkeypatch.setattr("proctor.sources.tables.excel.MAX_UNPACKED", 1000)
     with zipfile.ZipFile(tmp_path / "rows.xlsx", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("xl/workbook.xml", " " * 100_000)
     with pytest.raises(proctor.InputError, match="when unpacked; the limit is"):
@@ -183,7 +183,8 @@ def test_pieces_come_back_from_a_spool_as_they_were() -> None:
 def test_arrow_takes_memory_from_the_system_and_programs_that_are_started_choose_for_themselves(tmp_path: Path) -> None:
     pq.write_table(TABLE, tmp_path / "rows.parquet")
     look = (
-        "import os; from pathlib import Path; from proctor.formats.rows import TableOptions; from proctor.sources.tables import DataFiles; "
+        "import os; from pathlib import Path; "
+        "from proctor.formats.text.rows import TableOptions; from proctor.sources.tables.open import DataFiles; "
         "rows = list(DataFiles(Path()).open('rows.parquet', TableOptions()).rows()); "
         "import pyarrow; print(len(rows), pyarrow.default_memory_pool().backend_name, os.environ.get('ARROW_DEFAULT_MEMORY_POOL'))"
     )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.actions.calibrate import starter_labels
+from proctor.actions.calibration.calibrate import starter_labels
 from proctor.errors import InputError
 from proctor.sources import labels
 from proctor.sources.labels import read_labels

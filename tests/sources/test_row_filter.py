@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.errors import EvidenceError, InputError
-from proctor.sources.dataset_rows import GroupFilter, drop_lines, make_expression
-from proctor.sources.row_filter import (
+from proctor.sources.datasets.row_filter import (
     Both,
     Compare,
     Condition,
@@ -26,6 +25,7 @@ from proctor.sources.row_filter import (
     may_hold,
     read_filter,
 )
+from proctor.sources.datasets.rows import GroupFilter, drop_lines, make_expression
 
 
 @pytest.mark.parametrize(

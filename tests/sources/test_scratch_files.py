@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import proctor
-from proctor.actions.check_stream import CheckStream
+from proctor.actions.checking.check_stream import CheckStream
 from proctor.errors import InputError
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Source
@@ -23,7 +23,7 @@ from proctor.model.scratch import IN_MEMORY, Scratch
 from proctor.scoring.metrics import PackedCounts
 from proctor.sources.records import Record
 from proctor.sources.scratch_files import FileNumbers, FilePieces
-from proctor.sources.tables import DataFiles
+from proctor.sources.tables.open import DataFiles
 
 FILES = DataFiles(Path())
 
@@ -95,7 +95,7 @@ def test_more_rows_are_read_and_checked_in_the_same_memory(tmp_path: Path, monke
     monkeypatch.setattr("proctor.sources.scratch_files._MOST_PAGES", 2)
     monkeypatch.setattr("proctor.sources.scratch_files._MOST_PENDING", 64)
     monkeypatch.setattr("proctor.scoring.metrics.MOST_COUNTED", 5)
-    monkeypatch.setattr("proctor.formats.native.TakenNames", lambda scratch: TakenNames(5, scratch))
+    monkeypatch.setattr("proctor.formats.native.suite.TakenNames", lambda scratch: TakenNames(5, scratch))
     suite = 'proctor: 1\ncases: {from: rows.csv, as: {input: "{question}", expect: [{response_contains: "{id}"}]}}\n'
     (tmp_path / "suite.yaml").write_text(suite)
 

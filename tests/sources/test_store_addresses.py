@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from proctor.errors import InputError
-from proctor.sources import azure_store
-from proctor.sources.dataset_files import _identify, _is_inside, open_store
+from proctor.sources.datasets import azure_store
+from proctor.sources.datasets.files import _identify, _is_inside, open_store
 
 
 class Arrow:

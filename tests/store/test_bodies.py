@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proctor.errors import StoreError
 from proctor.model.evidence import Evidence, ToolCall
-from proctor.store.bodies import compress_bytes, expand_bytes, pack, unpack
+from proctor.store.sql.compressed_json import compress_bytes, expand_bytes, pack, unpack
 
 JSON = st.recursive(
     st.none()

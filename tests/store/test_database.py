@@ -20,11 +20,11 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from proctor.errors import InputError, MissingExtra, StoreError
-from proctor.store import migrations
-from proctor.store.columns import METADATA
-from proctor.store.database import Database, open_database
-from proctor.store.migrations import NOTES, read_schema_state
-from proctor.store.tables import meta, organizations, projects, run_entries, runs, traces
+from proctor.store.sql import migrations
+from proctor.store.sql.columns import METADATA
+from proctor.store.sql.database import Database, open_database
+from proctor.store.sql.migrations import NOTES, read_schema_state
+from proctor.store.sql.tables import meta, organizations, projects, run_entries, runs, traces
 from tests.databases import TestDatabase, make_tables
 from tests.postgres import Cluster
 
@@ -47,8 +47,8 @@ async def names(database: Database) -> list[str]:
 def child(code: str, url: str, *words: str) -> subprocess.Popen[str]:
     script = f"""
 import asyncio, os, sys, time
-from proctor.store.database import open_database
-from proctor.store.tables import meta
+from proctor.store.sql.database import open_database
+from proctor.store.sql.tables import meta
 URL, WORDS = sys.argv[1], sys.argv[2:]
 async def main():
     {code.strip().replace(chr(10), chr(10) + "    ")}

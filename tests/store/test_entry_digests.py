@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from proctor.actions.compare import find_reason
+from proctor.actions.history.compare import find_reason
 from proctor.errors import StoreError
 from proctor.model.evidence import Cost, Evidence, Usage
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
-from proctor.store.bodies import compress_bytes, to_json
-from proctor.store.entry_digests import LARGEST_DIGEST, make_digest, read_digest
+from proctor.store.runs.entry_digests import LARGEST_DIGEST, make_digest, read_digest
+from proctor.store.sql.compressed_json import compress_bytes, to_json
 
 LARGE = "x" * 1_000_000
 PASS = Verdict("pass", 1.0, "found", None, {"seen": LARGE}, ("$.text",))

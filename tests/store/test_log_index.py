@@ -13,7 +13,7 @@ from proctor.errors import StoreError
 from proctor.model.evidence import Evidence
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
-from proctor.store.log_index import LogIndex, LogIndexes
+from proctor.store.files.log_index import LogIndex, LogIndexes
 
 
 def write_entry(number: int, *, text: str = "hi") -> bytes:
@@ -134,7 +134,7 @@ def test_many_lines_are_read_at_once_whatever_stands_between_them(path: Path, mo
     lines = [write_entry(number, text="x" * 9_000 if number % 7 == 5 else "hi") for number in range(50)]
     lines[12] = lines[49] = b"{broken\n"
     path.write_bytes(b"".join(lines))
-    monkeypatch.setattr("proctor.store.log_index._AT_ONCE", 2_000)
+    monkeypatch.setattr("proctor.store.files.log_index._AT_ONCE", 2_000)
     log = open_index(path)
     wanted = [msgspec.json.decode(line, type=RunEntry) for number, line in enumerate(lines) if number not in (12, 49)]
     found = list(log.iterate_digests())

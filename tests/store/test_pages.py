@@ -8,9 +8,9 @@ import sqlalchemy as sa
 
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal
-from proctor.store.database import Database
-from proctor.store.pages import BadCursor, Page, fetch_page
-from proctor.store.tables import projects
+from proctor.store.sql.database import Database
+from proctor.store.sql.pages import BadCursor, Page, fetch_page
+from proctor.store.sql.tables import projects
 
 
 async def fill(database: Database, count: int, first: int = 0) -> None:

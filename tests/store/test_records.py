@@ -4,8 +4,8 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.store import records as kept
-from proctor.store.database import Database
+from proctor.store.sql import verification_records as kept
+from proctor.store.sql.database import Database
 
 NOW = "2026-11-15T09:00:00.000Z"
 LATER = "2026-11-15T09:00:01.000Z"

@@ -12,7 +12,7 @@ from proctor.errors import StoreError
 from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.run import RunEntry, RunHeader
 from proctor.model.verdict import failed, passed
-from proctor.store.run_files import ENDED, RESULTS, SUITE, RunFiles
+from proctor.store.files.run_files import ENDED, RESULTS, SUITE, RunFiles
 
 HEADER = RunHeader(run_id="20261115-090000-abc", started_at="2026-11-15T09:00:00Z", suite_name="s")
 
@@ -55,7 +55,7 @@ def test_a_half_written_entry_is_dropped_and_writing_goes_on_behind_the_last_who
 def test_a_run_that_is_being_written_is_locked(tmp_path: Path) -> None:
     files = RunFiles(tmp_path)
     run = files.create(HEADER)
-    script = "import sys, pathlib; from proctor.store.run_files import RunFiles\n"
+    script = "import sys, pathlib; from proctor.store.files.run_files import RunFiles\n"
     script += "RunFiles(pathlib.Path(sys.argv[1])).open('latest', writing=True)"
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True)
     assert "is being written by another process" in done.stderr
@@ -71,7 +71,7 @@ def test_a_full_disk_is_said_and_nothing_half_is_left(tmp_path: Path, monkeypatc
         real(file, data[:10])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("proctor.store.run_files.os.write", full)
+    monkeypatch.setattr("proctor.store.files.run_files.os.write", full)
     with pytest.raises(StoreError, match="No space left on device"):
         asyncio.run(run.append(entry("b")))
     monkeypatch.undo()
@@ -135,8 +135,8 @@ def test_nothing_follows_half_a_line_that_could_not_be_taken_back(tmp_path: Path
     def refused(file: int, length: int) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("proctor.store.run_files.os.write", full)
-    monkeypatch.setattr("proctor.store.run_files.os.ftruncate", refused)
+    monkeypatch.setattr("proctor.store.files.run_files.os.write", full)
+    monkeypatch.setattr("proctor.store.files.run_files.os.ftruncate", refused)
     with pytest.raises(StoreError, match="No space left on device"):
         asyncio.run(run.append(entry("a")))
     monkeypatch.undo()

@@ -10,9 +10,9 @@ import pytest
 
 from proctor.service.recent import RecentValues
 from proctor.simulators.store import Snapshot
-from proctor.store.database import Database
-from proctor.store.pages import Row
-from proctor.store.sandboxes import DatabaseStore, SandboxLimits, find_heads
+from proctor.store.accounts.sandboxes import DatabaseStore, SandboxLimits, find_heads
+from proctor.store.sql.database import Database
+from proctor.store.sql.pages import Row
 from tests.databases import TestDatabase
 
 SERVER = """
@@ -21,7 +21,7 @@ from proctor.model.evidence import StateRequest
 from proctor.service.recent import RecentValues
 from proctor.simulators.rows import Change
 from proctor.store import sandboxes
-from proctor.store.database import open_database
+from proctor.store.sql.database import open_database
 
 name_log_row = sandboxes._name_log_row
 

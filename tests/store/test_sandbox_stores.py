@@ -14,8 +14,8 @@ from proctor.model.evidence import StateRequest
 from proctor.service.recent import RecentValues
 from proctor.simulators.rows import Change, Rows
 from proctor.simulators.store import MemoryStore, SandboxFull, SandboxStore
-from proctor.store.database import Database, open_database
-from proctor.store.sandboxes import DatabaseStore, SandboxLimits
+from proctor.store.accounts.sandboxes import DatabaseStore, SandboxLimits
+from proctor.store.sql.database import Database, open_database
 from tests.conftest import DATABASES, make_database
 
 T = TypeVar("T")
@@ -184,7 +184,7 @@ def test_a_sandbox_of_another_organization_is_none(stored: Place) -> None:
 
 def test_a_write_that_fails_after_its_event_was_counted_leaves_nothing(stored: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The revision is counted up before the log is written: whatever ends the process in between ends the transaction."""
-    from proctor.store import sandboxes
+    from proctor.store.accounts import sandboxes
 
     def break_off(*_: object) -> None:
         raise RuntimeError

@@ -9,8 +9,8 @@ from proctor.errors import StoreError
 from proctor.model.evidence import Evidence, EvidenceTurn, ToolCall
 from proctor.model.run import RunEntry
 from proctor.model.verdict import TextRange, Verdict
-from proctor.store.bodies import compress_bytes
-from proctor.store.shown_entries import LONG_TEXT, Ranges, make_shown, read_shown
+from proctor.store.runs.entry_previews import LONG_TEXT, Ranges, make_shown, read_shown
+from proctor.store.sql.compressed_json import compress_bytes
 
 LONG = "".join(f'line {number}: "é"\n' for number in range(80_000))
 SEEN = Evidence(

@@ -14,10 +14,10 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from proctor.errors import StoreError
-from proctor.store import sqlite_driver
-from proctor.store.database import Database, open_database
-from proctor.store.sqlite_driver import OneWayConnection
-from proctor.store.trace_work import run_for_rows
+from proctor.store.sql import sqlite_driver
+from proctor.store.sql.database import Database, open_database
+from proctor.store.sql.sqlite_driver import OneWayConnection
+from proctor.store.traces.trace_work import run_for_rows
 
 TABLE = sa.Table("numbers", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("word", sa.Text, unique=True))
 

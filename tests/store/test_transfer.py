@@ -10,9 +10,9 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.errors import InputError
-from proctor.store.columns import METADATA
-from proctor.store.database import Database
-from proctor.store.transfer import ImportCounts, export_lines, import_lines
+from proctor.store.sql.columns import METADATA
+from proctor.store.sql.database import Database
+from proctor.store.sql.transfer import ImportCounts, export_lines, import_lines
 from tests.databases import TestDatabase
 
 TEXTS = ["", "ü 🦊", "line\nbreak", "'quoted'", '"']

@@ -20,7 +20,7 @@ from supply_chain.locked import ROOT
 
 import proctor
 from proctor.network.guard import Guard, GuardedTransport
-from proctor.store.sqlite_driver import connect
+from proctor.store.sql.sqlite_driver import connect
 from tests.supply_chain.private_names import private_uses
 from tests.tables import load
 

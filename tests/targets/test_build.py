@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from proctor.errors import InputError
-from proctor.formats.references import References
-from proctor.formats.workspace import Section, read_workspace
+from proctor.formats.text.references import References
+from proctor.formats.workspace_file.workspace import Section, read_workspace
 from proctor.model.case import Case, Suite
 from proctor.targets.build import TYPES, build_target, check_cases, problems_with
 from proctor.targets.platforms.http import HttpSettings

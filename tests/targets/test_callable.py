@@ -13,7 +13,7 @@ import pytest
 
 from proctor.cassettes.ports import LIVE
 from proctor.errors import InputError, SpecError
-from proctor.formats.workspace import Section
+from proctor.formats.workspace_file.workspace import Section
 from proctor.model.evidence import Evidence, ToolCall
 from proctor.targets.build import build_target
 from proctor.targets.local.callable import CallableTarget, load_function

@@ -13,8 +13,8 @@ import pytest
 
 from proctor.cassettes.ports import LIVE
 from proctor.errors import InputError
-from proctor.formats.references import References
-from proctor.formats.workspace import Section
+from proctor.formats.text.references import References
+from proctor.formats.workspace_file.workspace import Section
 from proctor.model.evidence import Evidence
 from proctor.targets.build import build_target
 from proctor.targets.local import command as module
@@ -138,7 +138,7 @@ def test_a_program_that_takes_too_long_is_ended_with_what_it_started_in_another_
 
 
 def test_what_a_program_leaves_running_neither_holds_it_up_nor_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proctor.targets.local.child._GRACE_S", 0.2)
+    monkeypatch.setattr("proctor.targets.local.command._GRACE_S", 0.2)
     mark = tmp_path / "pid"
     evidence = drive(["sh", "-c", f"sleep 300 & echo $! > {mark}; echo done"], attempt("x"), timeout_s=30)
     assert evidence.text == "done"

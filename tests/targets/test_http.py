@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from proctor.cassettes.ports import LIVE
-from proctor.checks.limits import HttpStatus
+from proctor.checks.run.limits import HttpStatus
 from proctor.errors import InputError
 from proctor.evidence.mapping.read import compile_mapping
 from proctor.model.case import Assertion, Suite

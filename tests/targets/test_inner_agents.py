@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from proctor.actions.run import drive
-from proctor.actions.run_options import RunOptions
-from proctor.checks.tool_calls import ToolNotCalled
+from proctor.actions.running.run import drive
+from proctor.actions.running.run_options import RunOptions
+from proctor.checks.tools.tool_calls import ToolNotCalled
 from proctor.model.case import Assertion, Case, Suite
 from proctor.targets.local.agent_objects import find_inner_agents
 from tests.actions.test_tool_names import make_agent

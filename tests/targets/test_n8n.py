@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proctor.cassettes.ports import LIVE
-from proctor.checks.limits import HttpStatus
+from proctor.checks.run.limits import HttpStatus
 from proctor.errors import InputError
 from proctor.model.case import Assertion
 from proctor.model.evidence import Evidence

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import proctor
-from proctor.actions.recheck import recheck
-from proctor.actions.run import LiveRun, drive
-from proctor.actions.run_options import RunOptions
+from proctor.actions.checking.recheck import recheck
+from proctor.actions.running.run import LiveRun, drive
+from proctor.actions.running.run_options import RunOptions
 from proctor.judge.scripted import ScriptedJudge
 from proctor.runner.settings import RunSettings
 from tests.integration.running import proctor as command

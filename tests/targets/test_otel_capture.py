@@ -17,10 +17,10 @@ from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, ReadableSpan, 
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, TraceIdRatioBased
 from opentelemetry.util._once import Once
 
-from proctor.actions.run import drive
-from proctor.actions.run_options import RunOptions, read_run_options
+from proctor.actions.running.run import drive
+from proctor.actions.running.run_options import RunOptions, read_run_options
 from proctor.cassettes.ports import LIVE
-from proctor.checks.tool_calls import ToolNotCalled
+from proctor.checks.tools.tool_calls import ToolNotCalled
 from proctor.errors import InputError
 from proctor.evidence.unknowns.account import declare_complete
 from proctor.model.case import Assertion, Case, Suite

@@ -7,24 +7,24 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.actions.compare import LEAST_LATENCY_CHANGE_MS, RunComparison
-from proctor.actions.gating import list_failing_cases
-from proctor.batches.judged_tally import JudgedTally, estimate_case, read_tally
+from proctor.actions.history.compare import LEAST_LATENCY_CHANGE_MS, RunComparison
+from proctor.actions.workspace.gating import list_failing_cases
+from proctor.batches.judged.judged_tally import JudgedTally, estimate_case, read_tally
 from proctor.batches.options import name_output
-from proctor.batches.output_folder import MANIFEST, Manifest, OutputFolder
-from proctor.batches.sketch import Sketch
-from proctor.batches.slice_figures import sum_whole
+from proctor.batches.output.output_folder import MANIFEST, Manifest, OutputFolder
+from proctor.batches.slices.figures import sum_whole
+from proctor.batches.slices.sketch import Sketch
 from proctor.batches.summary import merge_sketches
 from proctor.errors import InputError
 from proctor.model.run import RunHeader
-from proctor.report.batch_words import describe_judged
-from proctor.report.wording import count_noun
+from proctor.report.words.batch import describe_judged
+from proctor.report.words.wording import count_noun
 from proctor.scoring.amount_sketch import compare_sketches
 from proctor.scoring.amounts import AmountChange
 from proctor.scoring.intervals import Counts
 from proctor.scoring.paired import compare_runs
 from proctor.scoring.statistics import count_outcomes
-from proctor.sources.dataset_files import import_arrow
+from proctor.sources.datasets.files import import_arrow
 
 MOST_JUDGED = 10
 """Cases of which is told what a judge said."""

@@ -11,14 +11,14 @@ from pathlib import Path
 import msgspec
 
 from proctor.batches.options import BatchOptions
-from proctor.batches.output_folder import OutputFolder
+from proctor.batches.output.output_folder import OutputFolder
 from proctor.batches.plan import make_plan
 from proctor.batches.run import identify, run_batch
 from proctor.model.case import Suite
 from proctor.processes.executor import Done, Work, load_setup
-from proctor.report.wording import count_noun
-from proctor.sources.dataset_cells import read_cells
-from proctor.sources.dataset_plan import Partition
+from proctor.report.words.wording import count_noun
+from proctor.sources.datasets.cells import read_cells
+from proctor.sources.datasets.plan import Partition
 
 RECORDS = 2_000
 """Records that are decided for an estimate."""

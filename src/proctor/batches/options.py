@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from proctor.actions.judges import JudgeLike
-from proctor.batches.judging import JudgeBounds
-from proctor.batches.output_folder import Reading
+from proctor.actions.judging.judges import JudgeLike
+from proctor.batches.judged.judging import JudgeBounds
+from proctor.batches.output.output_folder import Reading
 from proctor.errors import InputError
 from proctor.model.mapping import DeclaredEvidence
-from proctor.sources.dataset_files import find_local_path
+from proctor.sources.datasets.files import find_local_path
 
 
 class BatchOptions(Reading, frozen=True, kw_only=True):

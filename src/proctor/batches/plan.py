@@ -8,22 +8,22 @@ from typing import NamedTuple
 import msgspec
 
 from proctor import __version__
-from proctor.actions.check_stream import wall_clock
+from proctor.actions.checking.check_stream import wall_clock
 from proctor.batches.options import BatchOptions
-from proctor.batches.output_folder import Manifest, OutputFolder, Reading, name_spill
-from proctor.batches.slicer import list_beside
-from proctor.batches.suite_identity import SuiteIdentity, hash_parts
-from proctor.batches.worker import Task
+from proctor.batches.output.output_folder import Manifest, OutputFolder, Reading, name_spill
+from proctor.batches.output.suite_identity import SuiteIdentity, hash_parts
+from proctor.batches.slices.slicer import list_beside
+from proctor.batches.work.worker import Task
 from proctor.errors import InputError
 from proctor.model.show import nearest
-from proctor.report.wording import count_noun
-from proctor.sources.dataset_cells import Cells, read_cells
-from proctor.sources.dataset_files import SUFFIXES, DataFile, import_arrow, list_files, name_places, open_file
-from proctor.sources.dataset_plan import Partition, choose_partition_bytes, merge_small_files, plan_partitions, plan_shares
-from proctor.sources.dataset_rows import decode_line, list_fitting_files
-from proctor.sources.folder_keys import read_folder_keys
-from proctor.sources.left_out import LeftOut
-from proctor.sources.row_filter import Condition, list_names, read_filter
+from proctor.report.words.wording import count_noun
+from proctor.sources.datasets.cells import Cells, read_cells
+from proctor.sources.datasets.files import SUFFIXES, DataFile, import_arrow, list_files, name_places, open_file
+from proctor.sources.datasets.folder_keys import read_folder_keys
+from proctor.sources.datasets.plan import Partition, choose_partition_bytes, merge_small_files, plan_partitions, plan_shares
+from proctor.sources.datasets.row_filter import Condition, list_names, read_filter
+from proctor.sources.datasets.rows import decode_line, list_fitting_files
+from proctor.sources.datasets.unread_files import LeftOut
 
 _OWN_NAMES = ("day", "model", "case")
 

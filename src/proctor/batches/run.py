@@ -14,23 +14,23 @@ from typing import Literal, NamedTuple, Unpack
 
 import msgspec
 
-from proctor.actions.check_stream import CheckStream
-from proctor.actions.own_checks import find_registry
-from proctor.actions.suites import load_suite
+from proctor.actions.checking.check_stream import CheckStream
+from proctor.actions.workspace.custom_checks import find_registry
+from proctor.actions.workspace.suites import load_suite
 from proctor.batches.engines import EngineOptions, open_executor
-from proctor.batches.judge_memory import open_memory
-from proctor.batches.judged_tally import write_tally
-from proctor.batches.judging import find_judge, judge_sample, read_bounds
+from proctor.batches.judged.judge_memory import open_memory
+from proctor.batches.judged.judged_tally import write_tally
+from proctor.batches.judged.judging import find_judge, judge_sample, read_bounds
 from proctor.batches.options import BatchOptions, ReadingOptions, name_output
-from proctor.batches.output_folder import Manifest, OutputFolder
-from proctor.batches.output_store import tell_full_disk
+from proctor.batches.output.output_folder import Manifest, OutputFolder
+from proctor.batches.output.output_store import tell_full_disk
+from proctor.batches.output.result_table import make_schema
+from proctor.batches.output.suite_identity import SuiteIdentity, describe_own_checks, identify_suite
 from proctor.batches.plan import Planned, make_plan, refuse_other_batch
 from proctor.batches.progress_line import BatchProgress, ProgressLine
-from proctor.batches.result_table import make_schema
-from proctor.batches.slicer import read_groupings
-from proctor.batches.suite_identity import SuiteIdentity, describe_own_checks, identify_suite
+from proctor.batches.slices.slicer import read_groupings
 from proctor.batches.summary import summarize_batch
-from proctor.batches.worker import SETUP, Evaluated, Settings, Task, Written
+from proctor.batches.work.worker import SETUP, Evaluated, Settings, Task, Written
 from proctor.errors import InputError
 from proctor.model.batch import BatchSummary
 from proctor.model.case import Suite
@@ -39,11 +39,11 @@ from proctor.model.lazy_cases import is_lazy
 from proctor.model.typed import decode_msgpack
 from proctor.processes.executor import Executor, StopWork, Work
 from proctor.runner.ports import Judge
-from proctor.sources.dataset_columns import ALL_COLUMNS
-from proctor.sources.dataset_files import import_arrow
-from proctor.sources.dataset_plan import Partition
+from proctor.sources.datasets.columns import ALL_COLUMNS
+from proctor.sources.datasets.files import import_arrow
+from proctor.sources.datasets.plan import Partition
+from proctor.sources.datasets.row_filter import read_filter
 from proctor.sources.records import require_format
-from proctor.sources.row_filter import read_filter
 
 OnProgress = Callable[[BatchProgress], None]
 OpenJudge = Callable[[Path], Judge | None]

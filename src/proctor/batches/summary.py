@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from proctor.batches.judged_tally import JudgedTally, estimate_case, read_tally
-from proctor.batches.output_folder import Manifest, OutputFolder
-from proctor.batches.sketch import CaseSketch, Reason, Sketch
-from proctor.batches.slice_figures import list_days, list_slices, make_rate, sum_amounts
+from proctor.batches.judged.judged_tally import JudgedTally, estimate_case, read_tally
+from proctor.batches.output.output_folder import Manifest, OutputFolder
+from proctor.batches.slices.figures import list_days, list_slices, make_rate, sum_amounts
+from proctor.batches.slices.sketch import CaseSketch, Reason, Sketch
 from proctor.batches.warnings import describe_foreign, list_judge_warnings, list_unanswered, list_warnings
 from proctor.model.batch import BatchSummary, CaseBatch, CheckSummary, CommonReason, JudgedCase
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from proctor.batches.sketch import MOST_REASONS, Sketch
+from proctor.batches.slices.sketch import MOST_REASONS, Sketch
 from proctor.model.batch import CaseBatch
 from proctor.model.show import nearest
-from proctor.report.wording import count_noun
+from proctor.report.words.wording import count_noun
 
 NO_RUN = "no_run"
 """The code of a result that is skipped because its trace is no run of an agent."""

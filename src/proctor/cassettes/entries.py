@@ -24,8 +24,7 @@ from proctor.cassettes.ports import Kind
 from proctor.errors import InputError, TargetError
 from proctor.evidence.values.json_bytes import MAX_DEPTH, exceeds_depth
 from proctor.model.evidence import Json
-from proctor.model.origin import Origin
-from proctor.model.problem import Problem
+from proctor.model.problem import Origin, Problem
 from proctor.model.show import shorten, show
 from proctor.model.typed import convert_to
 

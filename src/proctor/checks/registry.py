@@ -1,6 +1,6 @@
 """Checks by name: a decorator that only marks, and a registry that collects what was marked.
 
-A check is a spec (a frozen `msgspec.Struct`) and a function beside it. The function has one of two shapes, and the
+A check is a spec (a frozen `msgspec.Struct`) and a function next to it. The function has one of two shapes, and the
 registry treats both alike:
 
     @check("response_contains", shorthand="text")
@@ -10,7 +10,7 @@ registry treats both alike:
     def response_matches(spec: ResponseMatches) -> Decide: ...        # prepares once per suite, decides per evidence
 
 Preparing may raise `SpecError` naming the field that cannot be used; a reader turns it into a problem with a position.
-Importing a check file has no side effect: the registry walks the folder, and other distributions join through the entry
+Importing a check file has no side effect: the registry walks the subpackages, and other distributions join through the entry
 point group `proctor.checks`, whose entries name a module (or a single marked function).
 """
 
@@ -26,13 +26,13 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from proctor.checks.caution import EVERYTHING, Decide, ReadsOf, decide_with_caution, find_reads
+from proctor.checks.shared.missing_evidence import EVERYTHING, Decide, Reads, ReadsOf, decide_with_caution, find_reads
 from proctor.errors import InputError, SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.show import nearest
 from proctor.model.verdict import TextRange, Verdict
 
-__all__ = ["CheckEntry", "Decide", "Registry", "check", "collect", "default_registry", "iterate_entries", "read_entry"]
+__all__ = ["CheckEntry", "Decide", "Reads", "Registry", "check", "collect", "default_registry", "iterate_entries", "read_entry"]
 
 Locate = Callable[[Any, Evidence], Iterable[TextRange]]
 """Finds, for a spec, the characters of the evidence that decided: those it looks for, or those it forbids."""
@@ -44,6 +44,8 @@ F = TypeVar("F", bound=Callable[..., object])
 ENTRY_POINTS = "proctor.checks"
 PLUGIN_SWITCH = "PROCTOR_DISABLE_PLUGINS"
 _OWN_ENTRY = "__proctor_entry__"
+_FOLDER = os.path.dirname(__file__)
+_WITHOUT_CHECKS = ("shared", "rubrics")
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -244,27 +246,29 @@ def _bind(function: Callable[[Any, Evidence], Verdict], spec: object) -> Decide:
 
 
 def iterate_builtin_modules() -> Iterator[ModuleType]:
-    """Yield our own check files in sorted order; those with a leading underscore are shared code."""
+    """Yield our own check modules in sorted order."""
     package = importlib.import_module("proctor.checks")
-    for name in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
-        if name not in ("registry", "caution", "vacuous") and not name.startswith("_"):
-            yield importlib.import_module(f"proctor.checks.{name}")
+    for info in pkgutil.walk_packages(package.__path__, "proctor.checks."):
+        _, _, subpackage, *module = info.name.split(".")
+        if module and subpackage not in _WITHOUT_CHECKS and not module[0].startswith("_"):
+            yield importlib.import_module(info.name)
 
 
 def find_builtin_module(name: str) -> ModuleType | None:
-    """Return the file of ours that defines the check `name`, found by its text.
+    """Return the module of ours that defines the check `name`, found by its text.
 
-    Loading every file to use three checks would be most of what a small run costs. Where there is no source to search, nothing is
-    found, and the caller loads everything.
+    Loading every module to use three checks would be most of the cost of a small run. Without source files nothing is found, and the
+    caller loads everything.
     """
-    folder = os.path.dirname(__file__)
     mark = re.compile(rf'@check\(\s*"{re.escape(name)}"'.encode())
-    for file in os.listdir(folder):
-        # This file shows marks in its docstring, and which file a folder lists first is anybody's guess.
-        if file.endswith(".py") and not file.startswith("_") and file != "registry.py":
-            with open(os.path.join(folder, file), "rb") as source:
-                if mark.search(source.read()):
-                    return importlib.import_module(f"proctor.checks.{file.removesuffix('.py')}")
+    for subpackage in os.listdir(_FOLDER):
+        if subpackage in _WITHOUT_CHECKS or "." in subpackage or subpackage.startswith("_"):
+            continue
+        for file in os.listdir(os.path.join(_FOLDER, subpackage)):
+            if file.endswith(".py") and not file.startswith("_"):
+                with open(os.path.join(_FOLDER, subpackage, file), "rb") as source:
+                    if mark.search(source.read()):
+                        return importlib.import_module(f"proctor.checks.{subpackage}.{file.removesuffix('.py')}")
     return None
 
 

@@ -6,9 +6,9 @@ from collections.abc import Container
 
 import msgspec
 
-from proctor.checks.requests import RequestMade
-from proctor.checks.tool_calls import ToolCalled
-from proctor.checks.tool_pairing import ToolCallsMatch
+from proctor.checks.run.requests import RequestMade
+from proctor.checks.tools.tool_calls import ToolCalled
+from proctor.checks.tools.tool_pairing import ToolCallsMatch
 from proctor.model.case import Scoring
 
 _ALWAYS = {
@@ -78,7 +78,7 @@ def find_vacuous_scoring(scoring: Scoring, given: Container[str]) -> Vacuous | N
 
 
 def _is_judged(spec: msgspec.Struct) -> bool:
-    from proctor.checks.semantic import Judged  # brings in all that asks a judge, which few suites do
+    from proctor.checks.judged.semantic import Judged  # brings in all that asks a judge, which few suites do
 
     return isinstance(spec, Judged)
 

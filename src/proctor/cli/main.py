@@ -8,7 +8,7 @@ import sys
 from typing import NamedTuple
 
 from proctor.cli.commands import load_command
-from proctor.cli.exits import Exit, ParserDone, refuse_silent_pass
+from proctor.cli.signals.exit_codes import Exit, ParserDone, refuse_silent_pass
 from proctor.errors import ProctorError
 from proctor.model.show import escape_unseen, nearest
 
@@ -24,7 +24,7 @@ class Command(NamedTuple):
         # Only the command that was asked for: loading all of them would be most of the time of a short one.
         module = load_command(self.name)
         if self.name in _FIRST:
-            from proctor.cli.other_distributions import warn_of_others  # nothing that is timed needs it
+            from proctor.cli.show.other_distributions import warn_of_others  # nothing that is timed needs it
 
             warn_of_others()
         code: int = module.run(arguments)

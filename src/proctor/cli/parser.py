@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from proctor.cli.commands import load_command
-from proctor.cli.exits import Exit, ParserDone
+from proctor.cli.signals.exit_codes import Exit, ParserDone
 from proctor.model.show import nearest
 
 

@@ -29,7 +29,7 @@ from proctor.codecs.fhir_matching import (
 from proctor.codecs.fhir_parameters import Parameter, list_parameters, list_resource_types
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_number, read_digits
+from proctor.model.json_values import is_number, read_digits
 from proctor.model.show import nearest, show
 from proctor.work import spend
 

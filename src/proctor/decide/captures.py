@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from proctor.checks.text import BLANKS
+from proctor.checks.answer.text import BLANKS
 from proctor.errors import CheckFault, SpecError
 from proctor.model.case import Capture
 from proctor.model.evidence import Evidence, Json

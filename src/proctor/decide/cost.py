@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from proctor.checks.limits import list_usages
+from proctor.checks.run.limits import list_usages
 from proctor.model.cost import PriceList, note_stand_ins, price_usage, sum_known
 from proctor.model.evidence import Cost, Evidence, Json, Usage, UserEnding
 from proctor.model.result import CaseResult

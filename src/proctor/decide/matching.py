@@ -21,14 +21,12 @@ from typing import cast
 import msgspec
 
 from proctor.errors import EvidenceError, InputError
-from proctor.model.case import Case
+from proctor.model.case import Case, is_variant
 from proctor.model.evidence import Evidence, Json
 from proctor.model.lazy_cases import find_scratch, is_lazy, join_cases
 from proctor.model.name_table import NameTable
-from proctor.model.origin import NOWHERE
-from proctor.model.problem import Problem
+from proctor.model.problem import NOWHERE, Problem
 from proctor.model.show import show
-from proctor.model.variants import is_variant
 
 REFUSED_CODE = "case_not_named"
 """The code of a record that could answer several cases and names none of them."""

@@ -14,8 +14,7 @@ import msgspec
 from proctor.decide.matching import list_messages, list_recorded_messages, show_messages
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
-from proctor.model.origin import NOWHERE, Origin
-from proctor.model.problem import Problem
+from proctor.model.problem import NOWHERE, Origin, Problem
 
 OTHER_INPUT = "other_input"
 """The code of such a record."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.checks.caution import MISSING, decide_with_caution, find_reads
 from proctor.checks.registry import Decide, Registry, default_registry
+from proctor.checks.shared.missing_evidence import MISSING, decide_with_caution, find_reads
 from proctor.decide.broken_off import RUN_ERROR, SERVER_GONE, cut_short, is_broken, is_refusal, mark_missing_turns, may_claim_refusal
 from proctor.decide.cost import with_agent_cost, with_cost
 from proctor.decide.judging import Deliberation, prepare_check, settle_all

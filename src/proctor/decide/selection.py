@@ -20,8 +20,7 @@ from proctor.errors import InputError
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
 from proctor.model.lazy_cases import join_cases, pick_cases
-from proctor.model.origin import Origin
-from proctor.model.problem import Problem
+from proctor.model.problem import Origin, Problem
 
 Chooses = Callable[[Case], bool]
 _TOKEN = re.compile(r"\s*(?:([()])|([^\s()\"'=]+=)?(?:\"([^\"]*)\"|'([^']*)')|([^\s()\"']+))")

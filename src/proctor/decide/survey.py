@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.checks.caution import find_reads
 from proctor.checks.registry import Registry, default_registry
+from proctor.checks.shared.missing_evidence import find_reads
 from proctor.model.case import Assertion, Suite
 from proctor.model.lazy_cases import may_claim
 

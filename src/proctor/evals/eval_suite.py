@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from proctor.evals.blocking import run_blocking
+from proctor.evals.agents.blocking import run_blocking
+from proctor.evals.agents.test_agent import EvalAgent
 from proctor.evals.eval_test import EvalTest, OnProgress
 from proctor.evals.figures import Figures
+from proctor.evals.grading.results import EvalRunResult, EvalSuiteResult, SuiteAggregate, SuiteTokens
+from proctor.evals.grading.score_rows import suite_config_hash
+from proctor.evals.grading.scorers import Scorer
 from proctor.evals.metrics import Counts, accuracy, summarise_latency
-from proctor.evals.results import EvalRunResult, EvalSuiteResult, SuiteAggregate, SuiteTokens
-from proctor.evals.score_rows import suite_config_hash
-from proctor.evals.scorers import Scorer
-from proctor.evals.test_agent import EvalAgent
 
 
 class EvalSuite(Figures):

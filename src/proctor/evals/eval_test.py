@@ -7,26 +7,136 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from inspect import isawaitable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from inspect import isasyncgen, isawaitable, isgenerator
 from typing import Any, Final, TypedDict, Unpack
 
-from proctor.evals.blocking import run_blocking
-from proctor.evals.expectations import Expectations, Predicate
+import msgspec
+
+from proctor.evals.agents.blocking import run_blocking
+from proctor.evals.agents.calling import call_function, copy_context, describe_exception, end_task
+from proctor.evals.agents.deadline import DEADLINE, Deadline
+from proctor.evals.agents.latency import LatencyBreakdown
+from proctor.evals.agents.options import refuse_unknown_options, show_options
+from proctor.evals.agents.prompt_result import PromptResult
+from proctor.evals.agents.test_agent import EvalAgent
 from proctor.evals.figures import Figures
-from proctor.evals.grading import Grading
-from proctor.evals.iteration import TestFunction, run_iteration
+from proctor.evals.grading.expectations import Expectations, Predicate
+from proctor.evals.grading.grade import Grading
+from proctor.evals.grading.results import EvalRunResult, IterationResult, Tokens
+from proctor.evals.grading.score_rows import EvaluationConfig, ScoreResult
+from proctor.evals.grading.scorer_context import Scenario
+from proctor.evals.grading.scorers import DEFAULT_LIMITS, Scorer, ScorerLimits
 from proctor.evals.metrics import Counts, sum_up_run
-from proctor.evals.options import refuse_unknown_options, show_options
-from proctor.evals.results import EvalRunResult, IterationResult
-from proctor.evals.score_rows import EvaluationConfig, ScoreResult
-from proctor.evals.scorer_context import Scenario
-from proctor.evals.scorers import Scorer, ScorerLimits
-from proctor.evals.test_agent import EvalAgent
-from proctor.formats.drafting import make_slug
-from proctor.model.numbers import is_finite
+from proctor.formats.native.drafting import make_slug
+from proctor.model.evidence import ToolCall
+from proctor.model.json_values import is_finite
 from proctor.model.show import show
 from proctor.validators import CallLike
+
+# --- runs one iteration of an eval: the test function under a time limit, then everything else that decides
+
+TestFunction = Callable[[Any], object | Awaitable[object]]
+_GRACE_S: Final = 1.0
+_FIRST_WAIT_S: Final = 0.1
+
+
+class _Attempt(msgspec.Struct, frozen=True):
+    """What the test function said."""
+
+    answer: bool
+    error: str | None
+    again: bool
+    """Whether trying again may help."""
+    prompts: Sequence[PromptResult]
+
+
+async def run_iteration(
+    test: TestFunction,
+    agent: EvalAgent,
+    grading: Grading,
+    *,
+    timeout_ms: float,
+    retries: int,
+    limits: ScorerLimits = DEFAULT_LIMITS,
+    number: int = 1,
+) -> IterationResult:
+    """Run the test function until it gives an answer or may not be tried again, and decide."""
+    tried = 0
+    while True:
+        attempt = await _run_attempt(test, agent, timeout_ms)
+        result = _decide_attempt(attempt, grading, tried)
+        again = attempt.again or (not result.passed and any(prompt.has_error() for prompt in attempt.prompts))
+        if not again or tried >= retries:
+            break
+        # Longer each time: a provider that is overloaded is not helped by being asked again at once.
+        await asyncio.sleep(_FIRST_WAIT_S * 2**tried)
+        tried += 1
+    rows = (*result.scores, *await grading.make_scorer_rows(result.prompts, limits, iteration=number, failed=attempt.again))
+    return msgspec.structs.replace(result, scores=rows, passed=grading.decide(rows).passed)
+
+
+def _decide_attempt(attempt: _Attempt, grading: Grading, tried: int) -> IterationResult:
+    """Return what is known without the scorers."""
+    prompts = tuple(attempt.prompts)
+    calls: list[ToolCall] = [call for prompt in prompts for call in prompt.get_tool_calls()]
+    match = grading.expectations.match_calls(calls)
+    predicates = grading.expectations.decide_predicates(prompts)
+    return IterationResult(
+        passed=attempt.answer and (match is None or match.passed) and all(each.passed for each in predicates),
+        latencies=tuple(prompt.get_latency() for prompt in prompts) or (LatencyBreakdown(),),
+        tokens=sum(
+            (Tokens(total=each.total_tokens(), input=each.input_tokens(), output=each.output_tokens()) for each in prompts), Tokens()
+        ),
+        error=attempt.error,
+        retry_count=tried,
+        prompts=prompts,
+        tool_match=match,
+        predicate_results=predicates,
+        scores=grading.make_built_in_rows(attempt.answer, attempt.error, match, predicates),
+    )
+
+
+async def _run_attempt(test: TestFunction, agent: EvalAgent, timeout_ms: float) -> _Attempt:
+    own = agent.with_options()
+    limit_s = timeout_ms / 1000
+    context = copy_context()
+    deadline = Deadline(limit_s)
+    context.run(DEADLINE.set, deadline)
+    task = asyncio.create_task(call_function(test, own, context), context=context)
+    try:
+        await asyncio.wait({task}, timeout=limit_s)
+        timed_out = not task.done()
+        if timed_out:
+            # Its prompts have just ended: the function may want to look at them.
+            await asyncio.wait({task}, timeout=min(_GRACE_S, limit_s))
+    finally:
+        # Also where this iteration is cancelled: `wait` leaves the task running then, and nobody else knows it.
+        await end_task(task)
+    # Asked before the answer: a function may still say yes in its grace, or over a prompt that was cut short.
+    if timed_out or deadline.missed:
+        return _Attempt(False, f"Operation timed out after {timeout_ms:g}ms", True, own.get_prompt_history())
+    if task.cancelled():
+        return _Attempt(False, "the test was cancelled", True, own.get_prompt_history())
+    raised = task.exception()
+    if raised is not None:
+        return _Attempt(False, describe_exception(raised), True, own.get_prompt_history())
+    answer = task.result()
+    error = _explain_bad_answer(answer)
+    return _Attempt(error is None and bool(answer), error, False, own.get_prompt_history())
+
+
+def _explain_bad_answer(answer: object) -> str | None:
+    """Return why what a test function returned is no answer, although it is true."""
+    if answer is None:
+        return "the test function returned None: it must return true or false"
+    if isgenerator(answer) or isasyncgen(answer):
+        return "the test function is a generator, of which nothing was run: it must return true or false and not yield"
+    return None
+
+
+# ---
+
 
 OnProgress = Callable[[int, int], object | Awaitable[object]]
 OnFailure = Callable[[str], object | Awaitable[object]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from proctor.evals.grading.results import EvalRunResult, SuiteAggregate
 from proctor.evals.metrics import Counts, accuracy, compute_mean_tokens
-from proctor.evals.results import EvalRunResult, SuiteAggregate
 
 
 class Figures(ABC):

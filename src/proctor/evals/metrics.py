@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from proctor.evals.latency import LatencyBreakdown, LatencyStats, LatencySummary
-from proctor.evals.results import EvalRunResult, IterationResult, Tokens, TokenSummary
-from proctor.evals.score_rows import EvaluationConfig
+from proctor.evals.agents.latency import LatencyBreakdown, LatencyStats, LatencySummary
+from proctor.evals.grading.results import EvalRunResult, IterationResult, Tokens, TokenSummary
+from proctor.evals.grading.score_rows import EvaluationConfig
 
 
 class Counts:

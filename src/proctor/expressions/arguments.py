@@ -12,7 +12,7 @@ from datetime import date, time
 from proctor.expressions.date_format import DIRECTIVES, LONGEST_FORMAT, find_unknown_directive
 from proctor.expressions.moments import UNITS, Moment, read_clock, read_moment
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_finite, is_number
+from proctor.model.json_values import is_finite, is_number
 from proctor.model.show import describe_value, kind_of, nearest
 
 

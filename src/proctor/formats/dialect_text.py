@@ -11,22 +11,21 @@ from typing import Final, Literal, cast
 
 import msgspec
 
-from proctor.checks.json_field import JsonField
+from proctor.checks.answer.json_field import JsonField
 from proctor.errors import InputError
-from proctor.formats.mcpjam_predicates import PLAIN
-from proctor.formats.mcplab_text import build_mcplab
-from proctor.formats.mibo_assertions import CALL_CONDITIONS, FIELD_CONDITIONS, LIMITS, SEMANTIC_TYPES, find_word
+from proctor.formats.mcpjam.predicates import PLAIN
+from proctor.formats.mcplab.text import build_mcplab
+from proctor.formats.mibo.assertions import CALL_CONDITIONS, FIELD_CONDITIONS, LIMITS, SEMANTIC_TYPES, find_word
 from proctor.formats.suites import read_suite
-from proctor.formats.verial_assertions import BY_FIELDS
-from proctor.formats.verial_scoring import SCORING
-from proctor.formats.verial_system_claims import SYSTEM_CLAIMS
-from proctor.formats.workspace import WORKSPACE_KEYS
-from proctor.formats.yaml_text import to_yaml
+from proctor.formats.text.yaml_text import to_yaml
+from proctor.formats.verial.assertions import BY_FIELDS
+from proctor.formats.verial.scoring import SCORING
+from proctor.formats.verial.system_claims import SYSTEM_CLAIMS
+from proctor.formats.workspace_file.workspace import WORKSPACE_KEYS
 from proctor.model.case import Assertion, Case, Scoring, Suite
 from proctor.model.evidence import Json
-from proctor.model.numbers import to_whole_numbers
-from proctor.model.origin import Origin
-from proctor.model.problem import Problem
+from proctor.model.json_values import to_whole_numbers
+from proctor.model.problem import Origin, Problem
 
 Fragment = dict[str, Json]
 _QUIRKS: Final = frozenset(

@@ -13,9 +13,9 @@ import msgspec
 
 from proctor.checks.registry import Registry
 from proctor.errors import InputError
-from proctor.formats.documents import read_text
-from proctor.formats.located import Located, Reading
-from proctor.formats.rows import DataSource
+from proctor.formats.text.documents import read_text
+from proctor.formats.text.located import Located, Reading
+from proctor.formats.text.rows import DataSource
 from proctor.model.case import Suite
 from proctor.model.show import nearest
 
@@ -64,7 +64,7 @@ def read_suite(
 
 def load_reader(dialect: str) -> ModuleType:
     """Return the module that reads a dialect; imported when first asked for."""
-    return importlib.import_module(f"proctor.formats.{dialect}")
+    return importlib.import_module(f"proctor.formats.{dialect}.suite")
 
 
 def recognise(document: Located, reading: Reading) -> str | None:

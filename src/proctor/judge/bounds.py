@@ -18,7 +18,7 @@ import msgspec
 from proctor.llm import fence
 from proctor.model.evidence import Json
 from proctor.model.judgement import Material
-from proctor.report.wording import count_noun
+from proctor.report.words.wording import count_noun
 
 LEAST_CHARS = 200
 """The least room that makes sense: below it nothing but cut marks would be shown."""

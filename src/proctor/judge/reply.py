@@ -20,9 +20,8 @@ from typing import Literal
 import msgspec
 
 from proctor.model.evidence import Json
+from proctor.model.json_values import MISSING, Missing, is_number
 from proctor.model.judgement import Question
-from proctor.model.missing import MISSING, Missing
-from proctor.model.numbers import is_number
 from proctor.model.show import shorten, show
 
 MAX_REPLY = 1_000_000

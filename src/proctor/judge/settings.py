@@ -8,7 +8,7 @@ import msgspec
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_finite
+from proctor.model.json_values import is_finite
 from proctor.model.show import show
 
 MOST: Final = {"samples": 101, "concurrency": 1_000, "retries": 100}

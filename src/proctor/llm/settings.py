@@ -15,7 +15,7 @@ import msgspec
 from proctor.errors import SpecError
 from proctor.llm.ports import ChatRequest
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_finite
+from proctor.model.json_values import is_finite
 from proctor.model.show import show
 
 REQUEST_SETTINGS: Final = ("temperature", "max_tokens", "seed")

@@ -23,8 +23,7 @@ from proctor.expressions.scope import Scope
 from proctor.matchers.equal import deep_equal, equal_by, find_difference, join_path, unexpected_mismatch
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Json
-from proctor.model.missing import MISSING, Missing
-from proctor.model.numbers import is_number
+from proctor.model.json_values import MISSING, Missing, is_number
 from proctor.model.show import kind_of, show
 from proctor.model.verdict import TextRange
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from proctor.matchers.mismatch import Mismatch, absent_mismatch, different_mismatch
 from proctor.model.evidence import Json
-from proctor.model.missing import MISSING
+from proctor.model.json_values import MISSING
 from proctor.model.show import show
 
 _MANY_PARTS = 5_000

@@ -16,7 +16,7 @@ from proctor.expressions.text_form import write_text_form
 from proctor.matchers.equal import join_path, unexpected_mismatch
 from proctor.matchers.mismatch import Mismatch, absent_mismatch, different_mismatch
 from proctor.model.evidence import Json
-from proctor.model.missing import MISSING, Missing
+from proctor.model.json_values import MISSING, Missing
 from proctor.model.show import show
 from proctor.model.verdict import TextRange
 

@@ -16,7 +16,7 @@ from proctor.expressions.expression import Expression, compile_expression
 from proctor.expressions.scope import Scope
 from proctor.matchers.expected import Expected, Use, from_expression
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_finite, is_number
+from proctor.model.json_values import is_finite, is_number
 from proctor.model.show import kind_of, show
 
 

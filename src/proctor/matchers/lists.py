@@ -16,7 +16,7 @@ from proctor.matchers.expected import Compound, Expected
 from proctor.matchers.mismatch import Mismatch, different_mismatch
 from proctor.matchers.weight import bound_product
 from proctor.model.evidence import Json
-from proctor.model.missing import Missing
+from proctor.model.json_values import Missing
 from proctor.model.show import show, tell_more
 from proctor.model.verdict import TextRange
 

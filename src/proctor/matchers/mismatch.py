@@ -3,7 +3,7 @@
 import msgspec
 
 from proctor.model.evidence import Json
-from proctor.model.missing import MISSING, Missing
+from proctor.model.json_values import MISSING, Missing
 from proctor.model.show import explain_alike, kind_of, show
 
 

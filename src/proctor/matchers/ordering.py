@@ -16,8 +16,7 @@ from proctor.matchers.expected import Expected
 from proctor.matchers.form import Form, Matcher, Nested, Operand, matcher
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Json
-from proctor.model.missing import MISSING, Missing
-from proctor.model.numbers import is_number
+from proctor.model.json_values import MISSING, Missing, is_number
 from proctor.model.show import describe_value, kind_of, show
 
 

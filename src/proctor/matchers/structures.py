@@ -18,8 +18,7 @@ from proctor.matchers.plain import compile_plain
 from proctor.matchers.texts import pattern_at
 from proctor.matchers.weight import bound_product
 from proctor.model.evidence import Json
-from proctor.model.missing import MISSING, Missing
-from proctor.model.numbers import is_number
+from proctor.model.json_values import MISSING, Missing, is_number
 from proctor.model.show import kind_of, nearest, show
 from proctor.model.verdict import TextRange
 from proctor.patterns.engine import Pattern

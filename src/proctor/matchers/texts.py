@@ -15,7 +15,7 @@ from proctor.matchers.expected import Expected
 from proctor.matchers.form import Form, Matcher, Nested, matcher
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Json
-from proctor.model.missing import MISSING, Missing
+from proctor.model.json_values import MISSING, Missing
 from proctor.model.show import kind_of, show
 from proctor.model.verdict import TextRange
 from proctor.patterns.engine import Pattern, compile_pattern

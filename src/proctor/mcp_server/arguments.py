@@ -11,10 +11,10 @@ from typing import cast
 
 from proctor.mcp_server.casing import to_camel, to_snake
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_number
+from proctor.model.json_values import is_number
 from proctor.model.show import kind_of, nearest, show
 from proctor.service.refusals import Refusal
-from proctor.store.bodies import from_json
+from proctor.store.sql.compressed_json import from_json
 
 Schema = dict[str, Json]
 _WORDS = {

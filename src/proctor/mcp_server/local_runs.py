@@ -13,27 +13,27 @@ from typing import cast
 
 import msgspec
 
-from proctor.actions.chosen_runs import choose_pair
-from proctor.actions.compare import compare
-from proctor.actions.history import find_home, open_run
-from proctor.actions.run import LiveRun, drive
-from proctor.actions.run_options import RunOptions
-from proctor.actions.suites import load_suite
+from proctor.actions.history.chosen_runs import choose_pair
+from proctor.actions.history.compare import compare
+from proctor.actions.running.run import LiveRun, drive
+from proctor.actions.running.run_options import RunOptions
+from proctor.actions.workspace.run_history import find_home, open_run
+from proctor.actions.workspace.suites import load_suite
 from proctor.decide.selection import select
 from proctor.errors import ProctorError, StoreError
 from proctor.mcp_server.places import find_local_path
 from proctor.mcp_server.ports import RunFilter, RunRequest
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
-from proctor.report.exchange import add_exchanges
-from proctor.report.json_text import render_json
-from proctor.report.markdown import render_markdown
+from proctor.report.blocks.exchange import add_exchanges
+from proctor.report.data.json_text import render_json
+from proctor.report.text.markdown import render_markdown
 from proctor.runner.settings import RunSettings
 from proctor.service.access.callers import Caller
 from proctor.service.refusals import Refusal
 from proctor.service.suites.documents import read_sent_suite
-from proctor.store.pages import clamp_limit
-from proctor.store.run_files import RunFiles, RunFolder
+from proctor.store.files.run_files import RunFiles, RunFolder
+from proctor.store.sql.pages import clamp_limit
 
 # Each drives an agent, and a model that calls the tool again for lack of patience would start them without end.
 MOST_LIVE = 4

@@ -13,8 +13,8 @@ from proctor.mcp_server.casing import to_camel
 from proctor.mcp_server.tool import DELETED, PAGING, Action, Desk, Tool, page_of
 from proctor.model.evidence import Json
 from proctor.service.verification import nouns
-from proctor.service.verification.declaration import Operation, Resource
-from proctor.service.verification.fields import Field, Schema, Shape, without_limits
+from proctor.service.verification.shared.declaration import Operation, Resource
+from proctor.service.verification.shared.fields import Field, Schema, Shape, without_limits
 
 
 def make_tool(noun: Resource) -> Tool:

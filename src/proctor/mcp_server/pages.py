@@ -17,15 +17,15 @@ from urllib.parse import unquote
 
 import msgspec
 
-from proctor.actions.describe import KINDS, Description, describe
+from proctor.actions.help.describe import KINDS, Description, describe
 from proctor.checks.registry import default_registry
-from proctor.formats.native_schema import build_native_schema
+from proctor.formats.native.schema import build_native_schema
 from proctor.mcp_server.tool import Desk
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
-from proctor.report.neutral import to_one_line
+from proctor.report.words.neutral import to_one_line
 from proctor.service.refusals import Refusal
-from proctor.service.verification.task_runs import get_task_run
+from proctor.service.verification.runs.task_runs import get_task_run
 
 SCHEME = "proctor://"
 MARKDOWN, JSON = "text/markdown", "application/json"

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from proctor.actions.history import find_home
-from proctor.actions.mcplab_files import list_bundle_files
-from proctor.actions.trust import trust_for
+from proctor.actions.mcplab.files import list_bundle_files
+from proctor.actions.trust.trust import trust_for
+from proctor.actions.workspace.run_history import find_home
 from proctor.model.show import escape_unseen, show
 from proctor.service.refusals import Refusal
 from proctor.sources.records import DOCUMENT_SUFFIXES, LINE_SUFFIXES

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from proctor.actions.describe import describe
+from proctor.actions.help.describe import describe
 from proctor.formats.suites import DIALECTS
 from proctor.service.refusals import Refusal
 

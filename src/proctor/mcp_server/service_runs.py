@@ -7,7 +7,7 @@ from typing import cast
 
 import msgspec
 
-from proctor.actions.given_target import find_address
+from proctor.actions.running.named_target import find_address
 from proctor.mcp_server.ports import RunFilter, RunRequest
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
@@ -17,7 +17,7 @@ from proctor.service.refusals import Refusal
 from proctor.service.runs import comparisons
 from proctor.service.runs import requests as runs
 from proctor.service.runs import results as run_results
-from proctor.store.run_references import LATEST, PREVIOUS
+from proctor.store.files.run_references import LATEST, PREVIOUS
 
 _NAMES = {"suite": "document", "cases": "case_ids", "selection": "select"}
 _ENDED = ("completed", "cancelled", "failed")

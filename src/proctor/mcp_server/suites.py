@@ -14,13 +14,13 @@ from typing import cast
 
 import msgspec
 
-from proctor.actions import describe as describing
-from proctor.actions.check import all_records
-from proctor.actions.check_stream import CheckStream
-from proctor.actions.judged_check import JudgedStream
-from proctor.actions.judges import OpenedJudge, open_suite_judge
-from proctor.actions.suites import load_suite
-from proctor.actions.trust import trust_for
+from proctor.actions.checking.check import all_records
+from proctor.actions.checking.check_stream import CheckStream
+from proctor.actions.checking.judged_check import JudgedStream
+from proctor.actions.help import describe as describing
+from proctor.actions.judging.judges import OpenedJudge, open_suite_judge
+from proctor.actions.trust.trust import trust_for
+from proctor.actions.workspace.suites import load_suite
 from proctor.decide.selection import select
 from proctor.errors import InputError
 from proctor.evidence.reading import read_sent
@@ -33,7 +33,7 @@ from proctor.mcp_server.tool import Action, Desk, Tool, a_document, shape, text
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.result import RunResult
-from proctor.report.json_text import render_json
+from proctor.report.data.json_text import render_json
 from proctor.service.access.permissions import require_reader
 from proctor.service.decisions.messages import SuiteSource
 from proctor.service.decisions.suite_verdicts import SuiteDecisions, decide_stream, read_evidence

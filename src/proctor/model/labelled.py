@@ -6,7 +6,7 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.model.judgement import Opinion
-from proctor.model.origin import NOWHERE, Origin
+from proctor.model.problem import NOWHERE, Origin
 
 
 class LabelledAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -75,11 +75,11 @@ class CaseResult(msgspec.Struct, frozen=True, gc=False):
     evidence: Evidence | None = None
     """The evidence itself, only where a report is asked to show it."""
     exchange: dict[str, Json] | None = None
-    """What was asked and answered, shortened (`report/exchange.py`), only where a report is to show it."""
+    """What was asked and answered, shortened (`report/blocks/exchange.py`), only where a report is to show it."""
     simulated_user: UserEnding | None = None
     """How the simulated user of the conversation fared, if there was one."""
     ranges: tuple[tuple[TextRange, ...], ...] = ()
-    """Of each verdict the characters it is about (`report/ranges.py`), only where a report is to show them."""
+    """Of each verdict the characters it is about (`report/words/ranges.py`), only where a report is to show them."""
 
     @property
     def id(self) -> str:

@@ -128,7 +128,7 @@ def skipped(code: str, reason: str) -> Verdict:
 
 
 def missing(what: str) -> Verdict:
-    """Fail a claim because the evidence lacks what it is about; `proctor.checks.caution` may turn that into an `error`."""
+    """Fail a claim because the evidence lacks what it is about; `proctor.checks.shared.missing_evidence` may turn that into an `error`."""
     return lacking(f"{what} not recorded in this evidence")
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from proctor.actions.compare_several import CaseAcross, SeveralRuns
+from proctor.actions.history.compare_several import CaseAcross, SeveralRuns
 from proctor.pages.ports import Record
 from proctor.pages.words import find_project_address, quote_part, show_text
-from proctor.report.drawn_attempt import draw_time
-from proctor.report.drawn_comparison import CaseRow, CaseTable, RunFigures
-from proctor.report.elements import Child, Element, make
+from proctor.report.blocks.attempt import draw_time
+from proctor.report.blocks.comparison import CaseRow, CaseTable, RunFigures
+from proctor.report.words.elements import Child, Element, make
 
 
 def list_run_figures(runs: Sequence[Record], found: SeveralRuns) -> list[RunFigures]:

@@ -10,23 +10,23 @@ from markupsafe import Markup
 from proctor.model.evidence import Json
 from proctor.pages.compared_runs import draw_label as label
 from proctor.pages.words import quote_part
-from proctor.report.comparison_words import describe_chance as chance
-from proctor.report.drawn_assertions import draw_assertions as assertions
-from proctor.report.drawn_attempt import draw_facts as facts
-from proctor.report.drawn_attempt import draw_known as known
-from proctor.report.drawn_attempt import draw_others as others
-from proctor.report.drawn_attempt import draw_remarks as remarks
-from proctor.report.drawn_attempt import draw_steps
-from proctor.report.drawn_attempt import draw_time as time
-from proctor.report.drawn_comparison import KINDS
-from proctor.report.drawn_comparison import draw_verdict as verdict
-from proctor.report.drawn_outcomes import draw_counts as counts
-from proctor.report.drawn_outcomes import draw_dumbbell as dumbbell
-from proctor.report.drawn_outcomes import draw_mark, draw_outcome
-from proctor.report.drawn_outcomes import draw_rate as rate
-from proctor.report.drawn_outcomes import draw_sprite as sprite
-from proctor.report.drawn_systems import draw_systems as systems
-from proctor.report.elements import Element, Node, write_markup
+from proctor.report.blocks.assertions import draw_assertions as assertions
+from proctor.report.blocks.attempt import draw_facts as facts
+from proctor.report.blocks.attempt import draw_known as known
+from proctor.report.blocks.attempt import draw_others as others
+from proctor.report.blocks.attempt import draw_remarks as remarks
+from proctor.report.blocks.attempt import draw_steps
+from proctor.report.blocks.attempt import draw_time as time
+from proctor.report.blocks.comparison import KINDS
+from proctor.report.blocks.comparison import draw_verdict as verdict
+from proctor.report.blocks.outcomes import draw_counts as counts
+from proctor.report.blocks.outcomes import draw_dumbbell as dumbbell
+from proctor.report.blocks.outcomes import draw_mark, draw_outcome
+from proctor.report.blocks.outcomes import draw_rate as rate
+from proctor.report.blocks.outcomes import draw_sprite as sprite
+from proctor.report.blocks.systems import draw_systems as systems
+from proctor.report.words.comparison import describe_chance as chance
+from proctor.report.words.elements import Element, Node, write_markup
 
 __all__ = [
     "KINDS",

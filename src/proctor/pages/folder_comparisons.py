@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from proctor.actions.answers import Answer, AttemptOutcome, ReadAttempt, choose_attempt, compare_answers
-from proctor.actions.compare import RunComparison, compare_tallies, how_much, tell_incomplete
-from proctor.actions.compare_several import MOST_RUNS, SeveralRuns, join_comparisons
-from proctor.actions.run_tally import RunTally
+from proctor.actions.history.answers import Answer, AttemptOutcome, ReadAttempt, choose_attempt, compare_answers
+from proctor.actions.history.compare import RunComparison, compare_tallies, how_much, tell_incomplete
+from proctor.actions.history.compare_several import MOST_RUNS, SeveralRuns, join_comparisons
+from proctor.actions.workspace.run_tally import RunTally
 from proctor.pages.folder_suites import ReadSuite
 from proctor.service.refusals import Refusal
-from proctor.store.log_index import LogIndex
-from proctor.store.run_files import RunFolder
+from proctor.store.files.log_index import LogIndex
+from proctor.store.files.run_files import RunFolder
 
 _MOST_REMEMBERED = 20_000
 """Cases of a comparison that is remembered."""

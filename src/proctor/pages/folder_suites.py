@@ -9,11 +9,11 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
 
-from proctor.actions.history import suite_of
+from proctor.actions.workspace.run_history import suite_of
 from proctor.model.case import Case, Suite
 from proctor.model.lazy_cases import find_scratch, is_lazy
 from proctor.model.name_table import NameTable
-from proctor.store.run_files import CASES, SUITE, RunFolder
+from proctor.store.files.run_files import CASES, SUITE, RunFolder
 
 _MOST = 8
 """Suites that are remembered."""

@@ -16,7 +16,7 @@ from proctor.pages.inputs import make_inputs, sort_problems
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import render_page
 from proctor.service.refusals import Refusal
-from proctor.service.verification.fields import Table
+from proctor.service.verification.shared.fields import Table
 
 MENDED_IN_FORM = ("VALIDATION_ERROR", "BAD_REQUEST", "CONFLICT", "PAYLOAD_TOO_LARGE")
 """Refusals after which the form is shown again. A record that is named and not there is one of them only where a field names it."""

@@ -1,8 +1,7 @@
-"""Forms made of declared fields: what is written beside each input, and what a person typed read back as JSON.
+"""Forms built from declared fields, and the JSON read back from what a person typed.
 
-A `Field` (`service/verification/fields.py`) says what a value is; from that follows the input: a line, a box for several lines, a number,
-a choice, a tick. Objects are typed as JSON, lists of texts one on each line. What was typed is kept as it was typed, so that a form that is
-refused comes back with everything in it and with each problem beside the input it is about.
+A `Field` (`service/verification/shared/fields.py`) determines the input: text, text area, number, choice, checkbox.
+Objects are typed as JSON, lists of texts one per line. A rejected form keeps what was typed and shows each problem next to its input.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from proctor.model.evidence import Json
 from proctor.pages.forms import hides_value
 from proctor.pages.words import name_field, read_typed_number
 from proctor.service.refusals import Refusal
-from proctor.service.verification.fields import Field, Table
-from proctor.store.bodies import to_json
+from proctor.service.verification.shared.fields import Field, Table
+from proctor.store.sql.compressed_json import to_json
 
 Control = Literal["line", "area", "json", "number", "choice", "tick", "secret", "time"]
 _LONG_TEXT = 500

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from proctor.model.evidence import Json
 from proctor.pages.words import quote_part
-from proctor.service.verification.declaration import Operation, Resource
-from proctor.service.verification.fields import Field, Shape, Table, id_of, label_of
 from proctor.service.verification.nouns import NOUNS
+from proctor.service.verification.shared.declaration import Operation, Resource
+from proctor.service.verification.shared.fields import Field, Shape, Table, id_of, label_of
 
 OLDER = ("runs", "v1")
 """The first parts of addresses that do the same under an older name, and of those that agents use."""

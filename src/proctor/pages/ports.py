@@ -12,11 +12,11 @@ from typing import Any, Protocol
 import msgspec
 from starlette.requests import Request
 
-from proctor.actions.answers import Answer
-from proctor.actions.compare_several import SeveralRuns
-from proctor.actions.failures import Failures
-from proctor.actions.latency import Latency
-from proctor.actions.overview import Overview, TrendPoint
+from proctor.actions.history.answers import Answer
+from proctor.actions.history.compare_several import SeveralRuns
+from proctor.actions.history.failures import Failures
+from proctor.actions.history.latency import Latency
+from proctor.actions.history.overview import Overview, TrendPoint
 from proctor.service.runs.results import EVERY_ATTEMPT, AttemptFilter, ReadResult
 
 Page = dict[str, Any]

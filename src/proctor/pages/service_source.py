@@ -8,11 +8,11 @@ from typing import cast
 import msgspec
 from starlette.requests import Request
 
-from proctor.actions.answers import Answer
-from proctor.actions.compare_several import SeveralRuns
-from proctor.actions.failures import Failures
-from proctor.actions.latency import Latency
-from proctor.actions.overview import Overview, TrendPoint
+from proctor.actions.history.answers import Answer
+from proctor.actions.history.compare_several import SeveralRuns
+from proctor.actions.history.failures import Failures
+from proctor.actions.history.latency import Latency
+from proctor.actions.history.overview import Overview, TrendPoint
 from proctor.pages.ports import EVERY_RUN, FIRST, Page, Place, Record, RunFilter
 from proctor.pages.words import quote_part
 from proctor.service.access import projects

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.report.html_page import read_template
+from proctor.report.html.page import read_template
 from proctor.service.refusals import Refusal
 
 _FILES: dict[str, tuple[str, ...]] = {

@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from proctor.model.numbers import read_digits
-from proctor.report.html_text import duration_words
-from proctor.report.neutral import to_block, to_lines, to_one_line
-from proctor.report.wording import OUTCOME_NAMES, count_noun
-from proctor.service.verification.fields import label_of
-from proctor.store.bodies import to_json
+from proctor.model.json_values import read_digits
+from proctor.report.words.html_text import duration_words
+from proctor.report.words.neutral import to_block, to_lines, to_one_line
+from proctor.report.words.wording import OUTCOME_NAMES, count_noun
+from proctor.service.verification.shared.fields import label_of
+from proctor.store.sql.compressed_json import to_json
 
 OUTCOMES = ("fail", "error", "pass", "skip")
 """In the order in which they are worth a look."""

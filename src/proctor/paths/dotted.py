@@ -7,7 +7,7 @@ There are no wildcards, no quoting and no negative positions; a key that itself 
 from __future__ import annotations
 
 from proctor.model.evidence import Json
-from proctor.model.missing import MISSING, Missing
+from proctor.model.json_values import MISSING, Missing
 
 _LONGEST_POSITION = 9
 """Digits of a position in a list; no list is longer, and `int` of a longer text is slow."""

@@ -12,8 +12,7 @@ from typing import Final
 
 from proctor.errors import CheckFault
 from proctor.model.evidence import Json
-from proctor.model.missing import MISSING, Missing
-from proctor.model.numbers import is_number
+from proctor.model.json_values import MISSING, Missing, is_number
 from proctor.paths.query import (
     AllOf,
     AnyOf,

@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from proctor.actions.check_stream import CheckStream
-from proctor.actions.run_builder import drives_own_agents
-from proctor.actions.run_policy import Policy
-from proctor.actions.settings import workspace_for
-from proctor.actions.trust import Named, Trust, refuse_untrusted, trust_for
-from proctor.actions.trust_names import name_judge
+from proctor.actions.checking.check_stream import CheckStream
+from proctor.actions.running.run_builder import drives_own_agents
+from proctor.actions.running.run_policy import Policy
+from proctor.actions.trust.trust import Named, Trust, refuse_untrusted, trust_for
+from proctor.actions.trust.trust_names import name_judge
+from proctor.actions.workspace.settings import workspace_for
 from proctor.errors import InputError
 from proctor.model.case import Case, Suite
 from proctor.pytest_plugin.failures import CheckFailed

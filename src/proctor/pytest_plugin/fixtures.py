@@ -19,8 +19,8 @@ import pytest
 from proctor.pytest_plugin.failures import shorten_path
 
 if TYPE_CHECKING:
-    from proctor.actions.judges import OpenedJudge
-    from proctor.actions.run import TargetLike
+    from proctor.actions.judging.judges import OpenedJudge
+    from proctor.actions.running.run import TargetLike
     from proctor.model.case import Suite
     from proctor.model.evidence import Evidence, Json
     from proctor.model.judgement import Opinion
@@ -38,7 +38,7 @@ class ReadEvidence:
     def __call__(self, source: Mapping[str, Json] | list[Json] | str | Path, *, format: str | None = None) -> Evidence:
         """One piece of evidence from a file, a mapping, or a list of messages."""
         __tracebackhide__ = True
-        from proctor.actions.evidence import read_evidence  # see above
+        from proctor.actions.checking.evidence import read_evidence  # see above
         from proctor.errors import ProctorError
 
         try:
@@ -98,11 +98,11 @@ class CheckSuite:
         `suite` is a path, the text of a suite (more than one line), or a loaded suite; `case` takes only the case of that id.
         """
         __tracebackhide__ = True
-        from proctor.actions.check import all_records  # see above
-        from proctor.actions.check_stream import CheckStream  # see above
-        from proctor.actions.history import find_home
-        from proctor.actions.judged_check import finish_stream
-        from proctor.actions.trust import trust_for
+        from proctor.actions.checking.check import all_records  # see above
+        from proctor.actions.checking.check_stream import CheckStream  # see above
+        from proctor.actions.checking.judged_check import finish_stream
+        from proctor.actions.trust.trust import trust_for
+        from proctor.actions.workspace.run_history import find_home
         from proctor.errors import ProctorError
         from proctor.pytest_plugin.reporting import conclude
 
@@ -174,8 +174,8 @@ class AskJudge:
 @pytest.fixture
 def proctor_judge(request: pytest.FixtureRequest) -> AskJudge:
     """Asks the judge of proctor.yaml or of the environment; a test that needs one is skipped where there is none."""
-    from proctor.actions.history import find_home  # see above
-    from proctor.actions.judges import open_home_judge
+    from proctor.actions.judging.judges import open_home_judge
+    from proctor.actions.workspace.run_history import find_home  # see above
 
     home = find_home(None, request.path.parent)
 
@@ -203,7 +203,7 @@ def _find_file(path: str | Path, folder: Path) -> Path:
 
 
 def _load_suite(suite: Suite | str | Path, folder: Path) -> Suite:
-    from proctor.actions.suites import load_suite, parse_suite  # see above
+    from proctor.actions.workspace.suites import load_suite, parse_suite  # see above
 
     if isinstance(suite, str) and "\n" in suite:
         return parse_suite(suite)
@@ -225,7 +225,7 @@ def _select_case(suite: Suite, case: str | None) -> Suite:
 
 
 def _read_evidence(source: EvidenceSource, folder: Path) -> Any:
-    from proctor.actions.evidence import read_all_evidence  # see above
+    from proctor.actions.checking.evidence import read_all_evidence  # see above
 
     return read_all_evidence(_find_file(source, folder)) if isinstance(source, (str, Path)) else source
 

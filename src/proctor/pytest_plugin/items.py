@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from proctor.actions.check_stream import CheckStream
-from proctor.actions.own_checks import find_registry
-from proctor.actions.prices import add_workspace, with_complete
-from proctor.actions.suites import LIBRARY_NAMES as NO_SUITES
-from proctor.actions.suites import load_file, shared_ids
+from proctor.actions.checking.check_stream import CheckStream
+from proctor.actions.workspace.custom_checks import find_registry
+from proctor.actions.workspace.prices import add_workspace, with_complete
+from proctor.actions.workspace.suites import LIBRARY_NAMES as NO_SUITES
+from proctor.actions.workspace.suites import load_file, shared_ids
 from proctor.decide.matching import CaseIndex
 from proctor.errors import EvidenceError, InputError, ProctorError
-from proctor.formats.drafting import make_unique
+from proctor.formats.native.drafting import make_unique
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
 from proctor.model.mapping import DeclaredEvidence
@@ -35,11 +35,11 @@ from proctor.model.result import RunResult
 from proctor.model.show import nearest
 from proctor.pytest_plugin.failures import WRITTEN_AT, CheckFailed, shorten_path, show_failure
 from proctor.pytest_plugin.reporting import SuiteWarning, conclude, make_fault
-from proctor.report.neutral import to_one_line
+from proctor.report.words.neutral import to_one_line
 from proctor.sources.records import Record, read_records
 
 if TYPE_CHECKING:
-    from proctor.actions.trust import Trust
+    from proctor.actions.trust.trust import Trust
 
 __all__ = ["NO_SUITES", "CaseItem", "SuiteFile"]
 
@@ -96,7 +96,7 @@ class SuiteFile(pytest.File):
 
     def find_trust(self) -> tuple[Trust, Path]:
         """Return who is trusted in this session, and the workspace that holds for this suite."""
-        from proctor.actions.trust import trust_for  # only what is driven or judged needs these
+        from proctor.actions.trust.trust import trust_for  # only what is driven or judged needs these
         from proctor.pytest_plugin.live import find_run_home
 
         said = trust_for("running", granted=self.config.getoption("proctor_trust"))
@@ -206,7 +206,7 @@ class CaseItem(pytest.Item):
         if records:
             stream = CheckStream(suite)
             if stream.judged:
-                from proctor.actions.judged_check import finish_stream  # only claims in plain language need a judge
+                from proctor.actions.checking.judged_check import finish_stream  # only claims in plain language need a judge
 
                 trust, home = file.find_trust()
                 return finish_stream(stream, records, home=home, environment=os.environ, trust=trust)
@@ -215,7 +215,7 @@ class CaseItem(pytest.Item):
             if self.config.getini("proctor_without_evidence") == "fail" and not file.has_evidence():
                 raise make_fault(file.explain_undecided(self.case))
             pytest.skip(file.explain_undecided(self.case))
-        from proctor.actions.given_target import choose_target  # the runner and its event loop; recorded evidence needs neither
+        from proctor.actions.running.named_target import choose_target  # the runner and its event loop; recorded evidence needs neither
         from proctor.pytest_plugin.live import drive_suite
 
         trust, home = file.find_trust()

@@ -9,10 +9,10 @@ from typing import Literal
 
 import msgspec
 
-from proctor.actions.given_target import choose_target, parse_target
-from proctor.actions.history import find_home, is_workspace_folder
-from proctor.actions.run import LiveRun, TargetLike, drive
-from proctor.actions.run_options import RunOptions
+from proctor.actions.running.named_target import choose_target, parse_target
+from proctor.actions.running.run import LiveRun, TargetLike, drive
+from proctor.actions.running.run_options import RunOptions
+from proctor.actions.workspace.run_history import find_home, is_workspace_folder
 from proctor.errors import InputError, TargetError
 from proctor.model.case import Case, Suite, Turn
 from proctor.model.evidence import Evidence, Json

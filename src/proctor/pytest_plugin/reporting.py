@@ -13,11 +13,11 @@ from proctor.decide.other_input import OTHER_INPUT
 from proctor.model.judgement import Opinion, make_verdict
 from proctor.model.result import CaseResult, RunResult
 from proctor.pytest_plugin.failures import CheckFailed
-from proctor.report.findings import write_findings
-from proctor.report.neutral import to_lines, to_one_line
-from proctor.report.style import Style
-from proctor.report.terminal_case import CasePainter
-from proctor.report.wording import case_remark, join_title_and_reason, skip_words
+from proctor.report.text.terminal_case import CasePainter
+from proctor.report.words.findings import write_findings
+from proctor.report.words.neutral import to_lines, to_one_line
+from proctor.report.words.style import Style
+from proctor.report.words.wording import case_remark, join_title_and_reason, skip_words
 
 _NARROWEST, _WIDEST = 60, 120
 

@@ -29,8 +29,8 @@ from proctor.service.access.secret_box import SecretBox
 from proctor.service.decisions.pool import Decisions, ThreadDecisions
 from proctor.service.decisions.waiting_client import CLIENT_LEAVES
 from proctor.service.hub import Hub
-from proctor.service.verification import sandbox_requests
-from proctor.store.database import open_database
+from proctor.service.verification.sandboxes import requests as sandbox_requests
+from proctor.store.sql.database import open_database
 
 # --- the layer next to the routes: lets long work find out whether its client still waits
 
@@ -87,7 +87,6 @@ ROUTES = (
     "keys",
     "audit",
     "traces_api",
-    "evaluation",
     "results",
     "labels",
     "public_traces",

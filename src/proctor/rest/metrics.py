@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from proctor.service.counters import COUNTED
 from proctor.service.hub import Hub
-from proctor.store.figures import MOST_COUNTED, count_queue
+from proctor.store.runs.queue_sizes import MOST_COUNTED, count_queue
 
 BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 

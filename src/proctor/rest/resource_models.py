@@ -12,8 +12,8 @@ from pydantic import AliasChoices, AliasGenerator, BaseModel, ConfigDict, Field,
 from pydantic.alias_generators import to_camel
 
 from proctor.rest.route_parts import Body
-from proctor.service.verification import fields
-from proctor.service.verification.fields import Schema, Shape, without_limits
+from proctor.service.verification.shared import fields
+from proctor.service.verification.shared.fields import Schema, Shape, without_limits
 
 _TYPES: dict[str, Any] = {"string": str, "number": float, "integer": int, "boolean": bool, "object": dict[str, Any], "array": list[Any]}
 _LIMITS = {

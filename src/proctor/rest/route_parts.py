@@ -28,8 +28,8 @@ from proctor.rest.trace_bodies import DECODED, LARGE
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.store.bodies import to_json
-from proctor.store.pages import LARGEST_LIMIT
+from proctor.store.sql.compressed_json import to_json
+from proctor.store.sql.pages import LARGEST_LIMIT
 
 T = TypeVar("T")
 _DIGITS = re.compile(r"-?[0-9]{1,100}", re.ASCII)

@@ -14,22 +14,102 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import re
-from collections.abc import Collection
+from collections.abc import AsyncGenerator, Collection
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proctor.errors import StoreError
+from proctor.pages.forms import LARGEST_FORM, is_form
 from proctor.pages.session_cookie import LOGIN_PATH, find_session_token, is_secure
+from proctor.rest.body_room import BodyRoom, HeldBody
 from proctor.rest.errors import find_presented_key, make_error_response, make_refusal_response
-from proctor.rest.late_forms import LateForms, is_late_form
 from proctor.rest.limits import RateLimits, drain_body, has_body, promises_at_most
 from proctor.service.access.callers import Caller
 from proctor.service.access.keys import authenticate, find_local_caller
 from proctor.service.access.sessions import find_session_caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
+
+# --- receives forms of visitors who are refused before their screen is reached, so that what they typed can be given back
+
+LATE_FORM_S = 5.0
+"""How long such a form may take altogether."""
+LATE_FORM_BYTES = 20 * LARGEST_FORM
+"""Bytes of all such forms that are held at one moment."""
+
+
+class LateForms:
+    """The forms that come in from visitors who are refused."""
+
+    def __init__(self) -> None:
+        self._room = BodyRoom(LATE_FORM_BYTES)
+
+    @asynccontextmanager
+    async def receive_form(self, scope: Scope, receive: Receive) -> AsyncGenerator[bytes]:
+        """Yield the body of a form, held for as long as the block lasts; nothing of one that came too slowly or found no room."""
+        client = scope.get("client")
+        # Whose organization it is cannot be told, so that the address alone says who holds the most.
+        held = self._room.enter("", client[0] if client else "")
+        try:
+            yield await _read_body(receive, held)
+        finally:
+            held.release()
+
+
+def is_late_form(scope: Scope) -> bool:
+    """Return whether a request brings a form that our own page could have sent from a session: whole, small, and as forms are written."""
+    headers = Headers(scope=scope)
+    return (
+        scope["method"] == "POST"
+        and scope["path"] not in (LOGIN_PATH, "/ui/logout")
+        and is_form(headers)
+        and promises_at_most(headers, LARGEST_FORM)
+        and find_session_token(scope) is not None
+    )
+
+
+async def _read_body(receive: Receive, held: HeldBody) -> bytes:
+    """Return a body that is soon there and finds room. Any other is passed over: many clients only listen when they have spoken."""
+    parts: list[bytes] = []
+    seen, kept = 0, True
+    try:
+        async with asyncio.timeout(LATE_FORM_S) as held.arriving:
+            while True:
+                message = await receive()
+                part: bytes = message.get("body", b"")
+                seen += len(part)
+                if message["type"] != "http.request" or seen > LARGEST_FORM:
+                    break
+                held.last = asyncio.get_running_loop().time()
+                kept = kept and _has_room(held, len(part))
+                if kept:
+                    parts.append(part)
+                else:
+                    parts.clear()
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+    except TimeoutError:
+        pass  # its time is over, or others needed the room
+    finally:
+        held.arriving = None
+    return b""
+
+
+def _has_room(held: HeldBody, count: int) -> bool:
+    """Hold so many bytes more and return True; let go of all where there is no room for them."""
+    try:
+        held.add(count)
+    except Refusal:
+        held.drop(held.size)
+        return False
+    return True
+
+
+# ---
+
 
 OPEN_PATHS = frozenset({"/", "/health", "/openapi.json"})
 """What anybody may read."""

@@ -20,8 +20,8 @@ from proctor.rest.trace_bodies import PATIENCE_S, RETRY_AFTER_S
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.traces.due_signal import get_due_signal
-from proctor.store.database import is_gone
-from proctor.store.traces import Arrival, KeptTrace, Key, keep_arrivals
+from proctor.store.sql.database import is_gone
+from proctor.store.traces.traces import Arrival, KeptTrace, Key, keep_arrivals
 
 MOST_BYTES = 64_000_000
 """Compressed bytes that may wait."""

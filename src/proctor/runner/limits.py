@@ -10,7 +10,7 @@ import msgspec
 
 from proctor.errors import InputError
 from proctor.model.evidence import Cost
-from proctor.model.numbers import is_finite, is_number
+from proctor.model.json_values import is_finite, is_number
 
 MOST_AT_ONCE = 1_000
 """How many attempts one run may have under way."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from proctor.model.evidence import Json
 from proctor.service.plain_secrets import refuse_plain_secrets
 from proctor.service.refusals import Refusal
-from proctor.store.bodies import to_json
+from proctor.store.sql.compressed_json import to_json
 
 LONGEST_NAME = 200
 LONGEST_TEXT = 4_000

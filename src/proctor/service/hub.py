@@ -19,8 +19,8 @@ from proctor.service.fair_turns import FairTurns
 from proctor.service.recent import RecentValues, Turns
 from proctor.service.run_signals import RunSignals
 from proctor.service.settings import ServiceSettings
-from proctor.store.database import Database
-from proctor.store.pages import Row
+from proctor.store.sql.database import Database
+from proctor.store.sql.pages import Row
 
 # --- A clock for waits and leases that are kept in a database: it shows the time of day and never goes back
 

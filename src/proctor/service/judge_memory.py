@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from proctor.actions.judges import CACHE_FOLDER
+from proctor.actions.judging.judges import CACHE_FOLDER
 
 PROJECTS_FOLDER: Final = "projects"
 """Below the workspace of the service: what belongs to one project only."""

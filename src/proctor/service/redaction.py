@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from proctor.cassettes.scrub import REDACTED, Scrubber
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_number
+from proctor.model.json_values import is_number
 
 _ENDINGS = (
     "authorization", "cookie", "setcookie", "password", "passwd", "passphrase",

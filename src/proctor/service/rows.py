@@ -6,8 +6,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.service.refusals import not_found
-from proctor.store.pages import Row
-from proctor.store.tenants import find_row, lock_row
+from proctor.store.accounts.tenants import find_row, lock_row
+from proctor.store.sql.pages import Row
 
 
 async def require_row(

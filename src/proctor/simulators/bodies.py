@@ -8,7 +8,7 @@ import msgspec
 
 from proctor.codecs.query import decode_percent, decode_query
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_number
+from proctor.model.json_values import is_number
 from proctor.model.show import kind_of, show
 from proctor.simulators.exchange import Refused, Request, refuse
 

@@ -24,7 +24,7 @@ import msgspec
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
-from proctor.model.missing import MISSING
+from proctor.model.json_values import MISSING
 from proctor.model.show import kind_of, nearest, shorten, show
 from proctor.simulators import seeds
 from proctor.simulators.exchange import refuse

@@ -13,8 +13,7 @@ from typing import cast
 
 from proctor.expressions.text_form import write_text_form
 from proctor.model.evidence import Json
-from proctor.model.missing import MISSING
-from proctor.model.numbers import read_digits
+from proctor.model.json_values import MISSING, read_digits
 from proctor.model.show import nearest, show
 from proctor.paths.dotted import find_dotted
 from proctor.simulators.exchange import refuse

@@ -16,7 +16,7 @@ import msgspec
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_finite, is_number
+from proctor.model.json_values import is_finite, is_number
 from proctor.model.show import kind_of, nearest, show
 from proctor.model.system import LONGEST_S
 from proctor.simulators.registry import find_simulator, list_kinds

@@ -10,8 +10,7 @@ from proctor.expressions.scope import NO_SCOPE
 from proctor.matchers.compile import compile_expected, holds_matcher
 from proctor.matchers.equal import find_difference
 from proctor.model.evidence import Json
-from proctor.model.missing import MISSING, Missing
-from proctor.model.numbers import is_number
+from proctor.model.json_values import MISSING, Missing, is_number
 from proctor.model.show import kind_of, nearest, show
 
 _ALIKE = 0.85

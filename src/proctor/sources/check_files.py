@@ -11,8 +11,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from proctor.checks._own import is_own_check, read_own_check
 from proctor.checks.registry import CheckEntry, iterate_entries
+from proctor.checks.shared.custom_checks import is_own_check, read_own_check
 from proctor.errors import InputError
 
 OWN_MODULE = "proctor_own_checks_"

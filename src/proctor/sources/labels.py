@@ -14,23 +14,22 @@ from pathlib import Path
 
 import msgspec
 
+from proctor.checks.judged.semantic import Judged, pose_claim, settle_claim
 from proctor.checks.registry import default_registry
-from proctor.checks.semantic import Judged, pose_claim, settle_claim
 from proctor.errors import CheckFault, EvidenceError, InputError, SpecError
 from proctor.evidence.reading import read_document
-from proctor.formats.building import UNUSABLE, build_struct
-from proctor.formats.json_text import read_json
-from proctor.formats.located import Located, Reading
+from proctor.formats.text.building import UNUSABLE, build_struct
+from proctor.formats.text.json_text import read_json
+from proctor.formats.text.located import Located, Reading
 from proctor.model.evidence import Evidence, Json
+from proctor.model.json_values import is_finite
 from proctor.model.judgement import Material, PendingVerdict, Question, make_pending
 from proctor.model.labelled import LabelledAnswer
-from proctor.model.numbers import is_finite
-from proctor.model.origin import Origin
-from proctor.model.problem import Problem
+from proctor.model.problem import Origin, Problem
 from proctor.model.show import show
 from proctor.model.typed import convert_to
 from proctor.model.verdict import Verdict
-from proctor.report.wording import count_noun
+from proctor.report.words.wording import count_noun
 from proctor.sources.texts import read_bounded
 
 MAX_LABELS_BYTES = 64 * 1024 * 1024

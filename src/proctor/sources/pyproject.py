@@ -8,8 +8,7 @@ from pathlib import Path
 
 from proctor.errors import InputError
 from proctor.model.evidence import Json
-from proctor.model.origin import Origin
-from proctor.model.problem import Problem
+from proctor.model.problem import Origin, Problem
 from proctor.model.show import describe_value
 
 PYPROJECT = "pyproject.toml"

@@ -9,7 +9,7 @@ from proctor.errors import InputError
 from proctor.model.show import show
 
 MAX_SUITE_BYTES = 32 * 1024 * 1024
-"""What is read at all; `proctor.formats.documents` bounds what is then taken apart."""
+"""What is read at all; `proctor.formats.text.documents` bounds what is then taken apart."""
 SUITE_SUFFIXES = (".yaml", ".yml", ".json")
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from proctor.errors import InputError
-from proctor.formats.documents import read_text
-from proctor.formats.located import Reading
-from proctor.formats.mcplab_library import (
+from proctor.formats.mcplab.library import (
     AGENTS_FILE,
     ROOT_FOLDERS,
     SCENARIO_FOLDERS,
@@ -21,8 +19,9 @@ from proctor.formats.mcplab_library import (
     find_bundle_root,
     read_library,
 )
-from proctor.model.origin import Origin
-from proctor.model.problem import Problem
+from proctor.formats.text.documents import read_text
+from proctor.formats.text.located import Reading
+from proctor.model.problem import Origin, Problem
 from proctor.sources.texts import read_suite_text
 
 EVALS_FOLDER = "evals"

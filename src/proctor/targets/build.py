@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError, SpecError
-from proctor.formats.references import References
-from proctor.formats.workspace import Section
+from proctor.formats.text.references import References
+from proctor.formats.workspace_file.workspace import Section
 from proctor.llm.ports import ChatModel
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case, Suite

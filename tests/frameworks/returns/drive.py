@@ -20,8 +20,7 @@ import proctor
 from proctor.cassettes.ports import LIVE
 from proctor.evidence.unknowns.account import find_part_states
 from proctor.model.evidence import Evidence
-from proctor.targets.local.callable import CallableTarget
-from proctor.targets.local.returned_values import keep_current_exchange
+from proctor.targets.local.callable import CallableTarget, keep_current_exchange
 from proctor.targets.shared.faults import TargetFault
 from tests.frameworks.agents import shared_loop
 from tests.frameworks.returns import model, shop

@@ -15,7 +15,7 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.access.known_agents import load_agents, reload_agents
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.store.database import open_database
+from proctor.store.sql.database import open_database
 from tests.databases import TestDatabase
 from tests.service.trace_world import Clock, new_trace, post, project_key, request, root, send, trace_rows, world
 

@@ -22,8 +22,8 @@ from proctor.service.access.keys import (
 )
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.verification.sandbox_life import close, issue_token
-from proctor.store.tables import agents, keys, projects, records
+from proctor.service.verification.sandboxes.lifecycle import close, issue_token
+from proctor.store.sql.tables import agents, keys, projects, records
 from tests.databases import TestDatabase
 
 OTHER = Caller(organization_id="org_other")
@@ -162,7 +162,7 @@ def test_a_revoked_key_opens_nothing_at_once_here_and_soon_elsewhere(database: T
 
 async def test_a_key_that_was_read_before_it_was_revoked_is_not_remembered(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     row, plain = await create_key(hub, LOCAL, KeySpec(kind="organization", name="k"))
-    from proctor.store import keys as stored
+    from proctor.store.accounts import keys as stored
 
     real = stored.find_key_by_hash
 

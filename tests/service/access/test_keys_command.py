@@ -16,9 +16,9 @@ from proctor.service.access.callers import Caller
 from proctor.service.access.keys import authenticate, find_local_caller
 from proctor.service.access.secrets import read_secrets, set_secret
 from proctor.service.hub import Hub
-from proctor.store.database import Database
-from proctor.store.migrations import NOTES, STEPS
-from proctor.store.tables import agents, projects
+from proctor.store.sql.database import Database
+from proctor.store.sql.migrations import NOTES, STEPS
+from proctor.store.sql.tables import agents, projects
 from tests.databases import TestDatabase
 
 

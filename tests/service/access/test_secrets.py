@@ -15,7 +15,7 @@ from proctor.service.access.secret_box import KEY_FILE, SecretBox
 from proctor.service.access.secrets import delete_secret, list_secrets, read_secrets, relock_all, set_secret
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.store.tables import alert_rules, projects, secrets
+from proctor.store.sql.tables import alert_rules, projects, secrets
 
 VALUE = "hunter2 ü \ud800"
 

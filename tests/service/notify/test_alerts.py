@@ -23,8 +23,8 @@ from proctor.service.notify.alerts import (
     update_rule,
 )
 from proctor.service.refusals import Refusal
-from proctor.store.bodies import pack
-from proctor.store.tables import alert_rules, results
+from proctor.store.sql.compressed_json import pack
+from proctor.store.sql.tables import alert_rules, results
 from tests.databases import TestDatabase
 from tests.service.trace_world import Clock, world
 

@@ -18,7 +18,7 @@ from proctor.service.access.projects import create_project
 from proctor.service.hub import Hub
 from proctor.service.notify.alerts import RuleSpec, create_rule, list_deliveries, send_test
 from proctor.service.notify.webhooks import ATTEMPTS_AFTER_S, PER_ORGANIZATION, PER_PROJECT, TIMEOUT_S, deliver_due, watch_alerts
-from proctor.store.alerts import lease_delivery, list_due_deliveries
+from proctor.store.accounts.alerts import lease_delivery, list_due_deliveries
 from tests.databases import TestDatabase
 from tests.service.trace_world import Clock, world
 

@@ -10,8 +10,8 @@ from proctor.model.run import RunEntry
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
 from proctor.service.overview import read as overview_read
-from proctor.store.bodies import pack
-from proctor.store.tables import alert_rules, results
+from proctor.store.sql.compressed_json import pack
+from proctor.store.sql.tables import alert_rules, results
 from tests.pages.conftest import kept_world, url, world  # noqa: F401  # fixtures
 from tests.pages.world import GOOD, World, add_run, decide_all
 

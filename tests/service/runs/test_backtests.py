@@ -20,8 +20,8 @@ from proctor.service.runs.results import list_run_results, read_run_result, run_
 from proctor.service.runs.worker import run_worker, work_once
 from proctor.service.traces.case_history import list_run_history
 from proctor.service.traces.cases import CaseSpec, create_case
-from proctor.store.bodies import from_json, pack
-from proctor.store.tables import results, runs, traces
+from proctor.store.sql.compressed_json import from_json, pack
+from proctor.store.sql.tables import results, runs, traces
 from tests.databases import TestDatabase
 from tests.service.agents import until, working
 

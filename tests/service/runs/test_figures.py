@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from proctor.actions.overview import SuiteChange
+from proctor.actions.history.overview import SuiteChange
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub, stamp
 from proctor.service.overview.read import find_suite_changes
@@ -16,10 +16,10 @@ from proctor.service.runs.comparisons import compare_runs
 from proctor.service.runs.ending import keep_run_figures
 from proctor.service.runs.failures import group_run_failures
 from proctor.service.runs.latency import measure_latency
-from proctor.store.pages import Row
-from proctor.store.retention import Deletable, delete_listed
-from proctor.store.run_figures import run_figures
-from proctor.store.tables import run_entries, runs
+from proctor.store.sql.pages import Row
+from proctor.store.sql.run_figures import run_figures
+from proctor.store.sql.tables import run_entries, runs
+from proctor.store.upkeep.retention import Deletable, delete_listed
 from tests.databases import TestDatabase
 from tests.service.runs.test_large_runs import NOW, add_run, read_all
 

@@ -22,10 +22,10 @@ from proctor.service.runs.comparisons import compare_runs, read_several
 from proctor.service.runs.failures import group_run_failures
 from proctor.service.runs.latency import measure_latency
 from proctor.service.runs.results import AttemptFilter, ReadResult, list_run_results, show_run_result, suite_of_run
-from proctor.store.bodies import pack, to_json
-from proctor.store.entry_digests import make_digest
-from proctor.store.entry_texts import make_search_text
-from proctor.store.tables import run_entries, runs
+from proctor.store.runs.entry_digests import make_digest
+from proctor.store.runs.entry_texts import make_search_text
+from proctor.store.sql.compressed_json import pack, to_json
+from proctor.store.sql.tables import run_entries, runs
 from tests.databases import TestDatabase
 
 CASES = 10
@@ -118,8 +118,8 @@ def test_a_comparison_reads_attempts_by_stretches_whichever_of_them_have_a_diges
             # All at the same moment: then their ids alone say which comes first.
             await connection.execute(sa.update(run_entries).values(created_at=stamp(NOW)))
         whole = await compare_runs(hub, LOCAL, "run_b", "run_a")
-        monkeypatch.setattr("proctor.store.entry_digests._MANY", 60)
-        monkeypatch.setattr("proctor.store.entry_digests._FEW", 25)
+        monkeypatch.setattr("proctor.store.runs.entry_digests._MANY", 60)
+        monkeypatch.setattr("proctor.store.runs.entry_digests._FEW", 25)
         for without in ("none", "att_run_b_00004%", "att_run_a_0002%", "%7", "%"):
             async with hub.database.writing() as connection:
                 await connection.execute(sa.update(run_entries).where(run_entries.c.id.like(without)).values(digest=None))
@@ -282,7 +282,7 @@ def test_attempts_are_found_by_a_text_in_what_was_answered_and_in_reasons(databa
 
 
 def test_a_page_of_a_search_looks_at_a_bounded_stretch_and_leads_on(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proctor.store.pages.STRETCH", 100)
+    monkeypatch.setattr("proctor.store.sql.pages.STRETCH", 100)
 
     async def use(hub: Hub) -> None:
         await add_run(hub, "run_a", 950, failing=0)

@@ -27,7 +27,7 @@ from proctor.service.runs.requests import RunSpec, get_run, start_run
 from proctor.service.runs.results import get_run_result, list_run_results, run_report
 from proctor.service.runs.worker import run_worker, work_once
 from proctor.service.traces.cases import CaseSpec, create_case, update_case
-from proctor.store.tables import runs
+from proctor.store.sql.tables import runs
 from tests.actions.mcplab_world import AGENTS, CONFIG, LOOKUP, clerk, completion
 from tests.databases import TestDatabase
 from tests.llm.provider_server import Asked, Provider, Said, provider

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from proctor.actions.run_builder import BuiltRun
+from proctor.actions.running.run_builder import BuiltRun
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.access.projects import create_project
 from proctor.service.hub import Hub
 from proctor.service.runs import worker
 from proctor.service.runs.requests import RunSpec, cancel_run, get_run, start_run
 from proctor.service.runs.worker import RunTurns, run_worker, work_once
-from proctor.store import run_rows
-from proctor.store.tables import runs
-from proctor.store.tenants import ensure_organization
+from proctor.store.accounts.tenants import ensure_organization
+from proctor.store.runs import run_rows
+from proctor.store.sql.tables import runs
 from tests.databases import TestDatabase
 from tests.service.agents import LOOPBACK, Agent, a_project, an_agent, suite, until, working
 from tests.targets.loopback import Asked, Reply, serve

@@ -27,8 +27,8 @@ from proctor.service.runs.requests import RunSearch, RunSpec, cancel_run, get_ru
 from proctor.service.runs.results import REPORTS, AttemptFilter, ReadResult, get_run_result, list_run_results, run_report, show_run_result
 from proctor.service.runs.worker import Cleaner, make_range_finder, run_worker, work_once
 from proctor.service.traces.cases import CaseSpec, create_case
-from proctor.store.run_rows import LeaseLost, RunLease, RunRows, claim_run, iterate_entries, list_done_attempts, list_events_after
-from proctor.store.tables import run_entries, runs
+from proctor.store.runs.run_rows import LeaseLost, RunLease, RunRows, claim_run, iterate_entries, list_done_attempts, list_events_after
+from proctor.store.sql.tables import run_entries, runs
 from tests.databases import TestDatabase
 from tests.service.agents import LOOPBACK, Agent, a_project, an_agent, suite, until, working
 from tests.users.talks import reply

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proctor.actions.run_policy import Policy
+from proctor.actions.running.run_policy import Policy
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.access.secrets import set_secret
 from proctor.service.hub import Hub

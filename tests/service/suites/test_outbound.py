@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from proctor.llm.http import ModelWire
+from proctor.llm.client import ModelWire
 from proctor.llm.ports import ModelFault
 from proctor.service.settings import ServiceSettings
 from proctor.service.suites.outbound import Outbound

@@ -25,11 +25,11 @@ from proctor.service.traces.cases import CaseSpec
 from proctor.service.traces.evaluator import Evaluator, evaluate_all, evaluate_traces
 from proctor.service.traces.reevaluation import ReevaluationRequest, request_reevaluation
 from proctor.service.traces.search import get_trace
-from proctor.store.bodies import pack, unpack
-from proctor.store.database import open_database
-from proctor.store.tables import cases as case_table
-from proctor.store.tables import traces
-from proctor.store.trace_work import BatchRequest, finish_traces, lease_batch
+from proctor.store.sql.compressed_json import pack, unpack
+from proctor.store.sql.database import open_database
+from proctor.store.sql.tables import cases as case_table
+from proctor.store.sql.tables import traces
+from proctor.store.traces.trace_work import BatchRequest, finish_traces, lease_batch
 from tests.builders import evidence
 from tests.databases import TestDatabase
 from tests.service.trace_world import SUITE, Clock, new_trace, post, request, result_rows, root, send, span, trace_rows, world

@@ -19,9 +19,9 @@ from proctor.service.refusals import Refusal
 from proctor.service.traces.due_signal import get_due_signal
 from proctor.service.traces.intake import read_body, read_spans
 from proctor.service.traces.search import TraceSearch, list_traces
-from proctor.store.bodies import expand_bytes
-from proctor.store.tables import trace_parts, traces
-from proctor.store.traces import list_pieces
+from proctor.store.sql.compressed_json import expand_bytes
+from proctor.store.sql.tables import trace_parts, traces
+from proctor.store.traces.traces import list_pieces
 from tests.databases import TestDatabase
 from tests.service.trace_world import Clock, new_trace, post, refusal, request, root, send, span, trace_rows, world
 
@@ -292,7 +292,7 @@ async def test_one_bad_arrival_does_not_take_the_others_of_its_commit_down(hub: 
 
 
 async def test_a_trace_that_becomes_too_large_takes_no_more(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
-    monkeypatch.setattr("proctor.store.traces.LARGEST_TRACE", 500)
+    monkeypatch.setattr("proctor.store.traces.traces.LARGEST_TRACE", 500)
     trace = new_trace()
     await world(hub)
     answers = [

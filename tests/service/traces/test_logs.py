@@ -11,7 +11,7 @@ from proctor.service.hub import Hub
 from proctor.service.traces.evaluated_span import find_place
 from proctor.service.traces.evaluator import evaluate_all
 from proctor.service.traces.search import get_trace
-from proctor.store.traces import list_pieces
+from proctor.store.traces.traces import list_pieces
 from tests.databases import TestDatabase
 from tests.service.trace_world import Clock, logs, new_trace, record, request, result_rows, root, send, send_logs, span, trace_rows, world
 

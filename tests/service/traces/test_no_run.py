@@ -15,9 +15,9 @@ from proctor.service.traces.cases import CaseSpec
 from proctor.service.traces.evaluator import evaluate_all
 from proctor.service.traces.reevaluation import ReevaluationRequest, request_reevaluation
 from proctor.service.traces.search import get_trace, list_traces
-from proctor.store.bodies import pack
-from proctor.store.tables import case_versions, results
-from proctor.store.tables import cases as case_table
+from proctor.store.sql.compressed_json import pack
+from proctor.store.sql.tables import case_versions, results
+from proctor.store.sql.tables import cases as case_table
 from tests.databases import TestDatabase
 from tests.service.trace_world import Clock, new_trace, request, result_rows, root, send, span, trace_rows, world
 

@@ -28,9 +28,9 @@ from proctor.service.traces import evaluator as evaluation
 from proctor.service.traces.cases import CaseSpec
 from proctor.service.traces.evaluator import Evaluator, JudgeTurns, ResultWriter, evaluate_all
 from proctor.service.traces.reevaluation import ReevaluationRequest, request_reevaluation
-from proctor.store.bodies import pack, unpack
-from proctor.store.tables import traces
-from proctor.store.trace_work import FinishedTrace, find_next_due, lease_abandoned, lease_batch, list_leased
+from proctor.store.sql.compressed_json import pack, unpack
+from proctor.store.sql.tables import traces
+from proctor.store.traces.trace_work import FinishedTrace, find_next_due, lease_abandoned, lease_batch, list_leased
 from tests.databases import TestDatabase
 from tests.service.trace_world import SUITE, Clock, post, result_rows, trace_rows, world
 from tests.service.traces.test_evaluating import ANSWER, JUDGED, turn

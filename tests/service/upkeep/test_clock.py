@@ -49,7 +49,7 @@ def test_a_service_that_starts_after_the_clock_was_put_back_finds_what_waits(dat
     async def use(hub: Hub) -> None:
         import sqlalchemy as sa
 
-        from proctor.store.tables import traces
+        from proctor.store.sql.tables import traces
 
         await world(hub)
         await send(hub, request(root(new_trace(), "Refund done")))

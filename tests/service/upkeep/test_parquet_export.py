@@ -14,7 +14,7 @@ from proctor.errors import InputError
 from proctor.service.hub import Hub
 from proctor.service.traces.evaluator import evaluate_all
 from proctor.service.upkeep.parquet_export import export_parquet
-from proctor.store.tables import results, traces
+from proctor.store.sql.tables import results, traces
 from tests.batches.batch_world import evaluate, read_results
 from tests.service.trace_world import SUITE, post, request, root, send, span, world
 

@@ -13,7 +13,7 @@ from proctor.service.refusals import Refusal
 from proctor.service.upkeep import project_retention
 from proctor.service.upkeep.project_retention import Retention, get_retention, preview_retention, set_retention
 from proctor.service.upkeep.retention import SweepCounts, sweep_once
-from proctor.store.tables import audit, projects
+from proctor.store.sql.tables import audit, projects
 from tests.databases import TestDatabase
 from tests.service.upkeep.test_retention import DAY, NOW, add_run, add_trace, fill, left
 

@@ -12,21 +12,14 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
 from proctor.service.settings import ServiceSettings
 from proctor.service.upkeep.retention import IDLE_S, SweepCounts, sweep_once
-from proctor.service.verification import (
-    benchmark_runs,
-    benchmarks,
-    criteria,
-    datasets,
-    environments,
-    run_shares,
-    sandbox_records,
-    simulators,
-    tasks,
-)
-from proctor.service.verification.public_runs import start_public_run
-from proctor.service.verification.task_runs import put_task_run_state
-from proctor.store.retention import sum_kept_bytes
-from proctor.store.tables import keys, links, records
+from proctor.service.verification.authoring import benchmarks, criteria, datasets, environments, simulators, tasks
+from proctor.service.verification.runs import benchmark_runs
+from proctor.service.verification.runs import shares as run_shares
+from proctor.service.verification.runs.public_runs import start_public_run
+from proctor.service.verification.runs.task_runs import put_task_run_state
+from proctor.service.verification.sandboxes import records as sandbox_records
+from proctor.store.sql.tables import keys, links, records
+from proctor.store.upkeep.retention import sum_kept_bytes
 from tests.databases import TestDatabase
 
 NOW = 1_800_000_000.0

@@ -18,9 +18,9 @@ from proctor.rest.routes.verification import make_routes
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.verification.declaration import Operation, Resource, ToolWords
-from proctor.service.verification.fields import NAME, Field, Shape, Table, number, one_of
 from proctor.service.verification.nouns import NOUNS
+from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
+from proctor.service.verification.shared.fields import NAME, Field, Shape, Table, number, one_of
 from tests.rest.openapi_document import DOCUMENT
 
 OPERATIONS = {f"{operation.name} ({noun.name})": (noun, operation) for noun in NOUNS for operation in noun.operations}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from proctor.cassettes.scrub import REDACTED
 from proctor.model.show import shorten, show
 from proctor.service.redaction import redact
-from proctor.service.verification.hidden_values import HiddenValues, find_hidden_values
+from proctor.service.verification.shared.hidden_values import HiddenValues, find_hidden_values
 
 
 def hidden_in(value: Any) -> HiddenValues:

@@ -10,9 +10,9 @@ import pytest
 from proctor.cli.main import run
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
-from proctor.service.verification.environments import add_simulator, create_environment
-from proctor.service.verification.sandbox_requests import answer_request, find_sandbox
-from proctor.service.verification.simulators import create_simulator
+from proctor.service.verification.authoring.environments import add_simulator, create_environment
+from proctor.service.verification.authoring.simulators import create_simulator
+from proctor.service.verification.sandboxes.requests import answer_request, find_sandbox
 from proctor.simulators.exchange import Request
 from tests.databases import TestDatabase
 

@@ -16,21 +16,21 @@ from proctor.service.access.secret_box import SecretBox
 from proctor.service.access.secrets import relock_all
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.verification import states, task_runs, verifying
-from proctor.service.verification.benchmark_runs import (
+from proctor.service.verification.authoring.benchmarks import create_benchmark, publish_benchmark
+from proctor.service.verification.authoring.criteria import create_criterion
+from proctor.service.verification.authoring.tasks import create_task
+from proctor.service.verification.runs import states, task_runs, verifying
+from proctor.service.verification.runs.benchmark_runs import (
     complete_benchmark_run,
     create_benchmark_run,
     get_benchmark_run,
     put_benchmark_run_state,
 )
-from proctor.service.verification.benchmarks import create_benchmark, publish_benchmark
-from proctor.service.verification.criteria import create_criterion
-from proctor.service.verification.criterion_runs import list_criterion_runs
-from proctor.service.verification.legacy_evals import create_eval
-from proctor.service.verification.public_runs import complete_public_task_run, get_public_run, start_public_run, start_public_task_run
-from proctor.service.verification.task_runs import complete_task_run, get_task_run, put_task_run_state, start_task_run
-from proctor.service.verification.tasks import create_task
-from proctor.store.tables import records
+from proctor.service.verification.runs.criterion_runs import list_criterion_runs
+from proctor.service.verification.runs.legacy_evals import create_eval
+from proctor.service.verification.runs.public_runs import complete_public_task_run, get_public_run, start_public_run, start_public_task_run
+from proctor.service.verification.runs.task_runs import complete_task_run, get_task_run, put_task_run_state, start_task_run
+from proctor.store.sql.tables import records
 from tests.databases import TestDatabase
 
 FILE = {"assert": "sftp-file-present", "path": "outbound/*.json"}

@@ -12,7 +12,7 @@ from proctor.actions.start.frameworks import FRAMEWORKS
 from proctor.actions.start.node_code import read_node_code
 from proctor.actions.start.python_code import read_python_code
 from proctor.model.evidence import Json
-from proctor.report.wording import count_noun
+from proctor.report.words.wording import count_noun
 from proctor.sources.workspaces import is_workspace
 
 RECORDED = "recorded"

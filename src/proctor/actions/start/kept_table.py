@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.actions.history import WORKSPACE_FILES
 from proctor.actions.start.starters import Starter
+from proctor.actions.workspace.run_history import WORKSPACE_FILES
 from proctor.model.evidence import Json
 from proctor.sources.pyproject import PYPROJECT, read_workspace_table
 

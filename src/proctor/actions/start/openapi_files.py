@@ -8,8 +8,8 @@ from typing import Any
 
 from proctor.actions.start.files import read_text_of
 from proctor.actions.start.found import FoundExport
-from proctor.formats.documents import read_text
-from proctor.formats.located import Reading
+from proctor.formats.text.documents import read_text
+from proctor.formats.text.located import Reading
 from proctor.model.evidence import Json
 
 _MESSAGE_FIELDS = ("message", "input", "question", "query", "prompt", "text", "user_message", "content")

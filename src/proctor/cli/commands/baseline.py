@@ -4,17 +4,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from proctor.actions.history import find_home
-from proctor.cli.choosing import RUN_HELP
-from proctor.cli.exits import Exit
-from proctor.cli.output import Output
+from proctor.actions.workspace.run_history import find_home
+from proctor.cli.options.find_run import RUN_HELP
 from proctor.cli.parser import make_parser
+from proctor.cli.show.output import Output
+from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError
 from proctor.model.json_values import write_document
 from proctor.model.run import RunHeader
-from proctor.report.neutral import to_one_line
-from proctor.store.baselines import Baselines
-from proctor.store.run_files import RunFiles
+from proctor.report.words.neutral import to_one_line
+from proctor.store.files.baselines import Baselines
+from proctor.store.files.run_files import RunFiles
 
 _VERBS = {
     "set": "choose the run that later runs of the same suite are compared with",

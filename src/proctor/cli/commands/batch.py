@@ -6,21 +6,21 @@ import argparse
 import sys
 from pathlib import Path
 
-from proctor.actions.prices import with_complete, with_prices
-from proctor.actions.suites import STANDARD_INPUT, load_suite
+from proctor.actions.workspace.prices import with_complete, with_prices
+from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite
 from proctor.batches.engines import ENGINES, EngineOptions, open_executor
 from proctor.batches.estimate import estimate_batch
-from proctor.batches.judging import read_bounds
+from proctor.batches.judged.judging import read_bounds
 from proctor.batches.options import BatchOptions, name_output
 from proctor.batches.progress_line import ProgressLine
 from proctor.batches.run import open_batch, run_batch
-from proctor.batches.slicer import read_groupings
-from proctor.cli.exits import Exit
-from proctor.cli.judge_flags import open_judge
-from proctor.cli.moments import add_now_flag, require_moment
-from proctor.cli.output import Output
+from proctor.batches.slices.slicer import read_groupings
+from proctor.cli.options.judge_flags import open_judge
+from proctor.cli.options.now_option import add_now_flag, require_moment
 from proctor.cli.parser import add_complete_flag, add_prices_flag, add_trust_flag, make_parser, parse_positive, parse_share
-from proctor.cli.renderers import wants_colour
+from proctor.cli.show.output import Output
+from proctor.cli.show.renderers import wants_colour
+from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError
 from proctor.model.batch import BatchSummary
 from proctor.model.case import Suite
@@ -103,8 +103,8 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary | None:
 
 
 def _open_judge(suite: Suite, options: argparse.Namespace, memory: Path) -> Judge | None:
-    from proctor.actions.history import find_home  # most suites have nothing to judge
-    from proctor.actions.judge_settings import JudgeOptions
+    from proctor.actions.judging.judge_settings import JudgeOptions
+    from proctor.actions.workspace.run_history import find_home  # most suites have nothing to judge
 
     opened = open_judge(suite, find_home(None), options, JudgeOptions(model=options.judge_model, memory=memory))
     return None if opened is None else opened.judge
@@ -127,15 +127,15 @@ def _show_summary(summary: BatchSummary, options: argparse.Namespace) -> None:
         if options.format == "json":
             output.write(write_document(summary))
         elif options.format == "markdown":
-            from proctor.report.batch_markdown import render_batch_markdown  # one format at a time
+            from proctor.report.text.batch_markdown import render_batch_markdown  # one format at a time
 
             output.write_text(render_batch_markdown(summary))
         elif options.format == "html":
-            from proctor.report.batch_html import render_batch_html
+            from proctor.report.html.batch import render_batch_html
 
             output.write_text(render_batch_html(summary))
         else:
-            from proctor.report.batch_text import render_batch
+            from proctor.report.text.batch_text import render_batch
 
             output.write_text(render_batch(summary, colour=wants_colour(output, options.no_color)))
 

@@ -9,14 +9,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from proctor.actions.check_stream import CheckStream, Shows
-from proctor.actions.prices import with_complete, with_prices
-from proctor.actions.suites import STANDARD_INPUT, load_suite
-from proctor.cli.exits import Exit
-from proctor.cli.gates import add_gate_flags, open_gate
-from proctor.cli.judge_flags import add_judge_flags, open_judge, read_judge_options
-from proctor.cli.moments import add_now_flag, require_moment
-from proctor.cli.output import Output
+from proctor.actions.checking.check_stream import CheckStream, Shows
+from proctor.actions.workspace.prices import with_complete, with_prices
+from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite
+from proctor.cli.options.gates import add_gate_flags, open_gate
+from proctor.cli.options.judge_flags import add_judge_flags, open_judge, read_judge_options
+from proctor.cli.options.now_option import add_now_flag, require_moment
+from proctor.cli.options.select_cases import FirstFailure, add_selection_flags, select_cases, stop_at_failure
 from proctor.cli.parser import (
     add_complete_flag,
     add_output_flags,
@@ -26,18 +25,19 @@ from proctor.cli.parser import (
     add_trust_flag,
     make_parser,
 )
-from proctor.cli.renderers import FORMATS, make_renderer
-from proctor.cli.selecting import FirstFailure, add_selection_flags, select_cases, stop_at_failure
-from proctor.cli.showing import choose_exit_code, print_unmet
-from proctor.cli.step_summary import append_summary, find_summary_file
-from proctor.cli.verbose import print_case
+from proctor.cli.show.output import Output
+from proctor.cli.show.renderers import FORMATS, make_renderer
+from proctor.cli.show.showing import choose_exit_code, print_unmet
+from proctor.cli.show.step_summary import append_summary, find_summary_file
+from proctor.cli.show.verbose import print_case
+from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError
 from proctor.model.result import CaseResult, RunResult
 from proctor.sources.records import Record, read_records
 
 if TYPE_CHECKING:
-    from proctor.actions.judges import OpenedJudge
-    from proctor.report.markdown import MarkdownReport
+    from proctor.actions.judging.judges import OpenedJudge
+    from proctor.report.text.markdown import MarkdownReport
 
 
 _QUIET_S = 1.0
@@ -155,13 +155,13 @@ def _read_records(stream: CheckStream, options: argparse.Namespace, output: Outp
     records = read_records(options.evidence, format=options.evidence_format, declared=declared, repeated_keys=unique)
     if not options.explain or options.format != "terminal":
         return records
-    from proctor.cli.explaining import Explainer  # most runs explain nothing
+    from proctor.cli.show.print_evidence import Explainer  # most runs explain nothing
 
     return Explainer(output, no_color=options.no_color, record=options.record).explain_each(records)
 
 
 def _open_judge(stream: CheckStream, options: argparse.Namespace) -> OpenedJudge | None:
-    from proctor.actions.history import find_home  # most suites have nothing to judge
+    from proctor.actions.workspace.run_history import find_home  # most suites have nothing to judge
 
     return open_judge(stream.suite, find_home(options.home), options, read_judge_options(options))
 
@@ -176,7 +176,7 @@ def _judge_records(
 ) -> None:
     import asyncio  # only a judge needs these
 
-    from proctor.actions.judged_check import JudgedStream
+    from proctor.actions.checking.judged_check import JudgedStream
 
     async def all_of_it() -> None:
         try:
@@ -194,7 +194,7 @@ def _make_summary() -> MarkdownReport | None:
     """Return the report for the summary of a GitHub job, where there is one; results stream by and are not kept."""
     if find_summary_file() is None:
         return None
-    from proctor.report.markdown import MarkdownReport  # only a job of GitHub needs it
+    from proctor.report.text.markdown import MarkdownReport  # only a job of GitHub needs it
 
     return MarkdownReport()
 

@@ -3,24 +3,24 @@
 import argparse
 import sys
 
-from proctor.actions.compare import RunComparison, compare, compare_axis
-from proctor.actions.compare_several import MOST_RUNS, join_comparisons
-from proctor.actions.gating import OF_TWO_RUNS, hold_against, read_reasons, tell_missing
-from proctor.actions.history import find_home
+from proctor.actions.history.compare import RunComparison, compare, compare_axis
+from proctor.actions.history.compare_several import MOST_RUNS, join_comparisons
+from proctor.actions.workspace.gating import OF_TWO_RUNS, hold_against, read_reasons, tell_missing
+from proctor.actions.workspace.run_history import find_home
 from proctor.batches.compare import compare_batches, is_batch
-from proctor.cli.choosing import RUN_HELP, choose_run, choose_two_runs
-from proctor.cli.compare_markdown import write_comparison
-from proctor.cli.compare_terminal import describe_comparison
-from proctor.cli.exits import Exit
-from proctor.cli.output import Output
+from proctor.cli.options.find_run import RUN_HELP, choose_run, choose_two_runs
 from proctor.cli.parser import make_parser
-from proctor.cli.renderers import wants_colour
-from proctor.cli.step_summary import append_summary
+from proctor.cli.show.compare_markdown import write_comparison
+from proctor.cli.show.compare_terminal import describe_comparison
+from proctor.cli.show.output import Output
+from proctor.cli.show.renderers import wants_colour
+from proctor.cli.show.step_summary import append_summary
+from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError
 from proctor.model.json_values import write_document
-from proctor.report.neutral import to_one_line
+from proctor.report.words.neutral import to_one_line
 from proctor.scoring.paired import LEAST_ALPHA
-from proctor.store.run_references import LATEST
+from proctor.store.files.run_references import LATEST
 
 FORMATS = ("terminal", "json", "markdown", "html")
 
@@ -151,7 +151,7 @@ def _write(found: RunComparison, format: str, output: Output, *, colour: bool) -
     elif format == "markdown":
         output.write_text(write_comparison(found))
     elif format == "html":
-        from proctor.cli.compare_html import write_comparison_page  # only this format needs it
+        from proctor.cli.show.compare_html import write_comparison_page  # only this format needs it
 
         output.write_text(write_comparison_page(found))
     else:

@@ -1,10 +1,10 @@
 """`proctor completion bash|zsh|fish`"""
 
-from proctor.cli.completion import SHELLS, write_completion
-from proctor.cli.exits import Exit
 from proctor.cli.main import COMMANDS
-from proctor.cli.output import Output
+from proctor.cli.options.completion import SHELLS, write_completion
 from proctor.cli.parser import make_parser
+from proctor.cli.show.output import Output
+from proctor.cli.signals.exit_codes import Exit
 
 
 def run(arguments: list[str]) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from proctor.actions.convert import FORMATS, convert
-from proctor.cli.exits import Exit
-from proctor.cli.output import Output
+from proctor.actions.checking.convert import FORMATS, convert
 from proctor.cli.parser import add_suite_flags, make_parser
+from proctor.cli.show.output import Output
+from proctor.cli.signals.exit_codes import Exit
 
 
 def run(arguments: list[str]) -> int:

@@ -10,17 +10,17 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from proctor.cli.databases import add_database_flags, use_hub
-from proctor.cli.exits import Exit
-from proctor.cli.output import Output
+from proctor.cli.options.databases import add_database_flags, use_hub
 from proctor.cli.parser import make_parser
+from proctor.cli.show.output import Output
+from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError
 from proctor.model.json_values import write_document
-from proctor.report.wording import count_noun
+from proctor.report.words.wording import count_noun
 
 if TYPE_CHECKING:
     from proctor.service.hub import Hub
-    from proctor.store.status import DatabaseStatus
+    from proctor.store.sql.status import DatabaseStatus
 
 _LONGEST_LINE = 1024 * 1024 * 1024
 _STATUS_FORMATS = ("terminal", "json")
@@ -80,7 +80,7 @@ def _run_export(options: argparse.Namespace) -> int:
         return _run_parquet_export(options)
 
     async def use(hub: Hub) -> None:
-        from proctor.store.transfer import export_lines  # an optional part, and slow to load
+        from proctor.store.sql.transfer import export_lines  # an optional part, and slow to load
 
         with Output(None if options.file == "-" else options.file) as output:
             async with hub.database.reading() as connection, contextlib.aclosing(export_lines(connection, hub.now())) as lines:
@@ -119,7 +119,7 @@ def _keep_private() -> Generator[None]:
 
 def _run_import(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> None:
-        from proctor.store.transfer import import_lines  # as above
+        from proctor.store.sql.transfer import import_lines  # as above
 
         with _open_file(options.file) as file:
             async with hub.database.writing() as connection:
@@ -132,7 +132,7 @@ def _run_import(options: argparse.Namespace) -> int:
 
 def _run_migrate(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> None:
-        from proctor.store.migrations import read_schema_state  # as above
+        from proctor.store.sql.migrations import read_schema_state  # as above
 
         async with hub.database.reading() as connection:
             state = await read_schema_state(connection)
@@ -144,7 +144,7 @@ def _run_migrate(options: argparse.Namespace) -> int:
 
 def _run_status(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> DatabaseStatus:
-        from proctor.store.status import read_status  # as above
+        from proctor.store.sql.status import read_status  # as above
 
         return await read_status(hub.database)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from proctor.actions.demo import examples_folder, run_examples, write_examples
-from proctor.cli.exits import Exit
-from proctor.cli.output import Output
+from proctor.actions.help.demo import examples_folder, run_examples, write_examples
 from proctor.cli.parser import make_parser
-from proctor.cli.renderers import wants_colour
-from proctor.report.terminal import TerminalReport
+from proctor.cli.show.output import Output
+from proctor.cli.show.renderers import wants_colour
+from proctor.cli.signals.exit_codes import Exit
+from proctor.report.text.terminal import TerminalReport
 
 
 def run(arguments: list[str]) -> int:

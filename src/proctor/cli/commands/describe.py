@@ -6,11 +6,11 @@ import argparse
 import textwrap
 from pathlib import Path
 
-from proctor.actions.describe import ASSERTION_KEYS_NOTE, KINDS, Description, describe
-from proctor.actions.own_checks import find_registry
-from proctor.cli.exits import Exit
-from proctor.cli.output import Output
+from proctor.actions.help.describe import ASSERTION_KEYS_NOTE, KINDS, Description, describe
+from proctor.actions.workspace.custom_checks import find_registry
 from proctor.cli.parser import make_parser
+from proctor.cli.show.output import Output
+from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError
 from proctor.model.json_values import write_document
 
@@ -23,19 +23,19 @@ def run(arguments: list[str]) -> int:
     as_json = options.format == "json"
     with Output(None) as output:
         if options.kind == "trace":
-            from proctor.cli.describing import describe_file  # reads spans, which nothing else here needs
+            from proctor.cli.show.print_trace_survey import describe_file  # reads spans, which nothing else here needs
 
             if options.name is None:
                 raise InputError("describe trace: which file? `proctor describe trace FILE` takes evidence in any format")
             return describe_file(options.name, output=output, as_json=as_json, evidence_format=options.evidence_format)
         if options.kind == "evidence" and options.name is not None and _is_file(options.name):
-            from proctor.cli.describing import describe_log  # reads files, which nothing else here does
+            from proctor.cli.show.print_trace_survey import describe_log  # reads files, which nothing else here does
 
             return describe_log(options.name, output=output, as_json=as_json, evidence_format=options.evidence_format)
         if options.kind is None:
             output.write_text(_write_kinds())
         elif options.kind == "schema":
-            from proctor.formats.native_schema import build_native_schema  # only here
+            from proctor.formats.native.schema import build_native_schema  # only here
 
             output.write(write_document(build_native_schema(find_registry())))
         else:

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proctor.actions.given_target import WAYS, parse_target
-from proctor.actions.init import KINDS, RECORDED, find_candidates, find_gaps, find_starter, keep_table, write_starter
+from proctor.actions.help.init import KINDS, RECORDED, find_candidates, find_gaps, find_starter, keep_table, write_starter
+from proctor.actions.running.named_target import WAYS, parse_target
 from proctor.actions.start.candidates import Candidate
-from proctor.cli.exits import Exit
 from proctor.cli.parser import make_parser
+from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError
 from proctor.model.show import escape_unseen
 
@@ -54,7 +54,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _start_with_log(options: argparse.Namespace) -> int:
-    from proctor.actions.describe_evidence import start_with_log  # few begin with a log
+    from proctor.actions.checking.describe_evidence import start_with_log  # few begin with a log
 
     if options.target is not None or options.wanted is not None:
         raise InputError("--evidence is for a suite on a recorded log; it does not go with --target and --for")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.actions.calibrate import (
+from proctor.actions.calibration.calibrate import (
     CONCURRENCY,
     IS_EXAMPLE,
     MIN_DECIDED,
@@ -26,25 +26,25 @@ from proctor.actions.calibrate import (
     starter_labels,
     store_calibration,
 )
-from proctor.actions.check_stream import wall_clock
-from proctor.actions.history import find_home
-from proctor.actions.judge_settings import JudgeOptions, show_example
-from proctor.actions.judges import OpenedJudge
-from proctor.actions.teach import Improvement, improve, list_run_labels, make_sharpen
-from proctor.cli.choosing import choose_run
-from proctor.cli.exits import Exit
-from proctor.cli.output import Output
+from proctor.actions.calibration.teach import Improvement, improve, list_run_labels, make_sharpen
+from proctor.actions.checking.check_stream import wall_clock
+from proctor.actions.judging.judge_settings import JudgeOptions, show_example
+from proctor.actions.judging.judges import OpenedJudge
+from proctor.actions.workspace.run_history import find_home
+from proctor.cli.options.find_run import choose_run
 from proctor.cli.parser import add_output_flags, make_parser, parse_positive, parse_share
-from proctor.cli.renderers import wants_colour
+from proctor.cli.show.output import Output
+from proctor.cli.show.renderers import wants_colour
+from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError, StoreError
 from proctor.judge.gated_model import JudgeSpending
 from proctor.llm.ports import ChatReply, ChatRequest
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.model.show import show
-from proctor.report.wording import count_noun
+from proctor.report.words.wording import count_noun
 from proctor.scoring.calibration import Calibration
 from proctor.sources.labels import Labels, read_labels, write_labels
-from proctor.store.run_references import LATEST
+from proctor.store.files.run_references import LATEST
 
 FORMATS = ("terminal", "json", "html")
 _EVERY_S = 0.2
@@ -253,15 +253,15 @@ class _Progress:
 def _show_calibration(found: Calibration, options: argparse.Namespace) -> None:
     with Output(options.output) as output:
         if options.format == "json":
-            from proctor.report.calibration_json import render_calibration_json  # one format at a time
+            from proctor.report.data.calibration_json import render_calibration_json  # one format at a time
 
             output.write(render_calibration_json(found))
         elif options.format == "html":
-            from proctor.report.calibration_html import render_calibration_html
+            from proctor.report.html.calibration import render_calibration_html
 
             output.write_text(render_calibration_html(found))
         else:
-            from proctor.report.calibration import render_calibration
+            from proctor.report.text.calibration import render_calibration
 
             width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
             output.write_text(render_calibration(found, colour=wants_colour(output, options.no_color), width=min(width, 120)))

@@ -6,12 +6,12 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from proctor.cli.databases import add_database_flags, use_hub
-from proctor.cli.exits import Exit
-from proctor.cli.output import Output
+from proctor.cli.options.databases import add_database_flags, use_hub
 from proctor.cli.parser import make_parser
+from proctor.cli.show.output import Output
+from proctor.cli.signals.exit_codes import Exit
 from proctor.model.json_values import write_document
-from proctor.report.neutral import to_one_line
+from proctor.report.words.neutral import to_one_line
 
 if TYPE_CHECKING:
     from proctor.service.hub import Hub

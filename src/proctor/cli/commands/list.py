@@ -1,12 +1,12 @@
 """`proctor list`"""
 
-from proctor.actions.history import KeptRun, find_home, list_runs
-from proctor.cli.choosing import RUN_HELP
-from proctor.cli.exits import Exit
-from proctor.cli.output import Output
+from proctor.actions.workspace.run_history import KeptRun, find_home, list_runs
+from proctor.cli.options.find_run import RUN_HELP
 from proctor.cli.parser import make_parser
+from proctor.cli.show.output import Output
+from proctor.cli.signals.exit_codes import Exit
 from proctor.model.json_values import write_document
-from proctor.report.neutral import to_one_line
+from proctor.report.words.neutral import to_one_line
 
 _MOST_TAGS = 8
 

@@ -5,14 +5,13 @@ import asyncio
 import sys
 from pathlib import Path
 
-from proctor.actions.history import find_home, open_run
-from proctor.actions.judges import OpenedJudge
-from proctor.actions.prices import with_complete, with_prices
-from proctor.actions.recheck import recheck, recheck_judged, suite_to_recheck
-from proctor.actions.suites import load_suite
-from proctor.cli.choosing import RUN_HELP, choose_run
-from proctor.cli.exits import Exit
-from proctor.cli.judge_flags import add_judge_flags, open_judge, read_judge_options
+from proctor.actions.checking.recheck import recheck, recheck_judged, suite_to_recheck
+from proctor.actions.judging.judges import OpenedJudge
+from proctor.actions.workspace.prices import with_complete, with_prices
+from proctor.actions.workspace.run_history import find_home, open_run
+from proctor.actions.workspace.suites import load_suite
+from proctor.cli.options.find_run import RUN_HELP, choose_run
+from proctor.cli.options.judge_flags import add_judge_flags, open_judge, read_judge_options
 from proctor.cli.parser import (
     add_complete_flag,
     add_output_flags,
@@ -22,14 +21,15 @@ from proctor.cli.parser import (
     add_trust_flag,
     make_parser,
 )
-from proctor.cli.renderers import FORMATS
-from proctor.cli.showing import choose_exit_code, print_unmet, show_run, write_markdown
-from proctor.cli.step_summary import append_summary
+from proctor.cli.show.renderers import FORMATS
+from proctor.cli.show.showing import choose_exit_code, print_unmet, show_run, write_markdown
+from proctor.cli.show.step_summary import append_summary
+from proctor.cli.signals.exit_codes import Exit
 from proctor.decide.selection import select
 from proctor.model.case import Suite
 from proctor.model.result import RunResult
-from proctor.report.exchange import drop_exchanges
-from proctor.store.run_references import LATEST
+from proctor.report.blocks.exchange import drop_exchanges
+from proctor.store.files.run_references import LATEST
 
 
 def run(arguments: list[str]) -> int:

@@ -2,11 +2,11 @@
 
 import sys
 
-from proctor.actions.history import find_home, open_run
-from proctor.cli.choosing import RUN_HELP, choose_run
+from proctor.actions.workspace.run_history import find_home, open_run
+from proctor.cli.options.find_run import RUN_HELP, choose_run
 from proctor.cli.parser import make_parser
-from proctor.cli.showing import add_pivot_flag, choose_shown_code, print_incomplete, show_run
-from proctor.store.run_references import LATEST
+from proctor.cli.show.showing import add_pivot_flag, choose_shown_code, print_incomplete, show_run
+from proctor.store.files.run_references import LATEST
 
 ENDINGS = {
     "html": "html",

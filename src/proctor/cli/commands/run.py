@@ -10,22 +10,20 @@ import sys
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from proctor.actions.found_suites import find_suites
-from proctor.actions.given_target import WAYS, choose_target
-from proctor.actions.history import find_home
-from proctor.actions.mcplab_plan import names_in, read_overrides, read_tokens
-from proctor.actions.prices import with_complete, with_prices
-from proctor.actions.run import LiveRun, drive
-from proctor.actions.run_names import read_tags
-from proctor.actions.run_options import RunOptions
-from proctor.actions.run_policy import McplabOptions
-from proctor.actions.suites import load_suites
-from proctor.cli.choosing import RUN_HELP
-from proctor.cli.exits import Exit
-from proctor.cli.gates import Decision, Gate, add_gate_flags, open_gate
-from proctor.cli.judge_flags import add_judge_flags, read_judge_options
-from proctor.cli.live_progress import make_listener, write_annotations
-from proctor.cli.output import reserve_standard_output
+from proctor.actions.mcplab.plan import names_in, read_overrides, read_tokens
+from proctor.actions.running.named_target import WAYS, choose_target
+from proctor.actions.running.run import LiveRun, drive
+from proctor.actions.running.run_options import RunOptions
+from proctor.actions.running.run_policy import McplabOptions
+from proctor.actions.workspace.find_suites import find_suites
+from proctor.actions.workspace.prices import with_complete, with_prices
+from proctor.actions.workspace.run_history import find_home
+from proctor.actions.workspace.run_names import read_tags
+from proctor.actions.workspace.suites import load_suites
+from proctor.cli.options.find_run import RUN_HELP
+from proctor.cli.options.gates import Decision, Gate, add_gate_flags, open_gate
+from proctor.cli.options.judge_flags import add_judge_flags, read_judge_options
+from proctor.cli.options.select_cases import add_last_failed_flag, add_selection_flags, has_failed, select_cases
 from proctor.cli.parser import (
     add_capture_flag,
     add_complete_flag,
@@ -39,10 +37,12 @@ from proctor.cli.parser import (
     parse_share,
     parse_whole,
 )
-from proctor.cli.renderers import FORMATS
-from proctor.cli.selecting import add_last_failed_flag, add_selection_flags, has_failed, select_cases
-from proctor.cli.showing import add_pivot_flag, check_showing, choose_exit_code, print_unmet, show_run, write_markdown
-from proctor.cli.step_summary import append_summary, is_on_github
+from proctor.cli.show.live_progress import make_listener, write_annotations
+from proctor.cli.show.output import reserve_standard_output
+from proctor.cli.show.renderers import FORMATS
+from proctor.cli.show.showing import add_pivot_flag, check_showing, choose_exit_code, print_unmet, show_run, write_markdown
+from proctor.cli.show.step_summary import append_summary, is_on_github
+from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError
 from proctor.model.case import Suite
 from proctor.model.evidence import Evidence
@@ -165,7 +165,7 @@ def run(arguments: list[str]) -> int:
     """Drive an agent; returns the exit code."""
     options = _make_parser().parse_args(arguments)
     if options.watch:
-        from proctor.cli.watching import watch  # most runs are made once
+        from proctor.cli.signals.watch import watch  # most runs are made once
 
         suites = options.suites or [str(path) for path in find_suites(target=options.target)]
         return watch(arguments, suites, find_home(options.home))

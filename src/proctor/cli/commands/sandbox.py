@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from proctor.cli.databases import add_database_flags, use_hub
-from proctor.cli.exits import Exit
-from proctor.cli.output import Output
+from proctor.cli.options.databases import add_database_flags, use_hub
 from proctor.cli.parser import make_parser
+from proctor.cli.show.output import Output
+from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError
 from proctor.model.json_values import write_document
-from proctor.report.neutral import to_one_line
+from proctor.report.words.neutral import to_one_line
 
 if TYPE_CHECKING:
     from proctor.service.access.callers import Caller
@@ -86,7 +86,9 @@ def _read_seed(name: str | None) -> Any:
 
 
 async def _do(hub: Hub, caller: Caller, verb: str, what: str, seed: Any) -> Any:
-    from proctor.service.verification import playgrounds, sandbox_records, simulators  # as above
+    from proctor.service.verification.authoring import simulators  # as above
+    from proctor.service.verification.sandboxes import playgrounds  # as above
+    from proctor.service.verification.sandboxes import records as sandbox_records  # as above
 
     whole = what.startswith(_PLAYGROUND)
     match verb:
@@ -110,7 +112,7 @@ async def _do(hub: Hub, caller: Caller, verb: str, what: str, seed: Any) -> Any:
 
 async def _list_sandboxes(hub: Hub, caller: Caller, what: str) -> list[str]:
     """Return the sandboxes of a playground behind which something runs, or the one that is named."""
-    from proctor.service.verification.playgrounds import get_playground  # as above
+    from proctor.service.verification.sandboxes.playgrounds import get_playground  # as above
     from proctor.simulators.type_names import find_kind
 
     if not what.startswith(_PLAYGROUND):
@@ -120,7 +122,7 @@ async def _list_sandboxes(hub: Hub, caller: Caller, what: str) -> list[str]:
 
 
 async def _list_events(hub: Hub, caller: Caller, sandbox: str) -> list[dict[str, Any]]:
-    from proctor.service.verification.sandbox_records import list_sandbox_events  # as above
+    from proctor.service.verification.sandboxes.records import list_sandbox_events  # as above
 
     found: list[dict[str, Any]] = []
     cursor: str | None = None

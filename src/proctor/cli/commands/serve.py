@@ -6,10 +6,10 @@ import gc
 import os
 from typing import TYPE_CHECKING
 
-from proctor.actions.history import find_database_home
-from proctor.cli.exits import Exit
-from proctor.cli.missing_parts import explain_missing
+from proctor.actions.workspace.run_history import find_database_home
 from proctor.cli.parser import make_parser
+from proctor.cli.show.missing_parts import explain_missing
+from proctor.cli.signals.exit_codes import Exit
 
 if TYPE_CHECKING:
     from proctor.rest.settings import Setting

@@ -4,16 +4,16 @@ import sys
 
 import msgspec
 
-from proctor.actions.history import TARGET, find_home, open_run, select_results
-from proctor.cli.choosing import RUN_HELP, choose_run
-from proctor.cli.exits import Exit
-from proctor.cli.output import Output
+from proctor.actions.workspace.run_history import TARGET, find_home, open_run, select_results
+from proctor.cli.options.find_run import RUN_HELP, choose_run
 from proctor.cli.parser import add_output_flags, make_parser
-from proctor.cli.renderers import FORMATS
-from proctor.cli.showing import Entries, add_pivot_flag, choose_shown_code, print_incomplete, show_run
+from proctor.cli.show.output import Output
+from proctor.cli.show.renderers import FORMATS
+from proctor.cli.show.showing import Entries, add_pivot_flag, choose_shown_code, print_incomplete, show_run
+from proctor.cli.signals.exit_codes import Exit
 from proctor.model.lazy_cases import map_sequence
 from proctor.model.result import CaseResult, RunResult
-from proctor.store.run_references import LATEST
+from proctor.store.files.run_references import LATEST
 
 
 def run(arguments: list[str]) -> int:
@@ -64,8 +64,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _show_evidence(result: RunResult, entries: Entries, *, output: str | None, no_color: bool) -> None:
-    from proctor.cli.explaining import explain_entry, make_painter  # only this road needs them
-    from proctor.report.wording import case_title
+    from proctor.cli.show.print_evidence import explain_entry, make_painter  # only this road needs them
+    from proctor.report.words.wording import case_title
 
     with Output(output) as place:
         painter = make_painter(place, no_color=no_color)

@@ -9,16 +9,16 @@ import shlex
 import shutil
 from pathlib import Path
 
-from proctor.actions.draft_case import SavedCase, read_begun_suite, save_case
-from proctor.actions.given_target import WAYS
-from proctor.actions.init import SCHEMA_LINE, write_schema
-from proctor.actions.try_message import Tried, try_message
-from proctor.cli.exits import Exit
-from proctor.cli.output import Output, reserve_standard_output
+from proctor.actions.checking.draft_case import SavedCase, read_begun_suite, save_case
+from proctor.actions.help.init import SCHEMA_LINE, write_schema
+from proctor.actions.running.named_target import WAYS
+from proctor.actions.running.try_message import Tried, try_message
 from proctor.cli.parser import add_capture_flag, make_parser
-from proctor.cli.renderers import wants_colour
-from proctor.report.style import Style
-from proctor.report.tried_text import paint_tried, write_tried
+from proctor.cli.show.output import Output, reserve_standard_output
+from proctor.cli.show.renderers import wants_colour
+from proctor.cli.signals.exit_codes import Exit
+from proctor.report.blocks.try_message_text import paint_tried, write_tried
+from proctor.report.words.style import Style
 
 FORMATS = ("terminal", "json")
 DEFAULT_SUITE = "suite.yaml"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from proctor.actions.found_suites import find_suites
-from proctor.actions.validate import MOST_PROBLEMS, validate
-from proctor.cli.exits import Exit
-from proctor.cli.output import Output
+from proctor.actions.checking.validate import MOST_PROBLEMS, validate
+from proctor.actions.workspace.find_suites import find_suites
 from proctor.cli.parser import add_suite_flags, add_trust_flag, make_parser
-from proctor.report.wording import count_noun
+from proctor.cli.show.output import Output
+from proctor.cli.signals.exit_codes import Exit
+from proctor.report.words.wording import count_noun
 
 
 def run(arguments: list[str]) -> int:

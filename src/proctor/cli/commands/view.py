@@ -11,11 +11,11 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import NamedTuple
 
-from proctor.actions.history import find_home
-from proctor.cli.choosing import RUN_HELP, choose_run
-from proctor.cli.exits import Exit
-from proctor.cli.missing_parts import explain_missing
+from proctor.actions.workspace.run_history import find_home
+from proctor.cli.options.find_run import RUN_HELP, choose_run
 from proctor.cli.parser import make_parser
+from proctor.cli.show.missing_parts import explain_missing
+from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError, StoreError
 
 _RUNS = "runs"
@@ -90,8 +90,8 @@ def _find_shown(options: argparse.Namespace) -> Generator[Shown]:
 
 
 def _put_evidence(path: Path, suite: str | None, place: Path) -> Shown:
-    from proctor.actions.suites import load_suite  # most look at runs
-    from proctor.actions.view_evidence import RUN_ID, EvidenceRun
+    from proctor.actions.checking.view_evidence import RUN_ID, EvidenceRun
+    from proctor.actions.workspace.suites import load_suite  # most look at runs
 
     if not path.exists():
         raise InputError(f"no evidence at {str(path)!r}: no such file or folder")

@@ -21,8 +21,8 @@ from proctor.evidence.unknowns.endings import to_snake_case
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.account import PLAIN_READERS
 from proctor.model.evidence import Evidence, Json
+from proctor.model.json_values import is_number
 from proctor.model.mapping import CallMap, EvidenceMap, TurnMap, UsageMap
-from proctor.model.numbers import is_number
 from proctor.model.show import escape_unseen, is_seen, show
 from proctor.paths.json_path import compile_path
 

@@ -18,7 +18,7 @@ from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.unrecognised import check_fields, mark_kind
 from proctor.evidence.values.access import dict_or_empty, list_of, split_words, text_or_none
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_number
+from proctor.model.json_values import is_number
 
 # A long turn stops with `pause_turn` and expects a request to go on, so the run is not over.
 _PAUSES = ("pause_turn", "compaction")

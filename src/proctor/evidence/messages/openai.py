@@ -24,7 +24,7 @@ from proctor.evidence.values.access import dict_or_empty, find_first, list_of, t
 from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_number
+from proctor.model.json_values import is_number
 
 # Chat Completions
 

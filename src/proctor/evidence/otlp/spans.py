@@ -29,7 +29,7 @@ from proctor.evidence.values.access import (
 from proctor.evidence.values.json_bytes import too_deep_error
 from proctor.evidence.values.near_miss import is_misspelt
 from proctor.model.evidence import Json
-from proctor.model.numbers import read_digits
+from proctor.model.json_values import read_digits
 from proctor.model.show import show
 
 NOT_UNDERSTOOD = "proctor.not_understood"

@@ -21,7 +21,7 @@ from proctor.evidence.values.text import as_text, parse_json
 from proctor.evidence.values.times import write_ms_as_iso
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, Json, Node, ToolCall
-from proctor.model.numbers import is_number
+from proctor.model.json_values import is_number
 from proctor.model.show import show
 
 _IDS = ("chatId", "chatMessageId", "sessionId", "executionId", "memoryType")

@@ -23,7 +23,7 @@ from proctor.evidence.values.times import measure_ms_between
 from proctor.model.account import CALL_PARTS, MCPLAB_TRACE, UNSEEN_IN_A_PAGE, Part
 from proctor.model.cuts import ANSWER_LIMIT, RESULT_LIMIT, find_kept_part
 from proctor.model.evidence import Evidence, Json, ToolCall
-from proctor.model.numbers import is_number
+from proctor.model.json_values import is_number
 from proctor.model.show import show
 
 _READ_FROM_OUTSIDE = "external"

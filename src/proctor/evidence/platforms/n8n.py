@@ -28,7 +28,7 @@ from proctor.evidence.values.text import as_text
 from proctor.evidence.values.times import measure_ms_between
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
-from proctor.model.numbers import is_number, read_digits
+from proctor.model.json_values import is_number, read_digits
 from proctor.model.show import kind_of, shorten, show
 
 _INPUT_KEYS = ("chatInput", "message", "input", "text", "question", "prompt", "query")

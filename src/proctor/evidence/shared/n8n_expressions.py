@@ -18,7 +18,7 @@ import msgspec
 
 from proctor.evidence.values.text import as_text
 from proctor.model.evidence import Json
-from proctor.model.missing import MISSING, Missing
+from proctor.model.json_values import MISSING, Missing
 
 _DEPTH = 32
 """Levels of parameters that are resolved; they are walked by recursion."""

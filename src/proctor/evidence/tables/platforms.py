@@ -16,8 +16,7 @@ from proctor.evidence.values.access import dict_or_empty, find_first, list_of, s
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.times import read_time_ns
 from proctor.model.evidence import Json
-from proctor.model.json_values import write_as_text
-from proctor.model.numbers import to_whole_number
+from proctor.model.json_values import to_whole_number, write_as_text
 
 Row = dict[str, Any]
 _MAX_LEVELS = 32

@@ -18,7 +18,7 @@ from proctor.evidence.values.access import dict_or_empty, find_first, split_word
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.times import read_time_ns
 from proctor.model.evidence import Json
-from proctor.model.numbers import read_digits
+from proctor.model.json_values import read_digits
 
 _TIMES = (("start_time", "start_time_unix_nano", "startTimeUnixNano"), ("end_time", "end_time_unix_nano", "endTimeUnixNano"))
 # A table may have other columns, which are not read.

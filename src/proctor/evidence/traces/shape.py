@@ -15,7 +15,7 @@ from proctor.evidence.values.json_bytes import decode_container, decode_embedded
 from proctor.evidence.values.near_miss import is_misspelt
 from proctor.model.account import Part
 from proctor.model.evidence import Json
-from proctor.model.missing import MISSING
+from proctor.model.json_values import MISSING
 
 Names = dict[str, tuple[str, ...]]
 _MAX_CACHED_NAMES = 200

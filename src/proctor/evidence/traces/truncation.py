@@ -15,7 +15,7 @@ from proctor.evidence.otlp.spans import Span
 from proctor.evidence.traces.step import SpanTree
 from proctor.evidence.values.json_bytes import decode_embedded
 from proctor.model.evidence import Json
-from proctor.model.missing import MISSING
+from proctor.model.json_values import MISSING
 from proctor.model.show import show
 
 _BEGINNINGS = ('{"', "[{", '["', "[[{", '[["', "{\n", "[\n")

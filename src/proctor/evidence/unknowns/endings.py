@@ -10,7 +10,7 @@ from typing import Literal
 
 from proctor.evidence.values.access import split_words
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_number
+from proctor.model.json_values import is_number
 from proctor.model.show import shorten, show
 
 Stop = Literal["tools", "cut", "filtered", "failed", "limit"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from proctor.errors import EvidenceError
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_finite, is_number
+from proctor.model.json_values import is_finite, is_number
 from proctor.model.show import kind_of, show
 
 SHOWN = 80

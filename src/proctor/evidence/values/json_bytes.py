@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.model.evidence import Json
-from proctor.model.missing import MISSING, Missing
+from proctor.model.json_values import MISSING, Missing
 from proctor.model.show import shorten, show
 
 MAX_DEPTH = 256

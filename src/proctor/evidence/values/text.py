@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from proctor.evidence.values.json_bytes import decode_embedded
 from proctor.model.evidence import Json
-from proctor.model.json_values import write_as_text
-from proctor.model.missing import MISSING
+from proctor.model.json_values import MISSING, write_as_text
 
 HTTP_KEYS = ("text", "message", "content", "output", "answer", "response")
 NODE_KEYS = ("text", "output", "message", "content", "response")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_number, read_digits
+from proctor.model.json_values import is_number, read_digits
 
 # Without a zone, which is UTC here: adding to it and writing it takes half as long.
 _EPOCH = datetime(1970, 1, 1)

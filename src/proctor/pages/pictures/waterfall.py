@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from proctor.model.evidence import Evidence
 from proctor.pages.pictures.svg import STRETCHED, frame_picture
-from proctor.report.html_timeline import usage_words
+from proctor.report.html.timeline import usage_words
 
 MOST_ROWS = 40
 

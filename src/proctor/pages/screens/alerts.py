@@ -18,7 +18,7 @@ from proctor.pages.pictures import draw_preview
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.words import ALERT_NAMES, find_project_address, quote_part
-from proctor.report.wording import count_noun
+from proctor.report.words.wording import count_noun
 from proctor.service.access.agents import list_agents
 from proctor.service.access.permissions import require_writer
 from proctor.service.notify import alerts
@@ -26,7 +26,7 @@ from proctor.service.notify.alert_preview import RuleDraft, preview_rule
 from proctor.service.notify.alerts import DEFAULTS, LONGEST_URL, AlertKind, RuleSpec
 from proctor.service.refusals import Refusal
 from proctor.service.traces.cases import list_cases
-from proctor.service.verification.fields import FLAG, NAME, Field, Table, id_of, number, text, whole
+from proctor.service.verification.shared.fields import FLAG, NAME, Field, Table, id_of, number, text, whole
 
 KINDS: tuple[AlertKind, ...] = ("pass_rate", "failing_case", "missing_evidence")
 _SETTINGS: Table = {

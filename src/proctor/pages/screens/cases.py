@@ -7,7 +7,7 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.model.numbers import read_digits
+from proctor.model.json_values import read_digits
 from proctor.pages.desk import Desk, find_in_project, open_desk, read_if_allowed
 from proctor.pages.document_diff import compare_documents
 from proctor.pages.forms import read_form
@@ -15,7 +15,7 @@ from proctor.pages.pictures import draw_history
 from proctor.pages.ports import Page, Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.words import find_project_address, show_share
-from proctor.report.wording import count_noun
+from proctor.report.words.wording import count_noun
 from proctor.service.access.agents import list_agents
 from proctor.service.refusals import Refusal
 from proctor.service.runs import backtest_requests as backtests

@@ -8,12 +8,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.actions.compare_several import GROUPS, MOST_RUNS, CaseAcross, SeveralRuns
+from proctor.actions.history.compare_several import GROUPS, MOST_RUNS, CaseAcross, SeveralRuns
 from proctor.pages.compared_runs import list_run_figures, make_case_table
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import render_page
 from proctor.pages.words import quote_part, read_number
-from proctor.report.drawn_comparison import BAD, draw_case_table, draw_run_table
+from proctor.report.blocks.comparison import BAD, draw_case_table, draw_run_table
 from proctor.service.refusals import Refusal, not_found
 
 _CHOICE = 50

@@ -19,8 +19,8 @@ from proctor.service.access import keys
 from proctor.service.access.agents import list_agents
 from proctor.service.access.permissions import require_writer
 from proctor.service.refusals import Refusal
-from proctor.service.verification.fields import NAME, TEXTS, Field, Table, id_of, one_of, text
-from proctor.service.verification.solvers import list_solvers
+from proctor.service.verification.authoring.solvers import list_solvers
+from proctor.service.verification.shared.fields import NAME, TEXTS, Field, Table, id_of, one_of, text
 
 KINDS = tuple(kind for kind in keys.PREFIXES if kind != "sandbox")
 """What people make keys for; a sandbox has its token from the moment it is made."""

@@ -15,7 +15,7 @@ from proctor.pages.ports import Page, Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.screens.labels import find_label_address, find_subject_address, write_claim
 from proctor.pages.words import find_project_address
-from proctor.report.html_text import write_block
+from proctor.report.words.html_text import write_block
 from proctor.service.labels import annotations
 from proctor.service.labels.annotations import LONGEST_NOTE, Label
 from proctor.service.labels.claims import JudgedClaim, SubjectKind

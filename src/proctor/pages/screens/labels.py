@@ -13,8 +13,8 @@ from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.trace_source import TraceSource
 from proctor.pages.words import find_project_address, show_share
-from proctor.report.calibration_chart import WORDS, draw_interval_bar, draw_sweep_chart
-from proctor.report.html_text import write_block, write_pretty
+from proctor.report.html.calibration_chart import WORDS, draw_interval_bar, draw_sweep_chart
+from proctor.report.words.html_text import write_block, write_pretty
 from proctor.scoring.agreement import Figure
 from proctor.service.labels.agreement import Agreement, count_labels, write_labels
 from proctor.service.labels.annotations import LONGEST_NOTE, NewAnnotation

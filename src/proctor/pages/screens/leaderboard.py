@@ -10,7 +10,7 @@ from proctor.pages.desk import get_caller, get_hub
 from proctor.pages.pictures import draw_share
 from proctor.pages.ports import Source
 from proctor.pages.rendering import render_page
-from proctor.service.verification.leaderboard import MOST_RUNS, get_public_leaderboard
+from proctor.service.verification.runs.leaderboard import MOST_RUNS, get_public_leaderboard
 
 _MOST_AXES = 6
 """Axes that the table has columns for."""

@@ -18,9 +18,9 @@ from proctor.pages.ports import Source
 from proctor.pages.rendering import find_origin, redirect, render_page
 from proctor.pages.words import name_noun
 from proctor.service.refusals import Refusal
-from proctor.service.verification.declaration import Operation
-from proctor.service.verification.fields import Table, label_of
-from proctor.service.verification.resources import authorize
+from proctor.service.verification.shared.declaration import Operation
+from proctor.service.verification.shared.fields import Table, label_of
+from proctor.service.verification.shared.resources import authorize
 
 _CHOICES = 100
 """Records that a field which refers to one proposes."""

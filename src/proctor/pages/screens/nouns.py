@@ -18,13 +18,13 @@ from proctor.pages.pictures import draw_share
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import render_page
 from proctor.pages.screens import noun_forms
-from proctor.report.drawn_attempt import draw_time
-from proctor.report.drawn_systems import draw_request_table, draw_systems
-from proctor.report.elements import Element, Node, make
-from proctor.report.html_systems import write_request, write_systems
+from proctor.report.blocks.attempt import draw_time
+from proctor.report.blocks.systems import draw_request_table, draw_systems
+from proctor.report.html.systems import write_request, write_systems
+from proctor.report.words.elements import Element, Node, make
 from proctor.service.refusals import Refusal
-from proctor.service.verification.declaration import Operation
-from proctor.store.bodies import to_json
+from proctor.service.verification.shared.declaration import Operation
+from proctor.store.sql.compressed_json import to_json
 
 _ROWS = 50
 _KINDS_OF_CHANGE = ("added", "changed", "removed")

@@ -20,7 +20,7 @@ from proctor.service.access import projects, secrets
 from proctor.service.access.permissions import require_writer
 from proctor.service.refusals import Refusal
 from proctor.service.upkeep.project_retention import get_retention
-from proctor.service.verification.fields import NAME, OBJECT, Field, Table, matching, text
+from proctor.service.verification.shared.fields import NAME, OBJECT, Field, Table, matching, text
 
 FIELDS: Table = {
     "name": NAME,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.actions.overview import TrendPoint
+from proctor.actions.history.overview import TrendPoint
 from proctor.pages.desk import read_if_allowed
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page

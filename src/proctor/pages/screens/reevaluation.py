@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.model.numbers import read_digits
+from proctor.model.json_values import read_digits
 from proctor.pages.desk import Desk, open_desk
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Page, Record, Source

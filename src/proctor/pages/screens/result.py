@@ -16,12 +16,12 @@ from proctor.pages.pictures.waterfall import lay_out_durations
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import render_page
 from proctor.pages.screens.run import find_run
-from proctor.report.attempt_layout import lay_out_attempt
-from proctor.report.html_case import write_attempt, write_case
-from proctor.report.wording import cost_words
+from proctor.report.blocks.attempt_layout import lay_out_attempt
+from proctor.report.html.case import write_attempt, write_case
+from proctor.report.words.wording import cost_words
 from proctor.service.refusals import not_found
 from proctor.service.runs.results import AttemptFilter, ReadResult, write_read_result
-from proctor.store.bodies import to_json
+from proctor.store.sql.compressed_json import to_json
 
 _MOST_ATTEMPTS = 100
 _MOST_BESIDE = 3

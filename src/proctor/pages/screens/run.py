@@ -9,12 +9,12 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.actions.failures import Failures
+from proctor.actions.history.failures import Failures
 from proctor.pages.forms import read_form
 from proctor.pages.ports import FIRST, Place, Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.words import OUTCOMES, find_project_address, read_number
-from proctor.report.html_text import duration_words
+from proctor.report.words.html_text import duration_words
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.runs.results import LONGEST_TEXT, AttemptFilter
 

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.actions.compare_several import MOST_RUNS
+from proctor.actions.history.compare_several import MOST_RUNS
 from proctor.pages.ports import RunFilter, Source
 from proctor.pages.rendering import render_page
 

@@ -10,8 +10,8 @@ from proctor.model.evidence import Json
 from proctor.pages.desk import get_hub
 from proctor.pages.pictures import draw_share
 from proctor.pages.rendering import render_page
-from proctor.service.verification.run_shares import get_shared_run
-from proctor.store.bodies import to_json
+from proctor.service.verification.runs.shares import get_shared_run
+from proctor.store.sql.compressed_json import to_json
 
 _LONGEST_EVIDENCE = 5_000
 """Characters of the evidence for one criterion; the whole of it is in the JSON."""

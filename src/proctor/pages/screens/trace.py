@@ -17,14 +17,14 @@ from starlette.responses import Response
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.traces.rows import SpanRow
 from proctor.model.evidence import Json
-from proctor.model.numbers import read_digits
+from proctor.model.json_values import read_digits
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.trace_source import TraceSource
 from proctor.pages.words import find_project_address
-from proctor.report.html_text import write_pretty
-from proctor.report.html_timeline import build_timeline
+from proctor.report.html.timeline import build_timeline
+from proctor.report.words.html_text import write_pretty
 from proctor.service.labels.annotations import LONGEST_NOTE, NewAnnotation
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.traces.span_trees import Opened, SpanTree, choose_level, list_above, list_visible, match_calls

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from proctor.actions.run_names import LONGEST
+from proctor.actions.workspace.run_names import LONGEST
 from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, make_router
 from proctor.rest.routes.cases import Document, Problem, When, read_when
 from proctor.rest.routes.runs import Counts, Run

@@ -8,7 +8,7 @@ import msgspec
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from proctor.actions.compare_several import MOST_RUNS
+from proctor.actions.history.compare_several import MOST_RUNS
 from proctor.rest.route_parts import TheCaller, TheHub, make_router
 from proctor.rest.routes.runs import Comparison, Outcome
 from proctor.scoring.paired import LEAST_ALPHA

@@ -28,7 +28,7 @@ from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.traces.intake import Intake, Run, read_spans
 from proctor.service.traces.routing import require_sender
-from proctor.store.traces import KeptTrace
+from proctor.store.traces.traces import KeptTrace
 
 router = make_router("traces in")
 JSON = "application/json"

@@ -10,8 +10,8 @@ from fastapi import Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from proctor.actions.run_names import LONGEST
-from proctor.model.numbers import read_digits
+from proctor.actions.workspace.run_names import LONGEST
+from proctor.model.json_values import read_digits
 from proctor.rest.route_parts import Body, PageMeta, PageOf, TheCaller, TheHub, ThePaging, make_router
 from proctor.rest.streams import STILL_HERE, CountedStream, write_event
 from proctor.scoring.paired import LEAST_ALPHA

@@ -20,9 +20,9 @@ from starlette.types import Receive, Scope, Send
 from proctor.rest.route_parts import hub as get_hub
 from proctor.rest.routes.mcp import McpDoor
 from proctor.rest.routes.sandbox_surfaces import METHODS, count_request, find_caller, find_token
-from proctor.service.verification import sandbox_requests
-from proctor.service.verification.sandbox_tools import Reached
-from proctor.service.verification.system_kinds import MCP
+from proctor.service.verification.sandboxes import requests as sandbox_requests
+from proctor.service.verification.sandboxes.system_kinds import MCP
+from proctor.service.verification.sandboxes.tools import Reached
 
 router = APIRouter()
 

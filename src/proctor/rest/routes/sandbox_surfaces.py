@@ -25,10 +25,10 @@ from proctor.service.access.callers import Caller
 from proctor.service.access.keys import authenticate
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.verification import sandbox_requests
-from proctor.service.verification.system_kinds import find_kind_of_path
+from proctor.service.verification.sandboxes import requests as sandbox_requests
+from proctor.service.verification.sandboxes.system_kinds import find_kind_of_path
 from proctor.simulators import exchange
-from proctor.store.pages import Row
+from proctor.store.sql.pages import Row
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _KEPT_FROM_SYSTEMS = ("x-api-key",)

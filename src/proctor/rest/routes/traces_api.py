@@ -10,11 +10,12 @@ from fastapi import Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from proctor.rest.route_parts import PageOf, TheCaller, TheHub, ThePaging, as_kept, make_router
+from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, as_kept, list_sent_fields, make_router
 from proctor.rest.routes.results import ResultSummary, read_trace_filter
 from proctor.rest.streams import STILL_HERE, CountedStream, write_event
 from proctor.service.hub import Hub
 from proctor.service.traces import facets, feed, search
+from proctor.service.traces.reevaluation import MOST_TRACES, ReevaluationRequest, request_reevaluation
 from proctor.service.traces.search import TraceFilter, TraceSearch
 
 router = make_router("traces")
@@ -139,3 +140,29 @@ async def _stream_events(request: Request, hub: Hub, followed: feed.Followed, fo
 async def get_trace(hub: TheHub, caller: TheCaller, trace_id: str) -> Response:
     """Read a trace with what was received, the evidence in it, and its results."""
     return as_kept(await search.get_trace(hub, caller, trace_id))
+
+
+class Reevaluation(Body):
+    """Which traces; all that is named must hold."""
+
+    project_id: str | None = None
+    agent_id: str | None = None
+    case_id: str | None = Field(None, description="the traces of the agent, or project, that this case is for")
+    trace_ids: list[str] | None = Field(None, min_length=1, max_length=MOST_TRACES)
+    since: str | None = Field(None, description="received from this time on; ISO 8601")
+    until: str | None = Field(None, description="received before this time; ISO 8601")
+
+
+class Reevaluated(BaseModel):
+    """How many traces will be evaluated again."""
+
+    traces: int
+
+
+@router.post("/api/traces/reevaluate", response_model=Reevaluated, status_code=202)
+async def reevaluate_traces(hub: TheHub, caller: TheCaller, body: Reevaluation) -> object:
+    """Have traces evaluated again, against the cases as they are now. Results of the same case version are replaced."""
+    wanted = list_sent_fields(body)
+    if wanted.get("trace_ids") is not None:
+        wanted["trace_ids"] = tuple(wanted["trace_ids"])
+    return await request_reevaluation(hub, caller, ReevaluationRequest(**wanted))

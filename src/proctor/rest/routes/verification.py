@@ -11,13 +11,13 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi import Body as BodyOf
 from pydantic.alias_generators import to_camel
 
-from proctor.formats.verial_spelling import spell_in_snake_case
+from proctor.formats.verial.spelling import spell_in_snake_case
 from proctor.rest.resource_models import make_answer, make_body
 from proctor.rest.route_parts import ClampedPaging, PageOf, TheCaller, TheHub, list_sent_fields, make_router
-from proctor.service.verification.declaration import Operation, Resource
 from proctor.service.verification.nouns import NOUNS
-from proctor.service.verification.system_kinds import complete_addresses
-from proctor.store.bodies import to_json
+from proctor.service.verification.sandboxes.system_kinds import complete_addresses
+from proctor.service.verification.shared.declaration import Operation, Resource
+from proctor.store.sql.compressed_json import to_json
 
 
 def make_routes(noun: Resource) -> APIRouter:

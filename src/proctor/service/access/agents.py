@@ -8,7 +8,7 @@ from typing import Literal
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import InputError
-from proctor.formats.declared_evidence import build_declared
+from proctor.formats.native.declared_evidence import build_declared
 from proctor.model.evidence import Json
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
@@ -20,10 +20,10 @@ from proctor.service.hub import Hub, new_id
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.rows import require_row
-from proctor.store.clearing import delete_agents_of, delete_traces_of
-from proctor.store.pages import Row
-from proctor.store.tables import agents, projects
-from proctor.store.tenants import insert_row, query_owned
+from proctor.store.accounts.tenants import insert_row, query_owned
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import agents, projects
+from proctor.store.upkeep.clearing import delete_agents_of, delete_traces_of
 
 AgentKind = Literal["http", "n8n", "flowise", "otlp", "custom"]
 _CHANGEABLE = ("name", "kind", "service_name", "external_ref", "paused", "settings")

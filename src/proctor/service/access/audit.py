@@ -10,9 +10,9 @@ from proctor.service.hub import Hub, new_id
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.redaction import redact
 from proctor.service.refusals import Refusal
-from proctor.store.audit import add_note, list_notes_query
-from proctor.store.pages import Row
-from proctor.store.tables import audit
+from proctor.store.accounts.audit import add_note, list_notes_query
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import audit
 
 
 async def note(

@@ -23,11 +23,11 @@ from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.rows import require_row
-from proctor.store import keys as rows
-from proctor.store.list_queries import list_query
-from proctor.store.pages import Row
-from proctor.store.tables import agents, keys, projects, records
-from proctor.store.tenants import ensure_organization, find_organization
+from proctor.store.accounts import keys as rows
+from proctor.store.accounts.tenants import ensure_organization, find_organization
+from proctor.store.sql.list_queries import list_query
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import agents, keys, projects, records
 
 PREFIXES: dict[str, str] = {"organization": "vk_", "project": "mibo_", "solver": "vrl_slv_", "run": "vrl_run_", "sandbox": "vrl_sbx_"}
 _LONGEST_NAME = 200

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from proctor.service.access.agent_cache import Reading
 from proctor.service.agent import Agent
 from proctor.service.hub import Hub
-from proctor.store.pages import Row
-from proctor.store.tables import agents, projects
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import agents, projects
 
 _REMEMBERED_S = 2.0
 """How long agents are believed to be as they were read: what another server changes is seen after that."""

@@ -16,10 +16,10 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.rows import require_row
-from proctor.store.list_queries import ListQuery, list_query
-from proctor.store.pages import Row
-from proctor.store.tables import agents, projects
-from proctor.store.tenants import find_organization, has_several_organizations, query_owned
+from proctor.store.accounts.tenants import find_organization, has_several_organizations, query_owned
+from proctor.store.sql.list_queries import ListQuery, list_query
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import agents, projects
 
 
 def require_writer(caller: Caller, what: str) -> None:

@@ -13,8 +13,8 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import not_found
 from proctor.service.rows import require_row
-from proctor.store.pages import Row
-from proctor.store.tenants import change_row
+from proctor.store.accounts.tenants import change_row
+from proctor.store.sql.pages import Row
 
 
 async def change_place(

@@ -16,9 +16,9 @@ from proctor.service.access.secret_box import SecretBox
 from proctor.service.hub import Hub, new_id
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.rows import require_row
-from proctor.store import secrets as rows
-from proctor.store.pages import Row
-from proctor.store.tables import alert_rules, projects, records, secrets
+from proctor.store.accounts import secrets as rows
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import alert_rules, projects, records, secrets
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _LONGEST_VALUE = 64_000

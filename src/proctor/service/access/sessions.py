@@ -14,7 +14,7 @@ from proctor.service.access.keys import authenticate, make_caller
 from proctor.service.access.tokens import hash_token
 from proctor.service.hub import Hub, stamp
 from proctor.service.refusals import Refusal
-from proctor.store import sessions as rows
+from proctor.store.accounts import sessions as rows
 
 SESSION_S = 12 * 60 * 60
 """How long a session lasts: a working day."""

@@ -16,7 +16,7 @@ from proctor.errors import CheckFault, SpecError
 from proctor.evidence.values.text import as_text
 from proctor.matchers.equal import deep_equal
 from proctor.model.evidence import Evidence, Json
-from proctor.model.missing import MISSING
+from proctor.model.json_values import MISSING
 from proctor.paths.dotted import find_dotted
 from proctor.patterns.engine import compile_pattern
 

@@ -25,7 +25,7 @@ from proctor.model.result import AxisScore, CaseResult, CaseVerdict
 from proctor.model.typed import convert_to, decode_json, make_msgpack_decoder
 from proctor.model.verdict import Outcome, Verdict, errored
 from proctor.service.decisions.trace_verdicts import CaseText, Finding
-from proctor.store.bodies import from_json
+from proctor.store.sql.compressed_json import from_json
 
 TIME_LIMIT = "time_limit"
 MEMORY_LIMIT = "memory_limit"

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from proctor.actions.check_stream import NO_SOURCE, CheckStream
+from proctor.actions.checking.check_stream import NO_SOURCE, CheckStream
 from proctor.cassettes.ports import LIVE
 from proctor.decide.judging import Ask
 from proctor.errors import EvidenceError

@@ -21,14 +21,14 @@ from proctor.evidence.traces.build import build_evidence
 from proctor.evidence.unknowns.account import declare_complete
 from proctor.evidence.values.json_bytes import exceeds_depth, too_deep_error
 from proctor.evidence.values.text import as_text
-from proctor.formats.declared_evidence import build_declared
+from proctor.formats.native.declared_evidence import build_declared
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
+from proctor.model.json_values import MISSING
 from proctor.model.mapping import DeclaredEvidence, EvidenceMap
-from proctor.model.missing import MISSING
 from proctor.model.typed import convert_to, make_json_decoder
 from proctor.paths.dotted import find_dotted
-from proctor.store.bodies import BodyTooLarge, expand_bytes, from_json
+from proctor.store.sql.compressed_json import BodyTooLarge, expand_bytes, from_json
 
 if TYPE_CHECKING:
     # Whoever decides in a process of its own needs no database.

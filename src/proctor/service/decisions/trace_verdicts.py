@@ -29,10 +29,10 @@ from proctor.model.mapping import DeclaredEvidence
 from proctor.model.result import CaseResult
 from proctor.model.typed import convert_to
 from proctor.model.verdict import errored
-from proctor.report.json_text import CaseEncoder
+from proctor.report.data.json_text import CaseEncoder
 from proctor.service.decisions.case_selection import ActiveCase, is_selected
 from proctor.service.decisions.trace_evidence import read_evidence
-from proctor.store.bodies import compress_bytes, from_json, pack
+from proctor.store.sql.compressed_json import compress_bytes, from_json, pack
 
 LONGEST_INPUT = 2_000
 """Characters of what was asked that are kept beside a trace, for search."""

@@ -19,9 +19,9 @@ from proctor.service.access.permissions import query_seen, require_reader
 from proctor.service.access.projects import get_project
 from proctor.service.hub import Hub
 from proctor.service.labels.claims import JudgedClaim
-from proctor.store.bodies import expand_bytes
-from proctor.store.pages import Row
-from proctor.store.tables import annotation_rows
+from proctor.store.sql.compressed_json import expand_bytes
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import annotation_rows
 
 MOST_LABELS = 2_000
 """The newest labels of a project that agreement is computed from, and that are exported."""

@@ -20,11 +20,11 @@ from proctor.service.labels.claims import Subject, SubjectKind, find_subject, re
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.rows import require_row
-from proctor.store.annotations import find_own_annotation
-from proctor.store.bodies import pack, unpack
-from proctor.store.pages import Row
-from proctor.store.tables import annotation_rows
-from proctor.store.tenants import change_row, delete_row, insert_row
+from proctor.store.accounts.annotations import find_own_annotation
+from proctor.store.accounts.tenants import change_row, delete_row, insert_row
+from proctor.store.sql.compressed_json import pack, unpack
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import annotation_rows
 
 Label = Literal["pass", "fail", "skip"]
 LONGEST_NOTE = 4_000

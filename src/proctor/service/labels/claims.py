@@ -29,12 +29,12 @@ from proctor.service.runs.requests import find_run
 from proctor.service.runs.results import suite_of_run
 from proctor.service.traces.search import make_agent
 from proctor.sources.labels import write_line
-from proctor.store.bodies import expand_bytes, unpack
-from proctor.store.pages import Row
-from proctor.store.run_rows import read_entry
-from proctor.store.tables import agents, case_versions, results, run_entries, traces
-from proctor.store.tenants import find_row
-from proctor.store.traces import list_pieces
+from proctor.store.accounts.tenants import find_row
+from proctor.store.runs.run_rows import read_entry
+from proctor.store.sql.compressed_json import expand_bytes, unpack
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import agents, case_versions, results, run_entries, traces
+from proctor.store.traces.traces import list_pieces
 
 SubjectKind = Literal["trace", "result", "attempt"]
 

@@ -21,9 +21,9 @@ from proctor.service.hub import Hub
 from proctor.service.labels.claims import JudgedClaim, Subject, SubjectKind, find_subject, list_judged, read_attempt_verdicts, read_claims
 from proctor.service.labels.claims import read_verdicts as read_result_verdicts
 from proctor.service.refusals import Refusal
-from proctor.store.annotations import list_labelled_claims
-from proctor.store.bodies import unpack
-from proctor.store.tables import results, run_entries, runs
+from proctor.store.accounts.annotations import list_labelled_claims
+from proctor.store.sql.compressed_json import unpack
+from proctor.store.sql.tables import results, run_entries, runs
 
 MOST_LOOKED_AT = 300
 """Results of traces, and as many attempts of runs, that are looked through."""

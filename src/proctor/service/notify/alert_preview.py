@@ -20,7 +20,7 @@ from proctor.service.access.permissions import check_place, require_writer
 from proctor.service.hub import Hub, stamp
 from proctor.service.notify.alerts import AlertKind, check_case, judge_counts, read_settings
 from proctor.service.refusals import Refusal
-from proctor.store import alerts as rows
+from proctor.store.accounts import alerts as rows
 
 MOST_RESULTS = 20_000
 LONGEST_DAYS = 90

@@ -17,7 +17,7 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_number
+from proctor.model.json_values import is_number
 from proctor.network.addresses import AddressRefused
 from proctor.network.guard import Guard
 from proctor.service.access.audit import note
@@ -29,11 +29,11 @@ from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.rows import require_row
-from proctor.store import alerts as rows
-from proctor.store.list_queries import list_query
-from proctor.store.pages import Row
-from proctor.store.tables import alert_deliveries, alert_rules, cases
-from proctor.store.tenants import change_row, delete_row, insert_row
+from proctor.store.accounts import alerts as rows
+from proctor.store.accounts.tenants import change_row, delete_row, insert_row
+from proctor.store.sql.list_queries import list_query
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import alert_deliveries, alert_rules, cases
 
 AlertKind = Literal["pass_rate", "failing_case", "missing_evidence"]
 DEFAULTS: dict[str, dict[str, Json]] = {

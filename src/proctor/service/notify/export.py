@@ -1,11 +1,10 @@
-"""Exports verdicts to an OpenTelemetry receiver as they come: a worker beside evaluation, which never waits for it.
+"""Exports verdicts to an OpenTelemetry receiver in a worker of its own; evaluation never waits for it.
 
-Results that were written are noted in the same transaction (`store/exports.py`), so every one of them is sent at least once, also after a
-crash; `proctor.result.id` with `proctor.trace.revision` tells a receiver which it has seen. Requests are OTLP/HTTP: protobuf, gzip. One
-that is not taken is sent again after 1 s, then later and later, up to five minutes or as long as the receiver asks; that holds for every
-answer but a plain refusal of what was sent (400, 413, 422), since a wrong key or address is mended by an administrator and nothing should
-be lost meanwhile. Of a request that was refused every trace is tried alone, and the one to blame is dropped; so is what was not taken for
-three days. Connections go by the guard: a private receiver has to be listed in `allowed_addresses`.
+Results are queued in the transaction that stores them (`store/traces/export_queue.py`), so each is sent at least once, also after a crash;
+`proctor.result.id` with `proctor.trace.revision` lets a receiver drop duplicates. Requests are OTLP/HTTP: protobuf, gzip. A failed request
+is retried after 1 s with backoff up to five minutes, or as the receiver asks, whatever the error: an administrator can fix a wrong key or
+address. After a rejection of the data itself (400, 413, 422) each trace is sent alone and the rejected one is dropped; so is what could
+not be delivered for three days. Connections go by the guard: a private receiver has to be listed in `allowed_addresses`.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ import msgspec
 from proctor.codecs.retry_after import read_retry_after_s
 from proctor.errors import StoreError
 from proctor.network.addresses import AddressRefused
-from proctor.report.evaluation_events import About, EvaluationEvent, group_by_request, iterate_events, to_protobuf
+from proctor.report.data.evaluation_events import About, EvaluationEvent, group_by_request, iterate_events, to_protobuf
 from proctor.service.hub import Hub
 from proctor.service.redaction import redact_text
 from proctor.service.traces.evaluated_span import find_place
-from proctor.store.bodies import unpack
-from proctor.store.exports import delete_exports, find_trace_to_export, list_results_to_export, postpone_exports, take_exports
-from proctor.store.pages import Row
-from proctor.store.traces import list_pieces
+from proctor.store.sql.compressed_json import unpack
+from proctor.store.sql.pages import Row
+from proctor.store.traces.export_queue import delete_exports, find_trace_to_export, list_results_to_export, postpone_exports, take_exports
+from proctor.store.traces.traces import list_pieces
 
 if TYPE_CHECKING:
     import httpx2

@@ -27,9 +27,9 @@ from proctor.service.access.secrets import make_box
 from proctor.service.hub import Hub
 from proctor.service.notify.alerts import check_rules
 from proctor.service.redaction import redact_text
-from proctor.store import alerts as rows
-from proctor.store.bodies import to_json
-from proctor.store.pages import Row
+from proctor.store.accounts import alerts as rows
+from proctor.store.sql.compressed_json import to_json
+from proctor.store.sql.pages import Row
 
 if TYPE_CHECKING:
     import httpx2

@@ -10,8 +10,8 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.actions.compare import find_reason
-from proctor.actions.overview import (
+from proctor.actions.history.compare import find_reason
+from proctor.actions.history.overview import (
     MOST_TREND,
     FailedResult,
     NewReason,
@@ -24,7 +24,7 @@ from proctor.actions.overview import (
     find_turned,
     make_trend_point,
 )
-from proctor.actions.run_tally import RunTally
+from proctor.actions.workspace.run_tally import RunTally
 from proctor.errors import StoreError
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
@@ -39,10 +39,10 @@ from proctor.service.runs.figures import read_tally
 from proctor.service.runs.requests import require_run_reader
 from proctor.service.runs.results import suite_of_run
 from proctor.service.traces.search import read_moment
-from proctor.store.bodies import expand_bytes
-from proctor.store.entry_digests import DIGEST, read_digest
-from proctor.store.pages import Row
-from proctor.store.tables import projects, results, run_entries, runs
+from proctor.store.runs.entry_digests import DIGEST, read_digest
+from proctor.store.sql.compressed_json import expand_bytes
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import projects, results, run_entries, runs
 
 # --- which cases turned between the newest run of a suite and the last one before a moment
 

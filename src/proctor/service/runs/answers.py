@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.actions.answers import Answer, AttemptOutcome, ReadAttempt, choose_attempt, compare_answers
+from proctor.actions.history.answers import Answer, AttemptOutcome, ReadAttempt, choose_attempt, compare_answers
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.runs.comparisons import find_several
 from proctor.service.runs.results import suite_of_run
-from proctor.store.pages import Row
-from proctor.store.run_rows import read_entry
-from proctor.store.tables import run_entries
+from proctor.store.runs.run_rows import read_entry
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import run_entries
 
 MOST_ATTEMPTS = 100
 """Attempts of a case among which one is chosen."""

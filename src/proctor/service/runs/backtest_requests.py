@@ -10,7 +10,7 @@ import asyncio
 
 import msgspec
 
-from proctor.actions.check_stream import prepare_once
+from proctor.actions.checking.check_stream import prepare_once
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
@@ -25,8 +25,8 @@ from proctor.service.runs.building import Asked, fill_what_is_unsaid, library_fo
 from proctor.service.runs.requests import MOST_ATTEMPTS, PreparedRun, RunSpec, check_spec, find_startable_project, queue_run, show_run
 from proctor.service.suites.documents import read_sent_suite
 from proctor.service.traces.search import read_moment
-from proctor.store.pages import Row
-from proctor.store.tables import cases
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import cases
 
 MOST_TRACES = 10_000
 """Traces of one backtest."""

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from proctor.actions.check_stream import prepare_once
-from proctor.actions.judge_needs import require_judge
-from proctor.actions.run_builder import BuiltRun
+from proctor.actions.checking.check_stream import prepare_once
+from proctor.actions.judging.judge_needs import require_judge
+from proctor.actions.running.run_builder import BuiltRun
 from proctor.cassettes.ports import LIVE, Tape
 from proctor.decide.prepare import PreparedSuite
 from proctor.errors import ProctorError
@@ -38,8 +38,8 @@ from proctor.service.runs.backtest import STORED_TRACES, Backtest, LeftOut, fetc
 from proctor.service.runs.building import asked_of
 from proctor.service.runs.policy import ProjectPolicy
 from proctor.service.traces.kept_traces import ReadTrace, read_kept_trace
-from proctor.store.pages import Row
-from proctor.store.run_rows import iterate_entries, keep_settings
+from proctor.store.runs.run_rows import iterate_entries, keep_settings
+from proctor.store.sql.pages import Row
 
 TRACE_KEY = "proctor.trace_id"
 """Where the evidence of an attempt says which trace it is."""

@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from proctor.actions.run_builder import BuiltRun, build_run, names_agents
+from proctor.actions.running.run_builder import BuiltRun, build_run, names_agents
 from proctor.decide.selection import select
 from proctor.errors import InputError
-from proctor.formats.located import Reading
-from proctor.formats.mcplab_library import Library
+from proctor.formats.mcplab.library import Library
 from proctor.formats.suites import read_suite
-from proctor.formats.workspace import Section
-from proctor.formats.workspace_prices import read_prices
+from proctor.formats.text.located import Reading
+from proctor.formats.workspace_file.prices import read_prices
+from proctor.formats.workspace_file.workspace import Section
 from proctor.model.case import Suite
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Json
@@ -35,8 +35,8 @@ from proctor.service.runs.policy import ProjectPolicy
 from proctor.service.suites.documents import refusal_of
 from proctor.service.suites.mcplab_library import LIBRARY_KEY, library_of
 from proctor.service.suites.mcplab_rules import plan_sent_suite
-from proctor.store.bodies import to_json
-from proctor.store.pages import Row
+from proctor.store.sql.compressed_json import to_json
+from proctor.store.sql.pages import Row
 
 # --- prices on the service: `prices` in the settings of a project, written as in `proctor.yaml`; a suite that was sent cannot bring any
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from proctor.actions.compare import RunComparison, compare_tallies, how_much, tell_incomplete
-from proctor.actions.compare_several import MOST_RUNS, SeveralRuns, join_comparisons
-from proctor.actions.run_tally import RunTally
+from proctor.actions.history.compare import RunComparison, compare_tallies, how_much, tell_incomplete
+from proctor.actions.history.compare_several import MOST_RUNS, SeveralRuns, join_comparisons
+from proctor.actions.workspace.run_tally import RunTally
 from proctor.model.evidence import Json
 from proctor.scoring.paired import LEAST_ALPHA
 from proctor.service.access.callers import Caller
@@ -18,7 +18,7 @@ from proctor.service.runs.figures import read_tally, tally_run
 from proctor.service.runs.finished import find_finished_key
 from proctor.service.runs.requests import find_run
 from proctor.service.runs.results import suite_of_run, write_plain
-from proctor.store.pages import Row
+from proctor.store.sql.pages import Row
 
 
 async def compare_runs(hub: Hub, caller: Caller, id: str, base: str, *, alpha: float = 0.05) -> dict[str, Json]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Literal
 
-from proctor.actions.history import result_of
+from proctor.actions.workspace.run_history import result_of
 from proctor.errors import InputError, StoreError
 from proctor.model.run import RunEntry
 from proctor.model.verdict import OUTCOMES
@@ -17,8 +17,8 @@ from proctor.service.runs.building import header_of, read_kept_suite
 from proctor.service.runs.failures import find_failures
 from proctor.service.runs.figures import keep_figures, tally_run
 from proctor.service.runs.latency import find_latency
-from proctor.store.pages import Row
-from proctor.store.run_rows import iterate_entries
+from proctor.store.runs.run_rows import iterate_entries
+from proctor.store.sql.pages import Row
 
 _LOG = logging.getLogger("proctor.service")
 

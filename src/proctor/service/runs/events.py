@@ -22,8 +22,8 @@ from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.runs.requests import find_run
-from proctor.store.pages import Row
-from proctor.store.run_rows import UNFINISHED, get_last_number, get_status, list_events_after
+from proctor.store.runs.run_rows import UNFINISHED, get_last_number, get_status, list_events_after
+from proctor.store.sql.pages import Row
 
 LAST = ("completed", "cancelled", "failed")
 """Kinds of the event after which there is none."""

@@ -7,16 +7,16 @@ import asyncio
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.actions.failures import MOST_LOOKED_AT, Failures, group_failures
+from proctor.actions.history.failures import MOST_LOOKED_AT, Failures, group_failures
 from proctor.model.run import RunEntry
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.runs.finished import find_fact
 from proctor.service.runs.requests import find_run
 from proctor.service.runs.results import suite_of_run
-from proctor.store.entry_digests import DIGEST, read_digest
-from proctor.store.pages import Row
-from proctor.store.tables import run_entries
+from proctor.store.runs.entry_digests import DIGEST, read_digest
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import run_entries
 
 
 async def group_run_failures(hub: Hub, caller: Caller, id: str) -> Failures:

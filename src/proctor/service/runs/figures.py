@@ -13,16 +13,16 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.actions.failures import Failures
-from proctor.actions.kept_tally import KeptTally, restore_tally, shorten_tally
-from proctor.actions.latency import Latency
-from proctor.actions.run_tally import RunTally
+from proctor.actions.history.failures import Failures
+from proctor.actions.history.latency import Latency
+from proctor.actions.workspace.packed_outcomes import KeptTally, restore_tally, shorten_tally
+from proctor.actions.workspace.run_tally import RunTally
 from proctor.errors import StoreError
 from proctor.model.typed import make_json_decoder
-from proctor.store.bodies import compress_bytes, expand_bytes, to_json
-from proctor.store.entry_digests import tally_digests
-from proctor.store.run_figures import run_figures
-from proctor.store.upserts import insert_or_ignore
+from proctor.store.runs.entry_digests import tally_digests
+from proctor.store.sql.compressed_json import compress_bytes, expand_bytes, to_json
+from proctor.store.sql.run_figures import run_figures
+from proctor.store.sql.upserts import insert_or_ignore
 
 _VERSION = 1
 """Of the shape below. What another version of the program has kept is not read."""

@@ -11,8 +11,8 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.runs.figures import read_facts
 from proctor.service.runs.requests import find_run
-from proctor.store.pages import Row
-from proctor.store.run_rows import UNFINISHED
+from proctor.store.runs.run_rows import UNFINISHED
+from proctor.store.sql.pages import Row
 
 Fact = TypeVar("Fact")
 WorkOut = Callable[[AsyncConnection, Row], Awaitable[Fact]]

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.actions.latency import Latency, describe_latency, find_ms
+from proctor.actions.history.latency import Latency, describe_latency, find_ms
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.runs.finished import find_fact
-from proctor.store.entry_digests import DIGEST, read_digest
-from proctor.store.pages import Row
-from proctor.store.tables import run_entries
+from proctor.store.runs.entry_digests import DIGEST, read_digest
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import run_entries
 
 MOST_READ = 400
 """Attempts that are read."""

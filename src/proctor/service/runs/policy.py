@@ -1,4 +1,4 @@
-"""What the runs of a service may use: the policy for suites that somebody sent (`actions/run_policy.py` has that of one's own machine).
+"""The policy for suites that a client sent: what their runs may use (`actions/running/run_policy.py` is the policy of a local run).
 
 Targets, models and the judge come from the suite, else from the settings of its project (`targets`, `default_target`, `models`, `judge`, as
 in `proctor.yaml`); where neither names a judge, from the workspace of the service. Keys and `${NAME}` are the secrets of the project
@@ -13,15 +13,15 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from proctor.actions.check_stream import prepare_once
-from proctor.actions.judge_settings import JudgeSection
-from proctor.actions.judges import JudgeSource, open_home_judge, open_judge
-from proctor.actions.mcplab_plan import Plan
-from proctor.actions.run_policy import McplabOptions, Policy, Seat, TargetLike
-from proctor.actions.surroundings import Surroundings
+from proctor.actions.checking.check_stream import prepare_once
+from proctor.actions.judging.judge_settings import JudgeSection
+from proctor.actions.judging.judges import JudgeSource, open_home_judge, open_judge
+from proctor.actions.mcplab.plan import Plan
+from proctor.actions.running.run_policy import McplabOptions, Policy, Seat, TargetLike
+from proctor.actions.workspace.environment import Surroundings
 from proctor.errors import InputError, SpecError
-from proctor.formats.references import References
-from proctor.formats.workspace import Section, Workspace, build_workspace
+from proctor.formats.text.references import References
+from proctor.formats.workspace_file.workspace import Section, Workspace, build_workspace
 from proctor.llm.settings import ModelSettings
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
@@ -30,7 +30,7 @@ from proctor.service.settings import ServiceSettings
 from proctor.service.suites.documents import refusal_of
 from proctor.service.suites.mcplab_rules import admit_sent_plan, plan_sent_suite
 from proctor.service.suites.outbound import Outbound, ProjectSecrets, check_wait
-from proctor.store.pages import Row
+from proctor.store.sql.pages import Row
 from proctor.targets.mcp.settings import ServerSettings
 
 MOST_OF_A_JUDGE = {"samples": 25, "model": 10, "concurrency": 64, "retries": 10}

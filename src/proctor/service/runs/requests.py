@@ -16,9 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.decide.selection import select
 from proctor.errors import InputError
-from proctor.formats.drafting import make_unique
-from proctor.formats.native_text import write_native
-from proctor.formats.workspace import WORKSPACE_KEYS
+from proctor.formats.native.drafting import make_unique
+from proctor.formats.native.text import write_native
+from proctor.formats.workspace_file.workspace import WORKSPACE_KEYS
 from proctor.model.case import MOST_REPEATS, Case, Suite
 from proctor.model.evidence import Json
 from proctor.service.access.audit import note as noted
@@ -36,12 +36,12 @@ from proctor.service.runs.building import Asked, asked_of, build_project_run, fi
 from proctor.service.runs.names import check_names, find_meant_run, has_tag, mentions, read_tags, write_tags
 from proctor.service.suites.documents import read_sent_suite, refusal_of
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
-from proctor.store.bodies import to_json
-from proctor.store.many import clean_text
-from proctor.store.pages import Row
-from proctor.store.run_rows import add_events
-from proctor.store.tables import cases, projects, runs
-from proctor.store.tenants import find_row, insert_row
+from proctor.store.accounts.tenants import find_row, insert_row
+from proctor.store.runs.run_rows import add_events
+from proctor.store.sql.chunked_queries import clean_text
+from proctor.store.sql.compressed_json import to_json
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import cases, projects, runs
 
 MOST_AT_ONCE = 64
 """Attempts of one run at the same time: its agent and this process serve others too."""

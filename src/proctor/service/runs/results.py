@@ -13,8 +13,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 import msgspec
 import sqlalchemy as sa
 
-from proctor.actions.compare import find_reason
-from proctor.actions.history import TARGET, case_result, result_of
+from proctor.actions.history.compare import find_reason
+from proctor.actions.workspace.run_history import TARGET, case_result, result_of
 from proctor.errors import InputError
 from proctor.evidence.unknowns.account import find_known
 from proctor.model.account import Known
@@ -22,27 +22,27 @@ from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence, Json
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
-from proctor.report.evaluation_events import render_otlp
-from proctor.report.exchange import with_exchange
-from proctor.report.html import render_html
-from proctor.report.json_text import CaseEncoder, render_json
-from proctor.report.junit import render_junit
-from proctor.report.markdown import render_markdown
-from proctor.report.ranges import add_ranges
+from proctor.report.blocks.exchange import with_exchange
+from proctor.report.data.evaluation_events import render_otlp
+from proctor.report.data.json_text import CaseEncoder, render_json
+from proctor.report.data.junit import render_junit
+from proctor.report.html.report import render_html
+from proctor.report.text.markdown import render_markdown
+from proctor.report.words.ranges import add_ranges
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.runs.building import asked_of, ending_of, header_of, read_kept_suite
 from proctor.service.runs.requests import find_run
-from proctor.store.bodies import from_json, to_json
-from proctor.store.entry_digests import DIGEST, read_digest
-from proctor.store.entry_texts import SEARCHED, fold_text, make_search_text, match_search_text
-from proctor.store.list_queries import ListQuery, list_query
-from proctor.store.pages import Row, count_rows, find_cursor
-from proctor.store.run_rows import iterate_entries, read_entry
-from proctor.store.shown_entries import read_shown
-from proctor.store.tables import run_entries
+from proctor.store.runs.entry_digests import DIGEST, read_digest
+from proctor.store.runs.entry_previews import read_shown
+from proctor.store.runs.entry_texts import SEARCHED, fold_text, make_search_text, match_search_text
+from proctor.store.runs.run_rows import iterate_entries, read_entry
+from proctor.store.sql.compressed_json import from_json, to_json
+from proctor.store.sql.list_queries import ListQuery, list_query
+from proctor.store.sql.pages import Row, count_rows, find_cursor
+from proctor.store.sql.tables import run_entries
 
 REPORTS = {
     "json": "application/json",
@@ -161,7 +161,7 @@ class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
 async def read_run_result(hub: Hub, caller: Caller, id: str, result_id: str, *, to_show: bool = False) -> ReadResult:
     """One attempt with its case, its verdicts and its evidence, for doors that show it in their own way.
 
-    Where it is read `to_show` it on a page, very long texts have what a page shows of them (`store/shown_entries.py`).
+    Where it is read `to_show` it on a page, very long texts have what a page shows of them (`store/runs/entry_previews.py`).
     """
     columns = (run_entries.c.shown, _BODY_UNLESS_SHOWN) if to_show else (sa.null().label("shown"), run_entries.c.body)
     async with hub.database.reading() as connection:

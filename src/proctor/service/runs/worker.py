@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from proctor.actions.check_stream import wall_clock
-from proctor.actions.history import case_result
-from proctor.actions.run_builder import BuiltRun
+from proctor.actions.checking.check_stream import wall_clock
+from proctor.actions.running.run_builder import BuiltRun
+from proctor.actions.workspace.run_history import case_result
 from proctor.cassettes.scrub import REDACTED
 from proctor.decide.judging import Ask
 from proctor.errors import InputError, StoreError, TargetError
@@ -31,7 +31,7 @@ from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
-from proctor.report.ranges import add_ranges
+from proctor.report.words.ranges import add_ranges
 from proctor.runner.events import Event, Listener
 from proctor.runner.ports import RunPorts
 from proctor.runner.run import Runner, RunOutcome
@@ -45,8 +45,9 @@ from proctor.service.runs.backtest_runner import BacktestRunner, build_backtest
 from proctor.service.runs.building import asked_of, build_project_run, read_chosen_suite, settings_of, source_of
 from proctor.service.runs.ending import count_attempts, keep_run_figures
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
-from proctor.store.pages import Row
-from proctor.store.run_rows import (
+from proctor.store.accounts.tenants import find_row
+from proctor.store.runs.entry_previews import Ranges
+from proctor.store.runs.run_rows import (
     LeaseLost,
     RunLease,
     RunRows,
@@ -59,9 +60,8 @@ from proctor.store.run_rows import (
     renew_lease,
     requeue_run,
 )
-from proctor.store.shown_entries import Ranges
-from proctor.store.tables import projects
-from proctor.store.tenants import find_row
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import projects
 
 # --- whose run is next
 

@@ -20,13 +20,12 @@ from typing import Final, cast
 import msgspec
 
 from proctor.errors import InputError
-from proctor.formats.located import Located, Reading
-from proctor.formats.mcplab_library import Library, LibraryDocument, read_library
-from proctor.formats.mcplab_setup import Entry
-from proctor.formats.workspace import Section
+from proctor.formats.mcplab.library import Library, LibraryDocument, read_library
+from proctor.formats.mcplab.setup import Entry
+from proctor.formats.text.located import Located, Reading
+from proctor.formats.workspace_file.workspace import Section
 from proctor.model.evidence import Json
-from proctor.model.origin import Origin
-from proctor.model.problem import Problem
+from proctor.model.problem import Origin, Problem
 from proctor.model.show import kind_of, nearest
 
 LIBRARY_KEY: Final = "mcplab"

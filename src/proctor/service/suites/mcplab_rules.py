@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from proctor.actions.mcplab_access import PROVIDER_VARIABLES
-from proctor.actions.mcplab_plan import Plan, plan
+from proctor.actions.mcplab.access import PROVIDER_VARIABLES
+from proctor.actions.mcplab.plan import Plan, plan
 from proctor.errors import InputError, SpecError
-from proctor.formats.references import References
-from proctor.formats.workspace import Section
+from proctor.formats.text.references import References
+from proctor.formats.workspace_file.workspace import Section
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.problem import Problem

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from proctor.errors import InputError, SpecError
-from proctor.formats.references import References
-from proctor.formats.workspace import Section
+from proctor.formats.text.references import References
+from proctor.formats.workspace_file.workspace import Section
 from proctor.model.evidence import Json
 from proctor.model.show import show
 from proctor.network.addresses import AddressRefused

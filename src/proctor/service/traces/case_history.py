@@ -27,8 +27,8 @@ from proctor.service.hub import Hub
 from proctor.service.paging import fetch_page_or_refuse
 from proctor.service.refusals import Refusal
 from proctor.service.traces.case_keys import list_case_keys
-from proctor.store.pages import Row, clamp_limit
-from proctor.store.tables import cases, results, run_entries, runs
+from proctor.store.sql.pages import Row, clamp_limit
+from proctor.store.sql.tables import cases, results, run_entries, runs
 
 MOST_OF_A_DAY = 10_000
 """Results of one day that are counted, the newest."""

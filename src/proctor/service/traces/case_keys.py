@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from proctor.service.refusals import Refusal
 from proctor.service.suites.documents import read_sent_suite
-from proctor.store.pages import Row
+from proctor.store.sql.pages import Row
 
 MOST_KEYS = 500
 """Ids of one document that are looked for in runs; a database compares no more at once."""

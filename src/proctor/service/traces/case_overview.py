@@ -14,8 +14,8 @@ from proctor.service.hub import Hub
 from proctor.service.paging import fetch_page_or_refuse
 from proctor.service.traces.case_history import count_attempts, describe_counts, find_keys_in_run
 from proctor.service.traces.case_keys import list_case_keys
-from proctor.store.pages import Row
-from proctor.store.tables import cases, results, runs
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import cases, results, runs
 
 LATEST = 20
 """Runs of the project, and results of each case, that are looked at."""

@@ -26,7 +26,7 @@ from proctor.service.paging import fetch_page_or_refuse
 from proctor.service.refusals import Refusal
 from proctor.service.suites.documents import read_sent_suite
 from proctor.service.traces.kept_traces import COLUMNS, ReadTrace, fetch_pieces, read_kept_trace
-from proctor.store.tables import traces
+from proctor.store.sql.tables import traces
 
 MOST_TRACES = 20
 _MOST_RESULTS = 50

@@ -26,11 +26,11 @@ from proctor.service.plain_secrets import refuse_secrets_in_suite
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.rows import require_row
 from proctor.service.suites.documents import read_sent_suite, shown_problems
-from proctor.store.clearing import delete_cases
-from proctor.store.pages import Row, clamp_limit
-from proctor.store.tables import case_versions, cases
-from proctor.store.tenants import change_row, insert_row
-from proctor.store.text_search import contains_text
+from proctor.store.accounts.tenants import change_row, insert_row
+from proctor.store.sql.pages import Row, clamp_limit
+from proctor.store.sql.tables import case_versions, cases
+from proctor.store.sql.text_search import contains_text
+from proctor.store.upkeep.clearing import delete_cases
 
 Document = str | dict[str, Json] | list[Json]
 LONGEST_QUERY = 200

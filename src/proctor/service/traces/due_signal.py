@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from weakref import WeakKeyDictionary
 
-from proctor.store.database import Database
+from proctor.store.sql.database import Database
 
 # Weak, so that a database that was closed and forgotten takes its signal along.
 _SIGNALS: WeakKeyDictionary[Database, asyncio.Event] = WeakKeyDictionary()

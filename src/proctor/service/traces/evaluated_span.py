@@ -12,7 +12,7 @@ import msgspec
 from proctor.errors import StoreError
 from proctor.model.evidence import Json
 from proctor.model.typed import make_json_decoder
-from proctor.store.bodies import expand_bytes, from_json
+from proctor.store.sql.compressed_json import expand_bytes, from_json
 
 RESPONSE = "gen_ai.response.id"
 

@@ -21,8 +21,8 @@ from proctor.errors import StoreError
 from proctor.service.decisions.case_selection import ActiveCase
 from proctor.service.decisions.trace_verdicts import CaseKey, CaseText
 from proctor.service.hub import Hub, new_id
-from proctor.store.tables import cases
-from proctor.store.trace_work import (
+from proctor.store.sql.tables import cases
+from proctor.store.traces.trace_work import (
     MOST_AGENTS,
     BatchRequest,
     abandon_leases,
@@ -36,7 +36,7 @@ from proctor.store.trace_work import (
     renew_leases,
     return_leases,
 )
-from proctor.store.traces import list_pieces
+from proctor.store.traces.traces import list_pieces
 
 # --- chooses whose traces are evaluated next: agents in turn, those that took long behind the others, and now and then abandoned traces
 

@@ -34,12 +34,12 @@ from proctor.service.hub import Hub, new_id
 from proctor.service.traces.due_signal import get_due_signal, wait_for_either
 from proctor.service.traces.evaluation_leases import EvaluationLeases, LeasedBatch
 from proctor.service.traces.judging import judge_trace, open_workspace_judge
-from proctor.store.bodies import to_json
-from proctor.store.database import is_gone
-from proctor.store.exports import queue_exports
-from proctor.store.many import clean_text
-from proctor.store.pages import Row
-from proctor.store.trace_work import FinishedTrace, finish_traces
+from proctor.store.sql.chunked_queries import clean_text
+from proctor.store.sql.compressed_json import to_json
+from proctor.store.sql.database import is_gone
+from proctor.store.sql.pages import Row
+from proctor.store.traces.export_queue import queue_exports
+from proctor.store.traces.trace_work import FinishedTrace, finish_traces
 
 # --- A queue of traces that wait for the judge: every agent in turn, a few at once, so that a long queue of one does not hold up the
 

@@ -17,7 +17,7 @@ from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import require_reader
 from proctor.service.hub import Hub
 from proctor.service.traces.search import TraceSearch, make_trace_query
-from proctor.store.tables import agents, cases, results, traces
+from proctor.store.sql.tables import agents, cases, results, traces
 
 STRETCH = 2_000
 """Traces that are counted."""

@@ -26,7 +26,7 @@ from proctor.service.access.permissions import query_seen, require_reader
 from proctor.service.access.projects import get_project
 from proctor.service.hub import Hub, stamp
 from proctor.service.refusals import Refusal
-from proctor.store.tables import results, traces
+from proctor.store.sql.tables import results, traces
 
 LOOK_EVERY_S = 1.0
 """How often it is looked for something new."""

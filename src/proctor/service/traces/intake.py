@@ -23,7 +23,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.otlp.groups import Received
 from proctor.evidence.otlp.spans import Span, SpanGroup, read_span
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_number
+from proctor.model.json_values import is_number
 from proctor.model.show import kind_of
 from proctor.service.access.agents import add_agent
 from proctor.service.access.callers import DEFAULT_ORGANIZATION, Caller
@@ -36,12 +36,12 @@ from proctor.service.redaction import may_hold_a_secret, names_a_secret, redact,
 from proctor.service.refusals import Place, Refusal
 from proctor.service.rows import require_row
 from proctor.service.traces.routing import PLATFORM_ATTRIBUTE, Address, NoAgentFound, require_agent
-from proctor.store.bodies import pack
-from proctor.store.many import clean_json, clean_text
-from proctor.store.pages import Row
-from proctor.store.tables import agents, organizations, projects
-from proctor.store.tenants import ensure_organization, query_owned
-from proctor.store.traces import Arrival
+from proctor.store.accounts.tenants import ensure_organization, query_owned
+from proctor.store.sql.chunked_queries import clean_json, clean_text
+from proctor.store.sql.compressed_json import pack
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import agents, organizations, projects
+from proctor.store.traces.traces import Arrival
 
 # --- makes agents for traces: a service name that no agent has becomes one, where that is allowed
 

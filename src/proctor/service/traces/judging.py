@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from proctor.actions.judges import open_home_judge
+from proctor.actions.judging.judges import open_home_judge
 from proctor.cassettes.ports import LIVE
 from proctor.errors import InputError
 from proctor.model.judgement import Opinion, Question
@@ -19,7 +19,7 @@ from proctor.service.decisions.messages import TraceWork, pack_plain, unpack_pla
 from proctor.service.decisions.pool import Decisions, Who
 from proctor.service.decisions.trace_verdicts import CaseText, Finding, Task
 from proctor.service.hub import Hub
-from proctor.store.bodies import pack
+from proctor.store.sql.compressed_json import pack
 
 JUDGE_S = 300.0
 """How long a judge may take for what it is asked at once."""

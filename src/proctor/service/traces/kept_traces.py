@@ -22,9 +22,9 @@ from proctor.service.agent import Agent
 from proctor.service.decisions.case_selection import ActiveCase, is_selected
 from proctor.service.decisions.trace_evidence import read_agent_evidence
 from proctor.service.traces.search import make_agent
-from proctor.store.pages import Row
-from proctor.store.tables import agents, trace_parts
-from proctor.store.tenants import query_owned
+from proctor.store.accounts.tenants import query_owned
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import agents, trace_parts
 
 LARGEST_TRACE = 1_000_000
 """Bytes as kept, compressed, of a trace that is looked at beside what arrives."""

@@ -14,7 +14,7 @@ from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.rows import require_row
 from proctor.service.traces.search import read_moment
-from proctor.store.tables import agents, cases, projects, traces
+from proctor.store.sql.tables import agents, cases, projects, traces
 
 MOST_TRACES = 1_000
 """Traces that can be named one by one in a request."""

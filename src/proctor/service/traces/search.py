@@ -19,7 +19,7 @@ from proctor.formats.suites import read_suite
 from proctor.model.evidence import Json
 from proctor.model.mapping import DeclaredEvidence
 from proctor.model.verdict import Verdict
-from proctor.report.ranges import find_ranges
+from proctor.report.words.ranges import find_ranges
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import find_seen, list_seen, query_seen, require_reader
 from proctor.service.agent import Agent
@@ -27,13 +27,13 @@ from proctor.service.decisions.trace_evidence import expand_pieces, get_declared
 from proctor.service.hub import Hub, stamp
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal
-from proctor.store.bodies import from_json, unpack
-from proctor.store.list_queries import ListQuery
-from proctor.store.many import clean_text
-from proctor.store.pages import Row
-from proctor.store.tables import agents, case_versions, results, trace_parts, traces
-from proctor.store.tenants import find_row
-from proctor.store.text_search import contains_text
+from proctor.store.accounts.tenants import find_row
+from proctor.store.sql.chunked_queries import clean_text
+from proctor.store.sql.compressed_json import from_json, unpack
+from proctor.store.sql.list_queries import ListQuery
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import agents, case_versions, results, trace_parts, traces
+from proctor.store.sql.text_search import contains_text
 
 # --- the characters of a trace that a kept result is about, found when somebody reads the result
 

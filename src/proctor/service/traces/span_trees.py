@@ -24,11 +24,11 @@ from proctor.service.access.permissions import find_seen, require_reader
 from proctor.service.decisions.trace_evidence import expand_pieces, read_agent_evidence
 from proctor.service.hub import Hub
 from proctor.service.traces.search import make_agent
-from proctor.store.bodies import from_json, to_json
-from proctor.store.pages import Row
-from proctor.store.tables import agents, traces
-from proctor.store.tenants import find_row
-from proctor.store.traces import list_pieces
+from proctor.store.accounts.tenants import find_row
+from proctor.store.sql.compressed_json import from_json, to_json
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import agents, traces
+from proctor.store.traces.traces import list_pieces
 
 MOST_EXPLAINED = 5_000
 """Spans of a trace whose evidence is shown beside its tree; of larger ones it takes seconds to read."""

@@ -12,7 +12,7 @@ from proctor.service.notify.export import LONGEST_WAIT_S as LONGEST_EXPORT_WAIT_
 from proctor.service.notify.webhooks import ATTEMPTS_AFTER_S
 from proctor.service.traces.due_signal import get_due_signal
 from proctor.service.traces.intake import LONGEST_WAIT_S, read_quiet_period_s
-from proctor.store.clock_repair import has_future_waits, list_agent_settings, make_due
+from proctor.store.upkeep.clock_repair import has_future_waits, list_agent_settings, make_due
 
 LOOK_EVERY_S = 30.0
 _LOG = logging.getLogger("proctor.service")

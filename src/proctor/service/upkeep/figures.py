@@ -9,7 +9,7 @@ from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import require_operator
 from proctor.service.hub import Hub
-from proctor.store.figures import count_queue
+from proctor.store.runs.queue_sizes import count_queue
 
 
 async def read_figures(hub: Hub, caller: Caller) -> dict[str, Json]:

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from proctor.errors import StoreError
 from proctor.service.hub import Hub
-from proctor.store.tables import traces
+from proctor.store.sql.tables import traces
 
 T = TypeVar("T")
 Degree = Literal["ok", "degraded", "failing"]

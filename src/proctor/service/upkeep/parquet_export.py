@@ -21,10 +21,10 @@ from proctor.errors import InputError, ProctorError
 from proctor.evidence.otlp.spans import Span, SpanGroup
 from proctor.model.evidence import Json
 from proctor.service.decisions.trace_evidence import decode_groups, expand_pieces
-from proctor.sources.dataset_files import import_arrow
-from proctor.store.bodies import expand_bytes, to_json
-from proctor.store.tables import agents, results, traces
-from proctor.store.traces import list_pieces
+from proctor.sources.datasets.files import import_arrow
+from proctor.store.sql.compressed_json import expand_bytes, to_json
+from proctor.store.sql.tables import agents, results, traces
+from proctor.store.traces.traces import list_pieces
 
 _ROWS_AT_ONCE = 100
 """Rows that are asked for together."""

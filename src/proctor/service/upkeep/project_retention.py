@@ -17,10 +17,10 @@ from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import find_seen, require_reader, require_writer
 from proctor.service.hub import Hub, stamp
 from proctor.service.refusals import Refusal, not_found
-from proctor.store.pages import Row
-from proctor.store.project_retention import count_older_runs, count_older_traces
-from proctor.store.tables import projects
-from proctor.store.tenants import change_row
+from proctor.store.accounts.tenants import change_row
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import projects
+from proctor.store.upkeep.project_retention import count_older_runs, count_older_traces
 
 LONGEST_DAYS = 3_650
 MOST_COUNTED = 1_000_000

@@ -16,8 +16,8 @@ import msgspec
 from proctor.errors import StoreError
 from proctor.service.hub import Hub, stamp
 from proctor.service.judge_memory import delete_older
-from proctor.store.project_retention import ProjectBounds, list_older_runs, list_older_traces, list_project_bounds
-from proctor.store.retention import Deletable, delete_listed, delete_remains, list_oldest, sum_kept_bytes
+from proctor.store.upkeep.project_retention import ProjectBounds, list_older_runs, list_older_traces, list_project_bounds
+from proctor.store.upkeep.retention import Deletable, delete_listed, delete_remains, list_oldest, sum_kept_bytes
 
 IDLE_S = 7 * 86_400.0
 """A benchmark run that has not ended counts as given up when nothing was done to it for so long."""

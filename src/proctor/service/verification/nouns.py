@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from proctor.service.verification import benchmark_runs, criterion_runs, leaderboard, task_runs
-from proctor.service.verification.benchmarks import BENCHMARK, VERSION
-from proctor.service.verification.criteria import CRITERION
-from proctor.service.verification.datasets import DATASET, ENTITY
-from proctor.service.verification.declaration import Resource
-from proctor.service.verification.environments import ENVIRONMENT
-from proctor.service.verification.legacy_evals import EVAL, EVAL_RUN, OLDER_RUN
-from proctor.service.verification.playgrounds import PLAYGROUND, SANDBOX
-from proctor.service.verification.public_runs import PUBLIC_RUN
-from proctor.service.verification.run_nouns import CRITERION_RUN, RUN, TASK_RUN
-from proctor.service.verification.run_shares import SHARE, SHARED_RUN
-from proctor.service.verification.sandbox_records import EVENT
-from proctor.service.verification.simulators import SIMULATOR
-from proctor.service.verification.solvers import SOLVER
-from proctor.service.verification.tasks import TASK
+from proctor.service.verification.authoring.benchmarks import BENCHMARK, VERSION
+from proctor.service.verification.authoring.criteria import CRITERION
+from proctor.service.verification.authoring.datasets import DATASET, ENTITY
+from proctor.service.verification.authoring.environments import ENVIRONMENT
+from proctor.service.verification.authoring.simulators import SIMULATOR
+from proctor.service.verification.authoring.solvers import SOLVER
+from proctor.service.verification.authoring.tasks import TASK
+from proctor.service.verification.runs import benchmark_runs, criterion_runs, leaderboard, task_runs
+from proctor.service.verification.runs.legacy_evals import EVAL, EVAL_RUN, OLDER_RUN
+from proctor.service.verification.runs.public_runs import PUBLIC_RUN
+from proctor.service.verification.runs.resources import CRITERION_RUN, RUN, TASK_RUN
+from proctor.service.verification.runs.shares import SHARE, SHARED_RUN
+from proctor.service.verification.sandboxes.playgrounds import PLAYGROUND, SANDBOX
+from proctor.service.verification.sandboxes.records import EVENT
+from proctor.service.verification.shared.declaration import Resource
 
 # The nouns of running get their operations from these.
 _ = (benchmark_runs, task_runs, criterion_runs, leaderboard)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from proctor.model.evidence import Json
-from proctor.model.numbers import read_digits
+from proctor.model.json_values import read_digits
 from proctor.model.show import show
 from proctor.simulators.exchange import Request
 from proctor.simulators.fhir.outcomes import refuse_fhir

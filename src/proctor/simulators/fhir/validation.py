@@ -14,7 +14,7 @@ from typing import Any, cast
 from proctor.codecs.fhir_dates import read_date
 from proctor.errors import MissingExtra
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_number
+from proctor.model.json_values import is_number
 from proctor.model.show import kind_of, nearest, show
 from proctor.work import spend
 

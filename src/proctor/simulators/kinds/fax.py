@@ -35,7 +35,7 @@ _CONFIG, _DOCUMENTS = "_config", "_documents"
 _FAXES = "faxes"
 _ARRIVING = ("from", "text", "document", "document_type", "patient_id")
 _UNREAD = "unread"
-"""What of the text nobody could read; no claim that forbids words holds then (`checks/_entries.py`)."""
+"""What of the text nobody could read; no claim that forbids words holds then (`checks/systems/_entries.py`)."""
 _DESCRIBED = ("patient_id", "document_type")
 _NUMBER = "+15550200"
 """The agent's own, where the seed names none."""

@@ -17,7 +17,7 @@ import msgspec
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_number
+from proctor.model.json_values import is_number
 from proctor.model.show import show
 from proctor.model.typed import make_json_decoder
 from proctor.simulators.portal.wizards import WIZARDS

@@ -8,7 +8,7 @@ import msgspec
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_number
+from proctor.model.json_values import is_number
 from proctor.model.show import show
 from proctor.model.typed import make_json_decoder
 from proctor.simulators.seeds import join_place, read_flag, read_items, read_members, read_word, refuse_doubles

@@ -25,7 +25,7 @@ from proctor.evidence.values.access import dict_or_empty
 from proctor.evidence.values.json_bytes import decode_embedded
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
-from proctor.model.missing import MISSING
+from proctor.model.json_values import MISSING
 from proctor.model.show import shorten, show
 from proctor.paths.dotted import find_dotted
 from proctor.targets.answers.account import AGENT_FAILED, is_empty

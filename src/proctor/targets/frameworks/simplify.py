@@ -2,7 +2,7 @@
 
 Frameworks keep messages as pydantic models or dataclasses whose fields are values of Python: enumerations, times, paths, decimals. These
 have one obvious form in JSON. Whatever has none (a function, a client, a socket) is refused by its place and its type, like everything
-else that a function returns (`proctor.targets.local.returned_values`).
+else that a function returns (`proctor.targets.local.callable`).
 """
 
 from __future__ import annotations

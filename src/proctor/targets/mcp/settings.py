@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.errors import SpecError, TargetError
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_finite
+from proctor.model.json_values import is_finite
 from proctor.model.show import kind_of
 from proctor.model.typed import convert_to
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from proctor.checks.limits import HttpStatus
+from proctor.checks.run.limits import HttpStatus
 from proctor.errors import TargetError
 from proctor.evidence.plain.record import with_turn_defaults
 from proctor.evidence.values.text import as_text

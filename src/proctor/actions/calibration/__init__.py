@@ -1,0 +1,1 @@
+"""Judges measured on labels, and improved with them."""

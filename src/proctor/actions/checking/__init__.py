@@ -1,0 +1,1 @@
+"""Checks on recorded evidence: check, recheck, validate, convert, describe a trace."""

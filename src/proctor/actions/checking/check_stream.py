@@ -1,0 +1,332 @@
+"""Check a stream of recorded evidence of any length against a suite: one result after another is handed out, and only counts are kept."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Container, Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+from proctor.checks.registry import Registry
+from proctor.decide.other_input import OTHER_INPUT, OtherInputs, describe_other_input, has_other_input
+from proctor.decide.prepare import Clock, PreparedSuite, skip_case, with_account
+from proctor.decide.survey import Survey, survey_cases
+from proctor.errors import EvidenceError
+from proctor.model.case import Case, Suite
+from proctor.model.evidence import Evidence, Json, Source
+from proctor.model.lazy_cases import EMPTY, find_scratch, is_lazy, may_have
+from proctor.model.problem import Problem
+from proctor.model.result import CaseResult, Incomplete, RunResult, Unmet
+from proctor.model.show import nearest
+from proctor.model.stamps import stamp_moment
+from proctor.report.blocks.exchange import with_exchange
+from proctor.scoring.completeness import decide_outcome
+from proctor.scoring.metrics import Tally
+from proctor.sources.records import Record
+
+_WHEN_EMPTY = {"pass": "passes", "fail": "fails", "skip": "is skipped"}
+MOST_UNMATCHED = 100
+"""How many unmatched records a result lists; the rest is counted."""
+MOST_EMPTY = 100
+"""How many cases that assert nothing a result names; the rest is counted."""
+
+
+Shows = Literal["verdicts", "account", "evidence"]
+"""What results carry beside their verdicts: nothing that can be spared, what is known of the evidence, or the evidence with it."""
+
+
+def wall_clock() -> str:
+    """The time now, ISO 8601 in UTC."""
+    return stamp_moment(datetime.now(UTC))
+
+
+def new_run_id() -> str:
+    """An id that sorts by time and does not repeat."""
+    now = time.time_ns()
+    moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now // 1_000_000_000))
+    # Two runs of one second are told apart by their milliseconds, so that the later one is the latest.
+    return f"{moment}-{now // 1_000_000 % 1000:03d}{os.urandom(4).hex()}"
+
+
+class CheckStream:
+    """One run of checks over a stream of records."""
+
+    def __init__(
+        self,
+        suite: Suite,
+        *,
+        now: str | None = None,
+        registry: Registry | None = None,
+        clock: Callable[[], str] = wall_clock,
+        shows: Shows = "verdicts",
+        strict: bool = False,
+    ) -> None:
+        """With `strict` a record whose input differs from the input of its case is rejected instead of decided."""
+        self.suite = suite
+        self._shows: Shows = shows
+        self._strict = strict
+        self.prepared = prepare_once(suite) if registry is None else PreparedSuite(suite, registry)
+        self.fixed_now = now
+        """The clock of every piece of evidence, where one was given."""
+        # One clock for the whole run: two cases of one run never disagree about today.
+        self._started_at = clock()
+        self.clock: Clock = lambda: self._started_at
+        self.lookup = self.prepared.lookup
+        # Evidence that gets another clock, or that is to be shown, takes the longer road in `decide_evidence`.
+        self._quick = self.lookup if now is None and shows == "verdicts" else {}
+        self.tally = Tally(find_scratch(suite.cases))
+        self.unmatched: list[Json] = []
+        """What is told of records that name an unknown case."""
+        self.other_inputs = OtherInputs()
+        """The records that were decided although their input differs from the input of their case."""
+        self._unmatched_count = 0
+        self._refused_count = 0
+        self._not_selected_count = 0
+        self._unanswered_count = 0
+        self._answered = bytearray(len(suite.cases)) if is_lazy(suite.cases) else None
+        """Which cases were answered, where asking for each once more would mean to make it."""
+        self.interrupted = False
+        """Set by whoever stopped before the records were at their end."""
+        self.run_id = new_run_id()
+
+    def over(self, records: Iterable[Record]) -> Iterator[CaseResult]:
+        """Decide record after record; then one `skip` for every case that no record answered."""
+        add, clock = self.tally.add, self.clock
+        lookup = self._quick
+        results: list[CaseResult] = []
+        for record in records:
+            evidence = record.evidence
+            if evidence is not None and (cases := lookup.get(evidence.case)):
+                # What `decide` does, without a call: a long stream goes through here.
+                for decide in cases:
+                    result = decide(evidence, record.source, 0, clock)
+                    add(result)
+                    yield result
+                continue
+            self.decide(record, results)
+            for result in results:
+                add(result)
+                yield result
+            results.clear()
+        yield from self.unanswered()
+
+    def unanswered(self) -> Iterator[CaseResult]:
+        """One `skip` for every case that nothing answered so far."""
+        add = self.tally.add
+        for case in self._iterate_unmarked_cases():
+            if not self.tally.has_seen(case.id):
+                skip = case.skip
+                if skip is not None:
+                    result = skip_case(case, skip.code, skip.reason)
+                else:
+                    self._unanswered_count += 1
+                    result = skip_case(case, "no_evidence", "no evidence answers this case")
+                add(result)
+                yield result
+
+    def _iterate_unmarked_cases(self) -> Iterable[Case]:
+        cases = self.suite.cases
+        return cases if self._answered is None else (cases[position] for position, seen in enumerate(self._answered) if not seen)
+
+    def _mark_answered(self, positions: Iterable[int]) -> None:
+        if self._answered is not None:
+            for position in positions:
+                self._answered[position] = 1
+
+    def decide(self, record: Record, results: list[CaseResult]) -> None:
+        """Add the results of one record to `results`."""
+        if record.evidence is None:
+            results.append(_unreadable(record))
+        else:
+            self.decide_evidence(record.evidence, record.source, results)
+
+    def decide_evidence(self, evidence: Evidence, source: Source, results: list[CaseResult], only: Container[int] | None = None) -> None:
+        """Add the results of one piece of evidence: of the cases that it answers, or of those among them whose position is in `only`."""
+        if only is None and (cases := self._quick.get(evidence.case)):
+            for decide in cases:
+                results.append(decide(evidence, source, 0, self.clock))
+            return
+        positions = self.positions_for(evidence, source, results)
+        if only is not None:
+            positions = tuple(position for position in positions if position in only)
+        if self.fixed_now is not None:
+            evidence = msgspec.structs.replace(evidence, now=self.fixed_now)
+        for position in positions:
+            results.append(self.with_evidence(self.prepared.decides[position](evidence, source, 0, self.clock), evidence))
+
+    def positions_for(self, evidence: Evidence, source: Source, results: list[CaseResult]) -> tuple[int, ...]:
+        """The positions of the cases that a record answers; one that answers none is noted, and one that is refused is a result."""
+        try:
+            positions = self.prepared.find(evidence)
+            self._note_other_inputs(evidence, positions or ())
+        except EvidenceError as error:
+            self._refused_count += 1
+            results.append(_make_undecided_result(OTHER if error.code == OTHER_INPUT else REFUSED, source, error))
+            return ()
+        if positions is None:
+            self._note_unmatched(evidence, source)
+            return ()
+        if not positions:
+            self._not_selected_count += 1
+        self._mark_answered(positions)
+        return positions
+
+    def _note_other_inputs(self, evidence: Evidence, positions: Iterable[int]) -> None:
+        for position in positions:
+            case = self.suite.cases[position]
+            if self._strict and has_other_input(case, evidence):
+                raise EvidenceError(f"case {case.id!r}: {describe_other_input(case, evidence).describe()}", code=OTHER_INPUT)
+            self.other_inputs.note(case, evidence)
+
+    def with_evidence(self, result: CaseResult, evidence: Evidence) -> CaseResult:
+        """Return a result with as much of its evidence as this run is to show."""
+        if self._shows == "verdicts":
+            return result
+        result = with_exchange(with_account(result, evidence), evidence)
+        return msgspec.structs.replace(result, evidence=evidence) if self._shows == "evidence" else result
+
+    @property
+    def judged(self) -> bool:
+        """Whether a judge has anything to say here."""
+        if is_lazy(self.suite.cases):
+            return self._survey.judged
+        return any(case.judged for case in self.prepared.cases)
+
+    @property
+    def only_presence(self) -> bool:
+        """Whether every claim is that something is there, so that more evidence could only help."""
+        if is_lazy(self.suite.cases):
+            return self._survey.only_presence
+        return all(case.only_presence for case in self.prepared.cases)
+
+    @functools.cached_property
+    def _survey(self) -> Survey:
+        return survey_cases(self.suite)
+
+    @property
+    def unmet(self) -> Unmet:
+        """How many cases and records did not meet so far; cases without evidence are known at the end."""
+        return Unmet(
+            cases_without_evidence=self._unanswered_count,
+            records_without_case=self._unmatched_count + self._refused_count,
+            records_not_selected=self._not_selected_count,
+            records_with_other_input=self.other_inputs.records,
+        )
+
+    def _note_unmatched(self, evidence: Evidence, source: Source) -> None:
+        """Remember evidence that names a case nobody knows."""
+        self._unmatched_count += 1
+        # Finding the nearest name means comparing with many: that is done only for records that are told.
+        if len(self.unmatched) < MOST_UNMATCHED:
+            near = nearest(evidence.case or "", self.prepared.list_names())
+            self.unmatched.append({"case": evidence.case, "file": source.file, "line": source.line, "nearest": list(near)})
+
+    def finish(self, cases: Iterable[CaseResult] = ()) -> RunResult:
+        """The result of the whole run; `cases` where the caller kept them."""
+        counts = dict(self.tally.counts)
+        incomplete = Incomplete(ended="interrupted", attempts_finished=sum(counts.values())) if self.interrupted else None
+        return RunResult(
+            suite_name=self.suite.name,
+            suite_path=self.suite.path,
+            dialect=self.suite.dialect,
+            run_id=self.run_id,
+            started_at=self._started_at,
+            outcome=decide_outcome(self.tally.decide_outcome(), incomplete),
+            score=self.tally.score,
+            counts=counts,
+            cost=self.tally.cost,
+            cases=tuple(cases),
+            summary=self.tally.list_summaries(),
+            unmatched_evidence=tuple(self.unmatched),
+            unmet=self.unmet,
+            incomplete=incomplete,
+            warnings=(*self._interrupted_warning(), *self.suite.warnings, *self._list_record_warnings(), *list_empty_cases(self.suite)),
+        )
+
+    def _interrupted_warning(self) -> Iterator[Problem]:
+        if self.interrupted:
+            yield Problem(
+                message="interrupted: the evidence was not read to its end, and only what was finished is here",
+                level="warning",
+                code="interrupted",
+            )
+
+    def _list_record_warnings(self) -> Iterator[Problem]:
+        if self._unmatched_count:
+            first = self.unmatched[0]
+            named = "records name" if self._unmatched_count > 1 else "record names"
+            yield Problem(
+                message=f"{self._unmatched_count} {named} a case that is not in the suite, first {first['case']!r}",
+                level="warning",
+                code="unmatched_evidence",
+                nearest=tuple(first["nearest"]),
+            )
+        yield from self.other_inputs.list_warnings()
+
+
+def list_empty_cases(suite: Suite) -> Iterator[Problem]:
+    """A warning for every case that asserts nothing, unless its reader gave one; of very many, for the first ones and how many more."""
+    count = 0
+    known = {problem.origin for problem in suite.warnings if problem.code == "no_assertions"}
+    for case in suite.cases if may_have(suite.cases, EMPTY) else ():
+        if not case.assertions and case.skip is None and case.origin not in known:
+            count += 1
+            if count <= MOST_EMPTY:
+                yield Problem(
+                    message=f"case {case.id!r} asserts nothing, so it {_WHEN_EMPTY[case.scoring.when_empty]}",
+                    origin=case.origin,
+                    level="warning",
+                    code="no_assertions",
+                )
+    if count > MOST_EMPTY:
+        yield Problem(message=f"{count - MOST_EMPTY:,} more cases assert nothing", level="warning", code="no_assertions")
+
+
+class _ById:
+    """A suite as a cache key by identity: comparing two suites field by field would cost more than it saves."""
+
+    def __init__(self, suite: Suite) -> None:
+        self.suite = suite
+
+    def __hash__(self) -> int:
+        # The cache holds this object and so the suite: no other suite can get the same id meanwhile.
+        return id(self.suite)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ById) and other.suite is self.suite
+
+
+def prepare_once(suite: Suite) -> PreparedSuite:
+    """The suite with its checks compiled; the same suite object is compiled once."""
+    return _prepare(_ById(suite))
+
+
+# Bounded, as every entry holds a suite and its compiled checks for as long as the process lives.
+@functools.lru_cache(maxsize=32)
+def _prepare(holder: _ById) -> PreparedSuite:
+    return PreparedSuite(holder.suite)
+
+
+NO_SOURCE = Source()
+"""The source of evidence handed over in code."""
+
+NO_CASE = Case(id="", name="unreadable evidence")
+"""The case of a record that could not be read, and so names none."""
+REFUSED = Case(id="", name="evidence without a case")
+"""The case of a record that could answer several, and names none."""
+OTHER = Case(id="", name="evidence of another input")
+"""The case of a record that was asked something else than the case it is to answer."""
+
+
+def _unreadable(record: Record) -> CaseResult:
+    return _make_undecided_result(NO_CASE, record.source, record.error or EvidenceError("could not be read"))
+
+
+def _make_undecided_result(case: Case, source: Source, error: EvidenceError) -> CaseResult:
+    place = source.file or source.id or "the evidence"
+    where = f"{place}:{source.line}" if source.line is not None else place
+    return CaseResult(case, "error", None, (), source, code=error.code, reason=f"{where}: {error.message}")

@@ -1,0 +1,195 @@
+"""Makes a case of one exchange and adds it to a suite, without touching a character of what is there.
+
+Claims are drafted from what was seen: the tools with their arguments, their order, that none was called, that something was answered. Each
+is decided on the evidence it was drafted from, and left out where it does not hold (an argument may look like a matcher). What an agent
+did once is not what it must do: the draft says so.
+
+The new case is appended as text, then the whole is read again: the cases before must be the same, and the new one the last. Where that
+cannot be (the list is written in one line, or something follows it), nothing is written, and the text is handed over to be placed by hand.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from proctor.actions.checking.check_stream import prepare_once
+from proctor.checks.registry import default_registry
+from proctor.errors import InputError
+from proctor.evidence.unknowns.account import find_part_states
+from proctor.formats.native.drafting import make_slug, make_unique
+from proctor.formats.native.text import build_native_document
+from proctor.formats.suites import read_suite
+from proctor.formats.text.yaml_text import to_yaml
+from proctor.model.case import Suite
+from proctor.model.evidence import Evidence, Json, ToolCall
+from proctor.model.show import escape_unseen, shorten
+from proctor.sources.texts import read_suite_text
+
+REMARK = "# Drafted from one answer: review it. Keep what the agent must do, drop what it happened to do."
+_MOST_CALLS = 20
+"""Calls that are claimed one by one; more than that nobody reviews."""
+_MOST_ARGUMENT_CHARACTERS = 2_000
+_HEAD = "proctor: 1\nname: {name}\n\ncases:\n"
+
+
+class SavedCase(msgspec.Struct, frozen=True, kw_only=True):
+    """A case that was added to a suite."""
+
+    path: Path
+    id: str
+    text: str
+    """The lines that were added."""
+    created: bool
+    """Whether the file was made for it."""
+
+
+def save_case(path: Path, message: str, evidence: Evidence, *, top: str = "") -> SavedCase:
+    """Add a drafted case to a native suite, or begin one with `top` above it. Raises `InputError`, and then nothing was written."""
+    begun = read_begun_suite(path)
+    exists = begun is not None
+    before, suite = begun or (top + _HEAD.format(name=to_yaml(_name_suite(path)).strip()), None)
+    taken = {case.id for case in suite.cases} if suite is not None else set[str]()
+    id = make_unique(make_slug(message), taken)
+    document = draft_case(id, message, evidence)
+    lines = _write_case(document, evidence)
+    end = "\r\n" if "\r\n" in before else "\n"
+    added = (end if exists else "") + _indent(lines, _find_indent(suite, before), end)
+    after = before + ("" if before.endswith("\n") or not before else "\n") + added
+    _check_added(path, suite, after, id, "\n".join(lines))
+    _write_whole(path, after)
+    return SavedCase(path=path, id=id, text=added, created=not exists)
+
+
+def read_begun_suite(path: Path) -> tuple[str, Suite] | None:
+    """Return the text of the suite that a case is to be added to, and the suite; None where there is none yet. Raises `InputError`."""
+    if path.is_dir():
+        raise InputError(f"{str(path)!r} is a folder; name a suite file: --save {path / 'suite.yaml'}")
+    if not path.exists():
+        return None
+    text = read_suite_text(path)
+    suite = read_suite(text, file=str(path), name=path.stem)
+    if suite.dialect != "native":
+        raise InputError(f"{str(path)!r} is a suite of {suite.dialect}; a case is added to a native one: --save another.yaml")
+    return text, suite
+
+
+def draft_case(id: str, message: str, evidence: Evidence) -> dict[str, Json]:
+    """Return a case that holds of this evidence, in the native shape."""
+    claims = [claim for claim in _draft_claims(evidence) if _holds(claim, message, evidence)]
+    return {"id": id, "input": message, "expect": claims or ["response_not_empty"]}
+
+
+def _draft_claims(evidence: Evidence) -> list[Json]:
+    states = find_part_states(evidence)
+    calls = _list_calls(evidence)
+    claims: list[Json] = []
+    if states["tool_calls"].status == "none":
+        claims.append("no_tools_called")
+    for call in calls[:_MOST_CALLS]:
+        claim: Json = {"tool_called": _write_call(call)}
+        if claim not in claims:
+            claims.append(claim)
+    if len(calls) > 1:
+        claims.append({"tools_in_order": [call.name for call in calls[:_MOST_CALLS]]})
+    if calls and states["tool_results"].status == "recorded":
+        claims.append("no_tool_errors")
+    if states["answer"].status == "recorded":
+        claims.append("response_not_empty")
+    return claims
+
+
+def _list_calls(evidence: Evidence) -> Sequence[ToolCall]:
+    if evidence.tool_calls is not None:
+        return evidence.tool_calls
+    return [call for node in evidence.nodes or () for call in node.tool_calls]
+
+
+def _write_call(call: ToolCall) -> Json:
+    given = call.arguments
+    if not isinstance(given, dict) or not given or not _can_be_claimed(given):
+        return call.name
+    return {"name": call.name, "arguments": given}
+
+
+def _can_be_claimed(given: dict[str, Json]) -> bool:
+    try:
+        return len(msgspec.json.encode(given)) <= _MOST_ARGUMENT_CHARACTERS
+    except UnicodeEncodeError:
+        # Half of a surrogate pair: read again it would be another character.
+        return False
+
+
+def _holds(claim: Json, message: str, evidence: Evidence) -> bool:
+    """Return whether a claim can be read and holds of the evidence."""
+    document = {"proctor": 1, "cases": [{"id": "draft", "input": message, "expect": [claim]}]}
+    try:
+        suite = read_suite(to_yaml(document), name="draft")
+    except InputError:
+        return False
+    return prepare_once(suite).cases[0].decide(evidence).outcome == "pass"
+
+
+def _write_case(document: dict[str, Json], evidence: Evidence) -> list[str]:
+    head = to_yaml([{"id": document["id"], "input": document["input"]}])
+    # Line by line also where one line would do, so that claims can be added and dropped.
+    claims = [f"    {line}" for claim in document["expect"] for line in to_yaml([claim]).rstrip("\n").split("\n")]
+    lines = [REMARK, *head.rstrip("\n").split("\n"), "  expect:", *claims]
+    if find_part_states(evidence)["tool_calls"].is_unknown:
+        lines.insert(1, "# Which tools were called is not recorded, so nothing is claimed of them.")
+    if evidence.text:
+        said = escape_unseen(shorten(" ".join(evidence.text.split()), 90))
+        lines += [f"    # it answered: {said}", "    # - response_contains: what the answer must say"]
+    return lines
+
+
+def _find_indent(suite: Suite | None, text: str) -> str:
+    """Return how far the cases of a suite are indented."""
+    line = suite.cases[-1].origin.line if suite is not None and suite.cases else None
+    found = re.match(r"[ ]*(?=-)", text.splitlines()[line - 1]) if line else None
+    return found[0] if found is not None else "  "
+
+
+def _indent(lines: Sequence[str], indent: str, end: str) -> str:
+    return "".join(f"{indent}{line}{end}" if line else end for line in lines)
+
+
+def _check_added(path: Path, suite: Suite | None, text: str, id: str, case: str) -> None:
+    """Refuse a text that is not the suite as it was with the new case behind it."""
+    after: Suite | None = None
+    with suppress(InputError):
+        after = read_suite(text, file=str(path), name=path.stem)
+    before = [] if suite is None else build_native_document(suite, default_registry())["cases"]
+    written = [] if after is None else build_native_document(after, default_registry())["cases"]
+    if len(written) != len(before) + 1 or written[: len(before)] != before or written[-1]["id"] != id:
+        raise InputError(
+            f"a case cannot be appended to {str(path)!r}: its list of cases is not the last thing in it, or not written line by line.\n"
+            f"  Nothing was written; place this by hand, or save elsewhere (--save another.yaml):\n\n{case}"
+        )
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Replace a file by one that is complete, with the rights it had."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # The text has the line ends of the file already, and none of them may change.
+        partial.write_text(text, encoding="utf-8", newline="")
+        if path.exists():
+            partial.chmod(path.stat().st_mode)
+        # What a link leads to is replaced; the link stays a link.
+        partial.replace(path.resolve())
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise InputError(f"cannot write {str(path)!r}: {error.strerror}") from error
+
+
+def _name_suite(path: Path) -> str:
+    stem = path.stem.removesuffix(".proctor")
+    folder = path.resolve().parent.name
+    return f"Cases of {folder}" if stem == "suite" and folder else stem

@@ -1,0 +1,145 @@
+"""Decide the kept evidence of a run again, with the suite it was started with or with another; no agent is called."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from proctor.actions.checking.check_stream import prepare_once
+from proctor.actions.checking.judged_check import AHEAD, decide_with_judge
+from proctor.actions.workspace.run_history import TARGET, case_result, find_unchanged_suite, suite_of, unmet_of
+from proctor.decide.other_input import OtherInputs
+from proctor.decide.prepare import PreparedCase, skip_case, with_account
+from proctor.evidence.unknowns.account import declare_complete
+from proctor.model.case import Case, Skip, Suite
+from proctor.model.evidence import Evidence
+from proctor.model.problem import Problem
+from proctor.model.result import CaseResult, Incomplete, RunResult
+from proctor.model.run import RunEntry
+from proctor.report.blocks.exchange import with_exchange
+from proctor.runner.ports import Judge
+from proctor.scoring.completeness import decide_outcome, find_incomplete
+from proctor.scoring.metrics import Tally
+from proctor.store.files.run_files import SUITE, RunFiles, RunFolder
+
+
+def recheck(home: Path, run: str, suite: Suite | None = None) -> RunResult:
+    """The result the kept evidence has now.
+
+    The clock is the one that was used then. An attempt that left no evidence keeps the error it ended with, and a case that the
+    suite does not know is left out, with a warning. Claims in plain language are errors: `recheck_judged` asks a judge.
+    """
+    folder, chosen = _open_run(home, run, suite)
+    results = [
+        left if evidence is None else _tell_evidence(case.decide(evidence, None, entry.attempt), evidence)
+        for case, entry, evidence, left in _iterate_kept_attempts(folder, chosen)
+    ]
+    return _result(folder, chosen, results)
+
+
+async def recheck_judged(home: Path, run: str, judge: Judge, suite: Suite | None = None, *, fail_fast: bool = False) -> RunResult:
+    """As `recheck`, with a judge for claims in plain language."""
+    folder, chosen = _open_run(home, run, suite)
+
+    async def one(case: PreparedCase, entry: RunEntry, evidence: Evidence | None, left: CaseResult) -> CaseResult:
+        if evidence is None:
+            return left
+        async with at_once:
+            result = await decide_with_judge(case, evidence, judge, attempt=entry.attempt, fail_fast=fail_fast)
+            return _tell_evidence(result, evidence)
+
+    at_once = asyncio.Semaphore(AHEAD)
+    results = await asyncio.gather(*(one(*kept) for kept in _iterate_kept_attempts(folder, chosen)))
+    return _result(folder, chosen, results)
+
+
+def _tell_evidence(result: CaseResult, evidence: Evidence) -> CaseResult:
+    return with_exchange(with_account(result, evidence, TARGET), evidence)
+
+
+def suite_to_recheck(home: Path, run: str) -> Suite:
+    """The suite a run was started with."""
+    return _find_kept_suite(RunFiles(home).open(run))
+
+
+def _open_run(home: Path, run: str, suite: Suite | None) -> tuple[RunFolder, Suite]:
+    folder = RunFiles(home).open(run)
+    return folder, suite or _find_kept_suite(folder)
+
+
+def _find_kept_suite(folder: RunFolder) -> Suite:
+    suite = suite_of(folder)
+    # Whoever writes into the folder of a run can claim any path: a copy that is not what its file says is not trusted for the file's sake.
+    return suite if find_unchanged_suite(folder, suite) else msgspec.structs.replace(suite, path=str(folder.folder / SUITE))
+
+
+def _iterate_kept_attempts(folder: RunFolder, suite: Suite) -> Iterator[tuple[PreparedCase, RunEntry, Evidence | None, CaseResult]]:
+    """Every kept attempt of a case of the suite: its case, what was kept, the evidence with its clock, and how it ended."""
+    cases = {case.case.id: case for case in prepare_once(suite).cases}
+    declared = suite.find_declared()
+    for entry in folder.entries():
+        case = cases.get(entry.case)
+        if case is None:
+            continue
+        evidence = entry.evidence
+        if evidence is not None and declared is not None and declared.complete:
+            evidence = declare_complete(evidence, declared.complete, declared.source)
+        # By the clock of today, claims about dates would be decided otherwise than in the run.
+        if evidence is not None and evidence.now is None:
+            evidence = msgspec.structs.replace(evidence, now=entry.now or entry.started_at or folder.header.started_at)
+        yield case, entry, evidence, case_result(case.case, entry)
+
+
+def _result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> RunResult:
+    # What was not chosen is not missing from the suite.
+    left_out = {case.id for case in chosen.unselected}
+    entries = [entry for entry in folder.entries() if entry.case not in left_out]
+    cases = {case.id: case for case in chosen.cases}
+    other_inputs = OtherInputs()
+    for entry in entries:
+        if entry.evidence is not None and entry.case in cases:
+            other_inputs.note(cases[entry.case], entry.evidence)
+    order = {case.id: number for number, case in enumerate(chosen.cases)}
+    kept = {entry.case for entry in entries}
+    unknown = [entry.case for entry in entries if entry.case not in order]
+    results = [*results, *(_make_unanswered_result(case) for case in chosen.cases if case.id not in kept)]
+    # Kept in the order in which they were finished; shown in that of the suite, as the run was.
+    results.sort(key=lambda result: (order[result.case.id], result.attempt))
+    tally = Tally()
+    tally.add_all(results)
+    incomplete = _incomplete(folder, chosen, entries)
+    warnings = list(chosen.warnings)
+    if unknown:
+        warnings.append(
+            Problem(message=f"{len(unknown)} kept attempts of cases that are not in the suite, first {unknown[0]!r}", level="warning")
+        )
+    return RunResult(
+        suite_name=chosen.name,
+        suite_path=chosen.path,
+        dialect=chosen.dialect,
+        run_id=folder.header.run_id,
+        started_at=folder.header.started_at,
+        outcome=decide_outcome(tally.decide_outcome(), incomplete),
+        score=tally.score,
+        counts=tally.counts,
+        cost=tally.cost,
+        cases=tuple(results),
+        summary=tally.list_summaries(),
+        unmet=msgspec.structs.replace(unmet_of(chosen, entries), records_with_other_input=other_inputs.records),
+        incomplete=incomplete,
+        warnings=(*warnings, *other_inputs.list_warnings()),
+    )
+
+
+def _incomplete(folder: RunFolder, chosen: Suite, entries: Sequence[RunEntry]) -> Incomplete | None:
+    """What the run planned and did not finish; cases that are new in the suite were never planned."""
+    wanted = {case.id for case in chosen.cases}
+    planned = [case for case in suite_of(folder).cases if case.id in wanted]
+    return find_incomplete(planned, folder.header.repeat, ((entry.case, entry.attempt) for entry in entries), folder.find_ending())
+
+
+def _make_unanswered_result(case: Case) -> CaseResult:
+    """A case of which the run kept nothing: it is new in the suite, or the run did not come to it."""
+    skip = case.skip or Skip(code="no_evidence", reason="the run kept no attempt of this case")
+    return skip_case(case, skip.code, skip.reason)

@@ -1,0 +1,144 @@
+"""Recorded evidence, put into a folder of its own as a run, so that whatever shows runs can show it.
+
+Without a suite nothing is claimed: every record is an attempt that was skipped, with its conversation to look at. With one, each record is
+decided as `proctor check` decides it; claims for a judge stay open.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from proctor.actions.checking.check_stream import CheckStream, wall_clock
+from proctor.errors import InputError
+from proctor.formats.native.text import write_native
+from proctor.model.case import Suite
+from proctor.model.result import CaseResult
+from proctor.model.run import RunEntry, RunHeader
+from proctor.runner.run import make_entry
+from proctor.sources.records import Record, read_records
+from proctor.store.files.run_files import ENDED, HEADER, RESULTS, SUITE
+
+RUN_ID = "evidence"
+MOST_RECORDS = 5_000
+"""Records that are shown; of more, the first."""
+_NOTHING_CLAIMED = "no suite was given, so that nothing is claimed about it"
+
+
+class EvidenceRun:
+    """The evidence under a path as the only run of `home`, as it is now."""
+
+    def __init__(self, path: Path, home: Path, suite: Suite | None = None) -> None:
+        self.path, self.home = path, home
+        self._suite = suite
+        self._seen: tuple[tuple[str, int, int], ...] | None = None
+
+    def refresh(self) -> bool:
+        """Read the evidence again if any file has changed, and return whether it had. Raises `InputError` where there is none."""
+        # Listed before it is read: what changes while it is read is seen the next time.
+        found = _list_files(self.path)
+        if found == self._seen:
+            return False
+        entries, more = self._read_entries()
+        if not entries:
+            raise InputError(f"there are neither runs nor evidence at {str(self.path)!r}; without a path the runs of this folder are shown")
+        self._write(entries, more)
+        # At the end: what could not be read or written is tried again.
+        self._seen = found
+        return True
+
+    def _read_entries(self) -> tuple[list[RunEntry], bool]:
+        records = list(
+            islice(read_records([str(self.path)], declared=None if self._suite is None else self._suite.find_declared()), MOST_RECORDS + 1)
+        )
+        more = len(records) > MOST_RECORDS
+        counted: dict[str, int] = {}
+        entries: list[RunEntry] = []
+        for entry in self._decide(records[:MOST_RECORDS]):
+            attempt = counted[entry.case] = counted.get(entry.case, -1) + 1
+            entries.append(msgspec.structs.replace(entry, attempt=attempt))
+        return entries, more
+
+    def _decide(self, records: list[Record]) -> Iterator[RunEntry]:
+        if self._suite is None:
+            return (self._make_entry(record) for record in records)
+        stream = CheckStream(self._suite, shows="evidence")
+        return (self._keep_result(result) for result in stream.over(records))
+
+    def _make_entry(self, record: Record) -> RunEntry:
+        evidence, place = record.evidence, self._name_place(record)
+        if evidence is None:
+            why = record.error
+            return RunEntry(
+                case=place, outcome="error", code=None if why is None else why.code, reason=None if why is None else why.message
+            )
+        took, begun = evidence.duration_ms, evidence.now or ""
+        return RunEntry(
+            case=evidence.case or place, outcome="skip", reason=_NOTHING_CLAIMED, evidence=evidence, duration_ms=took, started_at=begun
+        )
+
+    def _keep_result(self, result: CaseResult) -> RunEntry:
+        evidence = result.evidence
+        kept = make_entry(result, evidence, started_at="", duration_ms=0.0)
+        # When it happened, and how long it took, is known from the recording or not at all.
+        took = None if evidence is None else evidence.duration_ms
+        return msgspec.structs.replace(kept, case=result.case.id or result.case.name, duration_ms=took)
+
+    def _name_place(self, record: Record) -> str:
+        source = record.source
+        file = os.path.relpath(source.file, self.path if self.path.is_dir() else self.path.parent) if source.file else "evidence"
+        return file if source.line is None else f"{file}:{source.line}"
+
+    def _write(self, entries: list[RunEntry], more: bool) -> None:
+        folder = self.home / "runs" / RUN_ID
+        # Outside of `runs`, where every folder with a header counts as a run.
+        beside, before = self.home / f".{RUN_ID}.new", self.home / f".{RUN_ID}.old"
+        for left in (beside, before):
+            shutil.rmtree(left, ignore_errors=True)
+        beside.mkdir(parents=True)
+        folder.parent.mkdir(exist_ok=True)
+        suite = self._suite or Suite(name=self.path.name)
+        header = RunHeader(
+            run_id=RUN_ID,
+            started_at=wall_clock(),
+            suite_name=suite.name if self._suite is not None else self.path.name,
+            dialect=suite.dialect,
+            planned=len(entries),
+            note=f"{self.path}" + (f" (the first {MOST_RECORDS:,} records)" if more else ""),
+        )
+        (beside / HEADER).write_bytes(_encode(header))
+        (beside / SUITE).write_text(write_native(suite), encoding="utf-8")
+        (beside / RESULTS).write_bytes(b"".join(_encode(entry) + b"\n" for entry in entries))
+        (beside / ENDED).write_bytes(msgspec.json.encode({"ended": "completed"}))
+        # Exchanged as a whole, and the old ones deleted afterwards, which takes its time: a page that is asked for meanwhile finds records.
+        if folder.exists():
+            folder.rename(before)
+        beside.rename(folder)
+        shutil.rmtree(before, ignore_errors=True)
+
+
+def _encode(told: RunEntry | RunHeader) -> bytes:
+    try:
+        return msgspec.json.encode(told)
+    except UnicodeEncodeError:
+        # Half of a surrogate pair, or the name of a file that is no UTF-8, which no file of ours can hold: a question mark stands for it.
+        return json.dumps(msgspec.to_builtins(told), ensure_ascii=False).encode("utf-8", errors="replace")
+
+
+def _list_files(path: Path) -> tuple[tuple[str, int, int], ...]:
+    """Return the files under a path with their sizes and times of change."""
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    found: list[tuple[str, int, int]] = []
+    for file in files:
+        # One that is gone by now was replaced or deleted, which the next look sees.
+        with suppress(FileNotFoundError):
+            state = file.stat()
+            found.append((str(file), state.st_size, state.st_mtime_ns))
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""Getting started: demo, init, describe."""

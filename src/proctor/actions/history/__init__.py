@@ -1,0 +1,1 @@
+"""Stored runs: compare, list failures, show answers."""

@@ -1,0 +1,81 @@
+"""The cases that failed the last time they were driven, as pytest has it: what `--last-failed` drives again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from proctor.errors import ProctorError, StoreError
+from proctor.model.case import Suite
+from proctor.model.run import RunHeader
+from proctor.store.files.run_files import RunFiles
+
+
+class LastFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """What the last runs of a suite left to be mended."""
+
+    run_id: str
+    """The newest of them."""
+    cases: frozenset[str]
+    """Ids of cases of which an attempt failed or ended in an error in the newest run that has any of their attempts."""
+    earlier: bool
+    """Whether one of these is older than the newest run."""
+    whole: bool
+    """Whether that run came to its end."""
+
+
+def find_last_failed(home: Path, suite: Suite) -> LastFailed:
+    """Return what failed in the newest kept runs of a suite. Raises `StoreError` where there is none."""
+    files = RunFiles(home)
+    # A case of MCPLab has the id of its scenario and its agent, which the suite does not list.
+    known = None if suite.dialect == "mcplab" else {case.id for cases in (suite.cases, suite.unselected) for case in cases}
+    seen: dict[str, bool] = {}
+    newest: LastFailed | None = None
+    for run_id in files.list_ids():
+        try:
+            folder = files.open(run_id)
+            if not _is_of(folder.header, suite):
+                continue
+            found: dict[str, bool] = {}
+            for _, head in folder.open_entries().iterate_heads():
+                if known is None or head.case in known:
+                    found[head.case] = found.get(head.case, False) or head.outcome in ("fail", "error")
+        except ProctorError:
+            continue  # `proctor list` says what is wrong with it
+        # A run that has kept nothing does not tell what failed: the one before it is looked at.
+        if found and newest is None:
+            newest = LastFailed(run_id=run_id, cases=frozenset(), earlier=False, whole=folder.find_ending() == "completed")
+        earlier = any(failed and case not in seen for case, failed in found.items()) and newest is not None and newest.run_id != run_id
+        seen = {**found, **seen}
+        if newest is not None:
+            failed = frozenset(case for case, has_failed in seen.items() if has_failed)
+            newest = msgspec.structs.replace(newest, cases=failed, earlier=newest.earlier or earlier)
+        # A run of a part of the cases says nothing of the others.
+        if known is not None and len(seen) == len(known):
+            break
+    if newest is not None:
+        return newest
+    raise StoreError(f"no run of the suite {suite.name!r} is kept yet, so that none of its cases failed; run it once without --last-failed")
+
+
+def choose_failed_cases(suite: Suite, last: LastFailed) -> Suite:
+    """Return the suite with only what failed; a scenario of MCPLab failed where it did with any of its agents."""
+    from proctor.decide.selection import select_ids  # only this road needs it
+
+    ids = {case.id for case in suite.cases} if suite.dialect == "mcplab" else set[str]()
+    return select_ids(suite, {_find_scenario(each, ids) if suite.dialect == "mcplab" else each for each in last.cases})
+
+
+def _find_scenario(case: str, ids: set[str]) -> str:
+    """Return the scenario of a case, which has the agent behind its id where there are several; the longest that fits is meant."""
+    return case if case in ids else max((each for each in ids if case.startswith(f"{each}-")), key=len, default=case)
+
+
+def _is_of(header: RunHeader, suite: Suite) -> bool:
+    if header.suite_name != suite.name:
+        return False
+    if header.suite_path is None or suite.path is None:
+        return header.suite_path == suite.path
+    # Kept as it was given, from whatever folder the command was given in.
+    return Path(header.suite_path).name == Path(suite.path).name

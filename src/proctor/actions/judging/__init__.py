@@ -1,0 +1,1 @@
+"""Which judge decides, with which settings, and what it needs."""

@@ -1,0 +1,167 @@
+"""What a suite, a workspace, the environment and a command say about the judge, read and laid over each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from proctor.actions.workspace.models import fill_from_environment, named_model
+from proctor.actions.workspace.settings import own_workspace, workspace_file
+from proctor.errors import InputError, SpecError
+from proctor.formats.text.references import References
+from proctor.formats.workspace_file.workspace import Section, Workspace
+from proctor.judge.settings import JudgeSettings
+from proctor.llm.settings import ModelSettings
+from proctor.model.case import Suite
+from proctor.model.evidence import Json
+from proctor.model.labelled import LabelledAnswer
+from proctor.model.problem import Origin, Problem
+from proctor.model.show import nearest
+from proctor.sources.labels import read_labels
+from proctor.sources.texts import read_suite_text
+
+_PROVIDER_NAME = "a model that is not described under `models` is written provider/name, as in openai/some-model"
+
+
+class JudgeSection(JudgeSettings, frozen=True, kw_only=True, omit_defaults=True):
+    """What `judge:` may say. `prompt` names a file here."""
+
+    model: tuple[str, ...] = ()
+    """One of `models`, or `provider/name`; several are a jury."""
+    cache: bool = True
+    """Whether replies are remembered in the workspace."""
+    prompt: str | None = None
+    """A file beside the one that names it: the instruction to use instead of ours."""
+    examples: str | None = None
+    """A file of labelled answers beside the one that names it: every request shows them, as `proctor judge improve` writes them."""
+
+
+class JudgeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command says about the judge, over everything that is written down."""
+
+    model: str | None = None
+    samples: int | None = None
+    cache: bool = True
+    share_over_repeats: bool | None = None
+    max_calls: int | None = None
+    concurrency: int | None = None
+    decisions: tuple[dict[str, Json], ...] | None = None
+    memory: Path | None = None
+    """Below which folder replies are remembered, where not below that of the workspace's results."""
+
+
+NO_OPTIONS = JudgeOptions()
+
+
+def read_judge_section(workspace: Workspace, references: References) -> JudgeSection:
+    """Return what `judge:` says, its references resolved. Raises `InputError`."""
+    section = workspace.judge
+    if section is None:
+        return JudgeSection()
+    try:
+        return section.build(JudgeSection, references, "judge")
+    except SpecError as error:
+        raise section.refusal_error(error) from None
+
+
+def find_judge_model(
+    name: str, workspace: Workspace, references: References, environment: Mapping[str, str], *, chosen: bool
+) -> ModelSettings:
+    """Return the model of this name: one of `models`, else `provider/name`. `chosen` if a command names it. Raises `InputError`."""
+    if name in workspace.models:
+        return fill_from_environment(workspace.find_model(name).build(ModelSettings, references, f"model {name!r}"), environment)
+    found = named_model(name)
+    if found is None:
+        # Says what there is.
+        section = workspace.judge
+        # A name given with the command is written nowhere in the file.
+        if not chosen and section is not None and section.node.get("model") is not None:
+            raise _unknown_model(section, name, workspace.models)
+        close = nearest(name, workspace.models)
+        hint = f"; nearest: {', '.join(close)}" if close else ""
+        raise InputError(f"judge: there is no model {name!r}{hint}; known: {', '.join(workspace.models) or 'none'}\n  {_PROVIDER_NAME}")
+    # The key goes with the address: that of the provider is not sent to another place.
+    if environment.get("PROCTOR_JUDGE_BASE_URL"):
+        found = msgspec.structs.replace(
+            found, base_url=environment["PROCTOR_JUDGE_BASE_URL"], api_key=environment.get("PROCTOR_JUDGE_API_KEY") or None
+        )
+    return fill_from_environment(found, environment)
+
+
+def find_environment_model(environment: Mapping[str, str]) -> ModelSettings | None:
+    """Return the model that PROCTOR_JUDGE_MODEL and its companions describe, or None."""
+    name = environment.get("PROCTOR_JUDGE_MODEL")
+    if not name:
+        return None
+    address = environment.get("PROCTOR_JUDGE_BASE_URL") or None
+    found = named_model(name, at_address=address is not None) or ModelSettings(provider="openai", model=name)
+    return msgspec.structs.replace(found, base_url=address, api_key=environment.get("PROCTOR_JUDGE_API_KEY") or None)
+
+
+def make_judge_settings(section: JudgeSection, workspace: Workspace, suite: Suite | None) -> JudgeSettings:
+    """Return the settings of a judge, with the text of the prompt instead of its file."""
+    fields = {name: getattr(section, name) for name in JudgeSettings.__struct_fields__}
+    if section.prompt is not None:
+        fields["prompt"] = read_suite_text(_find_file("prompt", section.prompt, workspace, suite))
+    if section.examples is not None:
+        labels = read_labels([_find_file("examples", section.examples, workspace, suite)]).items
+        fields["decisions"] = (*section.decisions, *map(show_example, labels))
+    return JudgeSettings(**fields)
+
+
+def show_example(item: LabelledAnswer) -> dict[str, Json]:
+    """Return a labelled answer as a judge is shown it as an example."""
+    known = {"context": item.context, "reference": item.reference, "why": item.why}
+    shown: dict[str, Json] = {"criterion": item.criterion, "answer": item.answer, **{key: value for key, value in known.items() if value}}
+    return {**shown, "met": item.label}
+
+
+def _find_file(what: str, named: str, workspace: Workspace, suite: Suite | None) -> Path:
+    """Return the file that `prompt` or `examples` names, which lies beside what names it and nowhere else."""
+    file = workspace.judge.file if workspace.judge is not None else None
+    folder = Path(file or (suite.path if suite is not None else None) or "proctor.yaml").resolve().parent
+    place = (folder / named).resolve()
+    # What it says is sent to a model: a suite must not be able to name any file of this machine.
+    if not place.is_relative_to(folder):
+        raise InputError(f"judge: the {what} {named!r} does not lie in {str(folder)!r}")
+    return place
+
+
+def apply_options(settings: JudgeSettings, options: JudgeOptions) -> JudgeSettings:
+    """Return the settings with what a command says over them."""
+    changes = {
+        name: value
+        for name, value in (
+            ("samples", options.samples),
+            ("max_calls", options.max_calls),
+            ("concurrency", options.concurrency),
+            ("share_over_repeats", options.share_over_repeats),
+            ("decisions", options.decisions),
+        )
+        if value is not None
+    }
+    return msgspec.structs.replace(settings, **changes) if changes else settings
+
+
+def list_judge_problems(suite: Suite, home: Path) -> Sequence[Problem]:
+    """Return what is wrong with the `judge:` of a suite, as far as that can be told without its keys."""
+    if suite.dialect != "native" or not any(suite.settings.get(key) is not None for key in ("judge", "models")):
+        return ()
+    try:
+        own = own_workspace(suite)
+        if own.judge is None:
+            return ()
+        named = own.judge.check(JudgeSection, "judge").model
+        models = own.lay_over(workspace_file(home)).models
+        for name in named:
+            if name not in models and named_model(name) is None and "${" not in name:
+                raise _unknown_model(own.judge, name, models)
+    except InputError as error:
+        return error.problems or (Problem(message=str(error), origin=Origin(file=suite.path)),)
+    return ()
+
+
+def _unknown_model(section: Section, name: str, models: Mapping[str, Section]) -> InputError:
+    return section.unknown_member_error("model", f"judge: there is no model {name!r}", models, code="unknown_name", hint=_PROVIDER_NAME)

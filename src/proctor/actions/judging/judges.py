@@ -1,0 +1,277 @@
+"""Which judge is meant: what a suite, a workspace and the environment say, made into a judge.
+
+    judge: {model: main, samples: 3}                    # in the suite, else in proctor.yaml
+    judge: {model: [main, other], combine: mean}        # a jury
+    PROCTOR_JUDGE_MODEL, PROCTOR_JUDGE_BASE_URL, PROCTOR_JUDGE_API_KEY
+
+A suite of MCPLab is judged by the agent that its workspace names. What the suite says wins over the workspace, and the workspace over
+the environment; a flag of the command wins over all. A model is one of `models`, or `provider/name`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from proctor.actions.judging.judge_needs import has_judged_assertions
+from proctor.actions.judging.judge_settings import (
+    NO_OPTIONS,
+    JudgeOptions,
+    apply_options,
+    find_environment_model,
+    find_judge_model,
+    make_judge_settings,
+    read_judge_section,
+)
+from proctor.actions.trust.trust import Trust, refuse_untrusted, trust_for
+from proctor.actions.trust.trust_names import name_judge
+from proctor.actions.workspace.combined_suites import JUDGE_KEYS, JudgesTogether, of_suite, parts_of
+from proctor.actions.workspace.models import built_model, fill_from_environment
+from proctor.actions.workspace.settings import workspace_file, workspace_for
+from proctor.errors import InputError
+from proctor.formats.text.references import References
+from proctor.formats.workspace_file.workspace import Section, Workspace
+from proctor.judge.settings import JudgeSettings
+from proctor.model.case import Suite
+from proctor.model.evidence import Json
+from proctor.runner.ports import Judge
+
+if TYPE_CHECKING:
+    from proctor.judge.gated_model import JudgeSpending
+    from proctor.llm.connections import MakeTransport
+    from proctor.llm.ports import ChatReply, ChatRequest
+
+CACHE_FOLDER = "judge"
+"""Below the folder of the workspace's results: what judges answered."""
+
+
+class JudgeSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a judge is described, and by what it is reached."""
+
+    workspace: Workspace
+    references: References
+    environment: Mapping[str, str]
+    """Where the keys and addresses are looked for that providers' own tools read."""
+    home: Path
+    """Below it lies the memory of what judges answered."""
+    offline: bool = False
+    """Whether everything comes from a recording, so that no key is needed."""
+    transport: MakeTransport | None = None
+    """How connections are made; None: in the ordinary way."""
+    trust: Trust | None = None
+    """Whose word counts; None: that of a command that reads."""
+
+
+class OpenedJudge(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge that is ready, and what must not be seen of it."""
+
+    judge: Judge
+    settings: JudgeSettings
+    models: tuple[str, ...]
+    secrets: frozenset[str]
+    prompt: str = ""
+    """The version and the digest of the prompt."""
+    warning: str | None = None
+    """Why its verdicts carry no calibration."""
+    parts: tuple[tuple[Suite, OpenedJudge], ...] = ()
+    """Of several suites: who judges which."""
+    ask: Callable[[ChatRequest], Awaitable[ChatReply]] | None = None
+    """Asks the first model something else, within the same budget; raises `TargetError`."""
+
+
+def open_suite_judge(
+    suite: Suite, home: Path, environment: Mapping[str, str], options: JudgeOptions = NO_OPTIONS, trust: Trust | None = None
+) -> OpenedJudge | None:
+    """Open the judge of a suite that has something to judge; None where it has not, or where none is configured.
+
+    Unless `trust` says more, a judge that the suite itself describes is refused.
+    """
+    return open_judges(suite, References(dict(environment)), environment, home=home, options=options, trust=trust)
+
+
+def open_judges(
+    suite: Suite,
+    references: References,
+    environment: Mapping[str, str],
+    *,
+    home: Path,
+    options: JudgeOptions = NO_OPTIONS,
+    offline: bool = False,
+    trust: Trust | None = None,
+) -> OpenedJudge | None:
+    """Do as `open_suite_judge`; of several suites each has the judge that it would have alone. Raises `InputError`."""
+    trust = trust or trust_for("reading", home=home, environment=environment)
+    parts = parts_of(suite, JUDGE_KEYS)
+    opened: list[tuple[Suite, OpenedJudge]] = []
+    # A limit of calls is one of the whole run: the judges of all suites count together.
+    spent = _make_counter() if options.max_calls is not None else None
+    for part in parts:
+        if not has_judged_assertions(part):
+            continue
+        try:
+            workspace = workspace_for(part, home)
+            # In a replay no judge is asked, so that there is nothing to refuse.
+            if not offline:
+                refuse_untrusted([(part, name_judge(part, workspace, options.model, trust))], trust)
+            source = JudgeSource(
+                workspace=workspace, references=references, environment=environment, home=home, offline=offline, trust=trust
+            )
+            found = open_judge(part, source, options=options, spent=spent)
+        except InputError as error:
+            raise of_suite(error, part, parts) from None
+        if found is not None:
+            opened.append((part, found))
+    if len(parts) == 1 or not opened:
+        return opened[0][1] if opened else None
+    return OpenedJudge(
+        judge=JudgesTogether([found.judge for _, found in opened], {case.id: found.judge for part, found in opened for case in part.cases}),
+        settings=opened[0][1].settings,
+        models=tuple(dict.fromkeys(model for _, found in opened for model in found.models)),
+        secrets=frozenset[str]().union(*(found.secrets for _, found in opened)),
+        warning="\n".join(dict.fromkeys(found.warning for _, found in opened if found.warning is not None)) or None,
+        parts=tuple(opened),
+    )
+
+
+def _make_counter() -> JudgeSpending:
+    from proctor.judge.gated_model import JudgeSpending  # only where there may be a judge
+
+    return JudgeSpending()
+
+
+def open_judge(
+    suite: Suite | None,
+    source: JudgeSource,
+    *,
+    options: JudgeOptions = NO_OPTIONS,
+    spent: JudgeSpending | None = None,
+    plain: bool | None = None,
+) -> OpenedJudge | None:
+    """Open the judge that is configured; None where none is. Raises `InputError` for one that cannot work.
+
+    What is asked is counted in `spent`. Faults are told in plain words unless the suite is one of MCPLab, whose authors know its words;
+    `plain` says so where no suite is given.
+    """
+    workspace, environment = source.workspace, source.environment
+    if suite is not None and suite.dialect == "mcplab" and options.model is None and workspace.judge is None:
+        from proctor.actions.mcplab.judge import mcplab_judge  # only MCPLab's own suites need it
+
+        allowed = source.trust or trust_for("reading", home=source.home, environment=environment)
+        found = mcplab_judge(suite, environment, offline=source.offline, may_read=allowed.may_read)
+        if found is not None:
+            models, settings, secrets = found
+            home = (options.memory or source.home) if options.cache else None
+            settings = apply_options(settings, options)
+            return _make_opened(models, settings, home, source, secrets, spent=spent, takes_first_entry=True, plain=False)
+    section = read_judge_section(workspace, source.references)
+    names = (options.model,) if options.model is not None else section.model
+    chosen = options.model is not None
+    settings_of = [find_judge_model(name, workspace, source.references, environment, chosen=chosen) for name in names]
+    if not settings_of:
+        from_environment = find_environment_model(environment)
+        if from_environment is None:
+            return None
+        settings_of = [fill_from_environment(from_environment, environment)]
+    models = [built_model(each, offline=source.offline, transport=source.transport) for each in settings_of]
+    secrets = {secret for each in settings_of for secret in each.list_secrets()}
+    prices = {
+        each.model: (each.input_price, each.output_price)
+        for each in settings_of
+        if each.input_price is not None and each.output_price is not None
+    }
+    settings = apply_options(make_judge_settings(section, workspace, suite), options)
+    home = (options.memory or source.home) if section.cache and options.cache else None
+    is_mcplab = suite is not None and suite.dialect == "mcplab"
+    if plain is None:
+        plain = not is_mcplab
+    return _make_opened(models, settings, home, source, secrets, prices, spent=spent, takes_first_entry=is_mcplab, plain=plain)
+
+
+def open_home_judge(
+    home: Path,
+    environment: Mapping[str, str],
+    *,
+    options: JudgeOptions = NO_OPTIONS,
+    spent: JudgeSpending | None = None,
+    plain: bool | None = None,
+) -> OpenedJudge | None:
+    """Open the judge that the workspace file beside `home` or the environment names. Raises `InputError`."""
+    variables = dict(environment)
+    source = JudgeSource(workspace=workspace_file(home), references=References(variables), environment=variables, home=home)
+    return open_judge(None, source, options=options, spent=spent, plain=plain)
+
+
+def _make_opened(
+    models: Sequence[Json],
+    settings: JudgeSettings,
+    memory: Path | None,
+    source: JudgeSource,
+    secrets: set[str],
+    prices: Mapping[str, tuple[float, float]] | None = None,
+    *,
+    spent: JudgeSpending | None,
+    takes_first_entry: bool,
+    plain: bool,
+) -> OpenedJudge:
+    """Return the judge that asks these models, with its calibration; it remembers their replies below `memory`, where that is given."""
+    from proctor.judge.cached import FolderCache, WriteBehindCache  # only where there is a judge
+    from proctor.judge.llm_judge import LlmJudge
+    from proctor.judge.prompt import load_prompt
+    from proctor.judge.stamps import find_stamps
+    from proctor.judge.wording import PlainlyWordedJudge
+
+    names, prompt = tuple(f"{each.provider}/{each.name}" for each in models), load_prompt(settings.prompt, settings.decisions).name
+    stamps, warning = find_stamps(source.home, names, prompt)
+    judge = LlmJudge(
+        models,
+        settings,
+        cache=WriteBehindCache(FolderCache(memory / CACHE_FOLDER)) if memory is not None else None,
+        costs=prices or {},
+        spent=spent,
+        takes_first_entry=takes_first_entry,
+        calibrations={form: stamp.describe() for form, stamp in stamps.items()},
+    )
+    return OpenedJudge(
+        judge=PlainlyWordedJudge(judge) if plain else judge,
+        settings=settings,
+        models=names,
+        secrets=frozenset(secrets),
+        prompt=prompt,
+        # A replay asks no model.
+        warning=None if source.offline else warning,
+        ask=judge.ask_model,
+    )
+
+
+JudgeLike = object
+"""A judge, or what can be made one: a function of a question, a mapping like `judge:`, or `provider/name`."""
+
+
+def make_judge(judge: JudgeLike, environment: Mapping[str, str], *, home: Path) -> Judge:
+    """Return the judge that Python code means: itself, or one made of a function, a mapping or a name. Raises `InputError`."""
+    # Asked first, as a judge may be callable as well.
+    if hasattr(judge, "judge"):
+        return cast(Judge, judge)
+    if callable(judge):
+        from proctor.judge.scripted import ScriptedJudge  # for tests and rules written in Python
+
+        return ScriptedJudge(cast(Callable[..., Json], judge))
+    settings: dict[str, Json] = {"model": judge} if isinstance(judge, str) else dict(cast(Mapping[str, Json], judge))
+    models: dict[str, Section] = {}
+    named: Json = settings.get("model")
+    # A model, or a jury of several: each by its name, or described in place.
+    jury: list[Json] = named if isinstance(named, list) else [named]
+    for number, each in enumerate(jury, 1):
+        if isinstance(each, Mapping):
+            models[f"judge {number}"] = Section.of(each)
+    settings["model"] = [f"judge {number}" if isinstance(each, Mapping) else each for number, each in enumerate(jury, 1)]
+    if named is None:
+        del settings["model"]
+    workspace = Workspace(models=models, judge=Section.of(settings))
+    opened = open_judge(None, JudgeSource(workspace=workspace, references=References(environment), environment=environment, home=home))
+    if opened is None:
+        raise InputError("judge: a model is needed, as in {'model': 'openai/some-model'}")
+    return opened.judge

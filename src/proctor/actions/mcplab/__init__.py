@@ -1,0 +1,1 @@
+"""MCPLab configurations: their files, plans, judges and access to servers."""

@@ -1,0 +1,191 @@
+"""How the models and servers of an MCPLab workspace are reached: its settings, and the environment they refer to.
+
+Only a whole value `${NAME}` is taken from the environment, in `auth.token`, `auth.value` and in the values of `headers`; a variable that
+is not set, or empty, is an error before the run. Every problem is collected; none of them shows a value. An agent without its key fails
+alone where others have theirs. On the command line `.env` files of the workspace stand beside the environment. A service that runs the
+suites of others gives the secrets of their project for the environment, its own words for what is missing, and its own transports.
+
+    openai         OPENAI_API_KEY, OPENAI_BASE_URL
+    anthropic      ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL
+    azure_openai   AZURE_OPENAI_API_KEY, AZURE_OPENAI_ENDPOINT, AZURE_OPENAI_API_VERSION; the deployment is that of
+                   AZURE_OPENAI_DEPLOYMENT_<AGENT>, else of AZURE_OPENAI_DEPLOYMENT, else the agent's model
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from proctor.actions.mcplab.plan import Entry
+from proctor.actions.workspace.environment import COMMAND_LINE, Surroundings
+from proctor.errors import InputError, SpecError
+from proctor.llm.build import build_model
+from proctor.llm.ports import ChatModel
+from proctor.llm.settings import ModelSettings
+from proctor.model.evidence import Json
+from proctor.model.problem import Problem
+from proctor.targets.mcp.settings import ApiKey, Auth, Bearer, ClientCredentials, ServerFault, ServerSettings
+
+# provider: the variables of its key and of its address
+PROVIDER_VARIABLES: Final = {
+    "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+    "azure_openai": ("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT"),
+}
+_WHOLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_NOT_SENT: Final = "replayed"
+
+
+class Access:
+    """Builds models and servers, and remembers what was wrong and what is secret."""
+
+    def __init__(
+        self, environment: Mapping[str, str], *, tokens: Mapping[str, str], offline: bool, surroundings: Surroundings = COMMAND_LINE
+    ) -> None:
+        self._environment = environment
+        self._tokens = tokens
+        self._offline = offline
+        self._surroundings = surroundings
+        self.problems: list[Problem] = []
+        self.secrets: set[str] = {token for token in tokens.values() if token}
+
+    def models(self, agents: Mapping[str, Entry]) -> tuple[dict[str, ChatModel], dict[str, str]]:
+        """The models of the agents; and of those that have none, why. That is a problem only where nobody has one."""
+        models: dict[str, ChatModel] = {}
+        lacking: dict[str, list[Problem]] = {}
+        for name, agent in agents.items():
+            before = len(self.problems)
+            model = self.model(agent)
+            if model is not None:
+                models[name] = model
+            else:
+                lacking[name] = self.problems[before:]
+                del self.problems[before:]
+        if not models:
+            self.problems.extend(problem for problems in lacking.values() for problem in problems)
+        return models, {name: "; ".join(_describe_problem(problem) for problem in problems) for name, problems in lacking.items()}
+
+    def finish(self) -> None:
+        """Raise `InputError` with every problem there was."""
+        if self.problems:
+            raise InputError(self.problems[0].message, self.problems)
+
+    def model(self, agent: Entry) -> ChatModel | None:
+        """The model of an agent; nothing after a problem."""
+        provider, name = agent["provider"], agent["id"]
+        key_name, address_name = PROVIDER_VARIABLES[provider]
+        key, address = self._environment.get(key_name) or None, self._environment.get(address_name) or None
+        if self._offline:
+            # Everything comes from a recording: neither is used.
+            key, address = _NOT_SENT, "https://replayed.invalid"
+        elif provider == "azure_openai" and address is None:
+            self._needs(name, address_name, "https://...")
+            return None
+        # At an address of one's own, such as that of a local server, there may be no key; Azure always asks for one.
+        elif key is None and (address is None or provider == "azure_openai"):
+            self._needs(name, key_name, "...")
+            return None
+        if key is not None and not self._offline:
+            self.secrets.add(key)
+        azure = provider == "azure_openai"
+        settings = ModelSettings(
+            provider=provider,
+            model=agent["model"],
+            api_key=key,
+            base_url=address,
+            deployment=self._deployment(agent) if azure else None,
+            api_version=(self._environment.get("AZURE_OPENAI_API_VERSION") or None) if azure else None,
+        )
+        try:
+            return build_model(settings, transport=self._surroundings.model_transport)
+        except SpecError as error:
+            self._problem(f"agent {name!r}: {error.message}")
+            return None
+
+    def _needs(self, agent: str, name: str, value: str) -> None:
+        told = self._surroundings
+        message = f"agent {agent!r} needs {told.variable.format(name=name)}"
+        self._problem(message, hint=told.remedy.format(name=name, value=value), code="missing_variable")
+
+    def _deployment(self, agent: Entry) -> str:
+        own = "AZURE_OPENAI_DEPLOYMENT_" + re.sub(r"[^A-Z0-9]+", "_", agent["id"].upper()).strip("_")
+        return self._environment.get(own) or self._environment.get("AZURE_OPENAI_DEPLOYMENT") or agent["model"]
+
+    def server(self, entry: Entry) -> ServerSettings | None:
+        """How a server is reached; nothing after a problem."""
+        name: str = entry["id"]
+        if self._offline:
+            return ServerSettings(id=name, transport="http", url=entry["url"], session=entry.get("session") or "attempt")
+        before = len(self.problems)
+        headers = {key: self._value(value, name, f"header {key}") for key, value in (entry.get("headers") or {}).items()}
+        auth = self._auth(name, entry.get("auth"))
+        if len(self.problems) > before:
+            return None
+        session = entry.get("session") or "attempt"
+        # MCPLab greets its servers, so that they can keep a session; the protocol without a handshake has none.
+        settings = ServerSettings(id=name, transport="http", url=entry["url"], headers=headers, auth=auth, session=session, era="handshake")
+        try:
+            settings.check()
+        except ServerFault as fault:
+            self._problem(fault.message)
+            return None
+        self.secrets.update(settings.list_secrets())
+        return settings
+
+    def _auth(self, server: str, auth: Json) -> Auth | None:
+        if server in self._tokens:
+            return Bearer(token=self._tokens[server])
+        if auth is None:
+            return None
+        match auth["type"]:
+            case "bearer":
+                token = self._value(auth["token"], server, "bearer token") if "token" in auth else self._variable(auth["env"], server)
+                return Bearer(token=token)
+            case "api_key":
+                return ApiKey(value=self._value(auth["value"], server, "API key"), header_name=auth.get("header_name") or "X-API-Key")
+            case "oauth_client_credentials":
+                return ClientCredentials(
+                    token_url=auth["token_url"],
+                    client_id=self._variable(auth["client_id_env"], server, "client id"),
+                    client_secret=self._variable(auth["client_secret_env"], server, "client secret"),
+                    scope=auth.get("scope"),
+                    audience=auth.get("audience"),
+                    token_params={key: _form_text(value) for key, value in (auth.get("token_params") or {}).items()},
+                )
+            case _:
+                self._problem(
+                    f"MCP server {server!r} needs an OAuth login, which has to be made elsewhere",
+                    hint=self._surroundings.login.format(server=server),
+                    code="oauth_login_needed",
+                )
+                return None
+
+    def _value(self, value: str, server: str, purpose: str) -> str:
+        found = _WHOLE.fullmatch(value)
+        return value if found is None else self._variable(found[1], server, purpose)
+
+    def _variable(self, name: str, server: str, purpose: str = "bearer token") -> str:
+        value = self._environment.get(name)
+        if not value:
+            state = "is not set" if value is None else "is empty"
+            told = self._surroundings
+            message = f"MCP server {server!r}: {told.variable.format(name=name)} of its {purpose} {state}"
+            self._problem(message, hint=told.remedy.format(name=name, value="..."), code="missing_variable")
+            # Never sent: the problem ends the run before anything is connected.
+            return ""
+        self.secrets.add(value)
+        return value
+
+    def _problem(self, message: str, *, hint: str | None = None, code: str | None = None) -> None:
+        self.problems.append(Problem(message=message, hint=hint, code=code))
+
+
+def _describe_problem(problem: Problem) -> str:
+    return problem.message if problem.hint is None else f"{problem.message}: {problem.hint}"
+
+
+def _form_text(value: Json) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)

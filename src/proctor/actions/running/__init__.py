@@ -1,0 +1,1 @@
+"""Runs against an agent: targets, options, policies, simulated users."""

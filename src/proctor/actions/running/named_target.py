@@ -1,0 +1,121 @@
+"""A target as somebody names it on the command line: an entry of the workspace, a Python function, an address or a command.
+
+    shop                          an entry under `targets` of proctor.yaml or of the suite
+    app:answer                    a Python function, its module found in the current folder or where Python finds modules;
+                                  `shop/app.py:answer` is `shop.app:answer`
+    http://127.0.0.1:9000/chat    an agent behind HTTP: the message is posted as JSON, the answer is looked up under the usual keys
+    "python agent.py"             a program: the message on its standard input, the answer on its standard output
+
+What the command line names is the word of whoever types it, so it needs no file and no trust. A single word is always a name: a mistyped
+name must not start a program.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from proctor.actions.workspace.combined_suites import TARGET_KEYS, parts_of
+from proctor.actions.workspace.settings import workspace_for
+from proctor.errors import InputError
+from proctor.formats.text.references import References
+from proctor.model.case import Suite
+from proctor.model.evidence import Json
+from proctor.model.show import nearest, shorten, show
+from proctor.targets.build import build_target
+
+if TYPE_CHECKING:
+    from proctor.targets.build import BuiltTarget
+
+WAYS = 'module:function, a URL, or a command in quotes ("python agent.py")'
+"""How a target is written that no file describes."""
+_CAPTURE_OF_A_NAME = "of a target that has a name, write `capture: otel` beside its `function` in proctor.yaml"
+_URL = re.compile(r"https?://[^\s]+", re.IGNORECASE)
+_FILE = re.compile(r"(?:\./)?(?P<path>(?:[^\W\d]\w*/)*[^\W\d]\w*)\.py:(?P<function>[^\W\d]\w*(?:\.[^\W\d]\w*)*)")
+_SERVER = re.compile(r"(?:localhost|[\w-]+(?:\.[\w-]+)+|\[[0-9a-fA-F:]+\]):\d{1,5}(?:/\S*)?", re.IGNORECASE)
+_FUNCTION = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+
+
+class GivenTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """A target that no file describes."""
+
+    kind: Literal["function", "http", "command"]
+    name: str
+    """What reports call it: without what an address or a command may hide."""
+    settings: dict[str, Json]
+
+
+def parse_target(text: str) -> GivenTarget | None:
+    """Return the target that a text describes by itself, or None where it can only be a name. Raises `InputError`."""
+    given = text.strip()
+    if _URL.fullmatch(given):
+        return GivenTarget(kind="http", name=_strip_address(given), settings={"type": "http", "url": _keep_literal(given)})
+    if (written := _FILE.fullmatch(given)) is not None:
+        return parse_target(f"{written['path'].replace('/', '.')}:{written['function']}")
+    if _FUNCTION.fullmatch(given):
+        return GivenTarget(kind="function", name=given, settings={"type": "callable", "function": given})
+    # Told here: it would else be taken for a name, or with a path behind it for a program to start.
+    if _SERVER.fullmatch(given):
+        raise InputError(f"--target {show(given)} is no address: write http://{given}")
+    if not re.search(r"\s", given) and os.sep not in given:
+        return None
+    try:
+        words = shlex.split(given)
+    except ValueError as error:
+        raise InputError(f"--target {show(given)} is no command: {error}") from None
+    # The name goes into reports, and the arguments of a command may hold secrets.
+    name = shorten(" ".join(words[:2]), 60)
+    return GivenTarget(kind="command", name=name, settings={"type": "command", "command": [_keep_literal(word) for word in words]})
+
+
+def choose_target(given: str | None, suite: Suite, home: Path, *, capture: str | None = None) -> str | BuiltTarget | None:
+    """Return the name of a target that is described, else the target that `given` describes itself. Raises `InputError`.
+
+    `capture` is what a Python function that is given so leaves behind as evidence, too.
+    """
+    known = {name for part in parts_of(suite, TARGET_KEYS) for name in workspace_for(part, home).targets} if given is not None else set()
+    # A name that is described wins, also where it reads like a function or an address.
+    described = parse_target(given) if given is not None and given not in known else None
+    if capture is not None and (described is None or described.kind != "function"):
+        raise InputError(f"--capture is for a Python function: --target module:function --capture {capture}; {_CAPTURE_OF_A_NAME}")
+    if described is not None:
+        own = described.settings if capture is None else {**described.settings, "capture": capture}
+        return build_given(msgspec.structs.replace(described, settings=own))
+    return None if given is None else _choose(given, known)
+
+
+def find_address(given: object) -> GivenTarget | None:
+    """Return the agent behind HTTP that an address in place of a target's name stands for; None for everything else."""
+    return parse_target(given) if isinstance(given, str) and _URL.fullmatch(given.strip()) else None
+
+
+def _choose(given: str, known: Collection[str]) -> str:
+    if given in known:
+        return given
+    close = nearest(given, known)
+    hint = f"; nearest: {', '.join(close)}" if close else ""
+    listed = ", ".join(sorted(known)) or "none"
+    if given.endswith(".py"):
+        hint += f'; a function in it is {Path(given).stem}:FUNCTION, the program "python {given}"'
+    raise InputError(f"there is no target {given!r}{hint}; known: {listed}\n  a target that no file describes is {WAYS}")
+
+
+def build_given(target: GivenTarget) -> BuiltTarget:
+    """Return a target that the command line describes; functions and programs are looked for in the current folder."""
+    return build_target(target.name, target.settings, References({}), base=Path.cwd())
+
+
+def _strip_address(url: str) -> str:
+    """Return an address without user, password and query, which may be secrets."""
+    return re.sub(r"//[^/@]*@", "//", re.sub(r"[?#].*", "", url))
+
+
+def _keep_literal(text: str) -> str:
+    """Return a text in which `${` stands for itself: a shell has replaced what was to be replaced."""
+    return text.replace("${", "$${")

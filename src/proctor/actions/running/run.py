@@ -1,0 +1,342 @@
+"""Drive an agent through a suite, decide, and keep every result."""
+
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from proctor.actions.checking.check_stream import new_run_id, wall_clock
+from proctor.actions.judging.judge_needs import estimate_judging
+from proctor.actions.running.named_target import build_given, find_address
+from proctor.actions.running.run_builder import BuiltRun, build_run
+from proctor.actions.running.run_options import DEFAULT_OPTIONS, RunOptions, read_run_options
+from proctor.actions.running.run_policy import McplabOptions, Policy, TargetLike
+from proctor.actions.running.run_target import with_capture
+from proctor.actions.trust.trust import trust_for
+from proctor.actions.trust.variables import read_variables
+from proctor.actions.workspace.close_all import close_behind
+from proctor.actions.workspace.combined_suites import TargetsTogether
+from proctor.actions.workspace.prices import require_prices
+from proctor.actions.workspace.run_history import Entries, find_home, read_result, suite_of
+from proctor.actions.workspace.run_sync import wait_for_end
+from proctor.actions.workspace.settings import describe_passed_over
+from proctor.actions.workspace.stored_suites import KeptSuite, write_kept_suite
+from proctor.actions.workspace.suites import load_suite
+from proctor.checks.registry import Registry, default_registry
+from proctor.decide.other_input import OtherInputs
+from proctor.errors import InputError
+from proctor.model.case import Suite
+from proctor.model.evidence import Json
+from proctor.model.lazy_cases import is_lazy, may_have
+from proctor.model.result import RunResult
+from proctor.model.run import RunHeader
+from proctor.model.show import show
+from proctor.report.blocks.exchange import add_exchanges
+from proctor.report.words.wording import count_noun
+from proctor.runner.events import Listener
+from proctor.runner.ports import RunPorts, TapeFor, Target, use_live_tape
+from proctor.runner.run import Ended, Runner
+from proctor.runner.settings import RunSettings
+from proctor.store.files.run_files import RunFiles, RunFolder
+
+if TYPE_CHECKING:
+    from proctor.actions.running.run_builder import BuiltRun
+    from proctor.actions.running.run_options import RunOptions
+    from proctor.runner.ports import Target
+
+
+# --- warnings about targets: before a run conversations that are lost or mixed and tools that do not exist, after it what was not recorde
+
+
+def list_risks(driven: Sequence[tuple[Target, Suite]], registry: Registry) -> list[str]:
+    """Return a warning for everything that the targets say of themselves, each with the cases that it gets."""
+    return list(dict.fromkeys(line for target, suite in driven for line in _describe_risks(target, suite, registry)))
+
+
+def list_warnings(driven: Sequence[tuple[Target, Suite]]) -> list[str]:
+    """Return the warnings that the run showed to be due, each once."""
+    return list(dict.fromkeys(line for target, _ in driven for line in _ask(target, "list_warnings") or ()))
+
+
+def _describe_risks(target: Target, suite: Suite, registry: Registry) -> Iterator[str]:
+    shared: str | None = _ask(target, "describe_risk")
+    if shared:
+        yield shared
+    forgets: str | None = None if shared else _ask(target, "describe_forgetting")
+    if forgets and (case := _find_conversation(suite)) is not None:
+        yield (
+            f"warning: target {target.name!r} cannot tell conversations apart: {forgets}; what was said in earlier turns of {case!r} "
+            "is forgotten, or mixed with other cases"
+        )
+    tools: frozenset[str] | None = _ask(target, "find_tools")
+    if tools:
+        from proctor.actions.workspace.tool_names import list_unknown_tools  # only of some agents the tools are known
+
+        yield from list_unknown_tools(suite, tools, registry)
+
+
+def _find_conversation(suite: Suite) -> str | None:
+    """Return the id of the first case in which something is said after an answer."""
+    if not may_have(suite.cases, "turns", "user"):
+        return None
+    spoken = (case.id for case in suite.cases if case.skip is None and (len(case.turns) > 1 or case.user is not None))
+    return next(spoken, None)
+
+
+def _ask(target: Target, question: str) -> Any:
+    """Return what a target answers to a question that only some can be asked; None where it cannot."""
+    answer: Callable[[], Any] | None = getattr(target, question, None)
+    return None if answer is None else answer()
+
+
+# ---
+
+
+# --- tells of what no cassette can hold: a Python function or a program is driven again, whatever was recorded
+
+_WHY = "a Python function or a program has no wire to record"
+
+
+def tell_untaped(built: BuiltRun, options: RunOptions) -> None:
+    """Announce of which targets nothing is recorded. Raises `InputError` for a replay that would play nothing back, or the wrong thing."""
+    if options.record is None and options.replay is None:
+        return
+    targets = _list_targets(built.target)
+    if any(getattr(target, "has_systems", False) for target in targets):
+        raise InputError(
+            f"{options.record or options.replay}: cases with simulated systems cannot be recorded or replayed: what the agent does there "
+            "is on no tape; `proctor recheck latest` decides again on what was kept of a run"
+        )
+    untaped = [target for target in targets if not getattr(target, "has_wire", True)]
+    if not untaped:
+        return
+    names = ", ".join(dict.fromkeys(show(target.name, 80) for target in untaped))
+    alone = len(untaped) == len(targets) and built.seat.judge is None and built.users is None
+    if options.replay is not None:
+        if alone:
+            raise InputError(
+                f"--replay {options.replay}: of {names} nothing can be played back: {_WHY}, so that it would be driven again; "
+                "`proctor recheck latest` decides on what it answered last, and without --replay it is driven"
+            )
+        options.announce(f"{names} is driven again: {_WHY}; everything else comes from {options.replay}")
+        return
+    kept = f"{options.record} stays without a recording, and --replay would refuse it" if alone else f"{options.record} keeps the rest"
+    options.announce(f"nothing of {names} can be recorded: {_WHY}; {kept}")
+
+
+def _list_targets(target: Target) -> list[Target]:
+    if not isinstance(target, TargetsTogether):
+        return [target]
+    return [each for inner in target.targets for each in _list_targets(inner)]
+
+
+class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that has ended, one way or another."""
+
+    result: RunResult
+    ended: Ended
+    reason: str = ""
+    unkept: str = ""
+    """The bound on spending that could not be kept, in words."""
+    folder: Path
+    entries: Entries
+    """What was kept of each attempt."""
+    unused: str | None = None
+    """Of a replay: what was recorded and never asked for, in words."""
+
+
+def run(suite: Suite | str | Path, *, target: TargetLike = None, home: str | Path | None = None, **options: Json) -> RunResult:
+    """Drive `target` through `suite` and keep the results; `await run_async(...)` in a notebook and in other code in an event loop.
+
+    `target` is the name of one in `proctor.yaml` or in the suite, an address, a mapping of settings, a Python function, or an object that
+    fits the `Target` protocol. Options: `repeat`, `concurrency`, `timeout_s`, `record`, `replay`, `resume`, `note`, `name`, `tags`,
+    `judge`, `trust`, and of a function `capture="otel"`, which reads the spans that it leaves behind, too.
+    """
+    return wait_for_end(lambda: run_async(suite, target=target, home=home, **options), called="proctor.run", instead="proctor.run_async")
+
+
+async def run_async(suite: Suite | str | Path, *, target: TargetLike = None, home: str | Path | None = None, **options: Json) -> RunResult:
+    """`run` for code that runs in an event loop."""
+    driven = await drive(suite, read_run_options(options), target=target, home=home)
+    return add_exchanges(driven.result, driven.entries)
+
+
+async def drive(
+    suite: Suite | str | Path, options: RunOptions = DEFAULT_OPTIONS, *, target: TargetLike = None, home: str | Path | None = None
+) -> LiveRun:
+    """Drive a suite and return everything about how it ended. Raises `InputError` before the run for what cannot work."""
+    place = find_home(str(home) if home is not None else None)
+    loaded = suite if isinstance(suite, Suite) else load_suite(suite)
+    settings = options.settings
+    if options.replay is not None:
+        # What was recorded comes back the same however often it is asked for.
+        settings = msgspec.structs.replace(settings, retries=0)
+    address = find_address(target)
+    target = with_capture(target if address is None else build_given(address), options.capture)
+    built = build_run(loaded, target, _make_policy(options, place), mcplab=options.mcplab)
+    async with close_behind(built):
+        # Before anything is sent: without prices the bound could not be kept.
+        if settings.budget.max_cost is not None:
+            require_prices(built.suite, built.list_models())
+        _announce_judge(built, settings.repeat, options.announce)
+        for line in list_risks(built.driven, default_registry()):
+            options.announce(line)
+        tell_untaped(built, options)
+        with _open_tapes(options, built.secrets) as (tape_for, describe_unused):
+            with closing(write_kept_suite(built.suite)) as kept:
+                folder, done = _open(place, built, settings, kept, options)
+            options.opened(folder.header.run_id)
+            # A run that is resumed goes on with its own number of repeats.
+            settings = msgspec.structs.replace(settings, repeat=folder.header.repeat)
+            driven = await _drive_into(folder, done, built, settings, tape_for, options.listener)
+        for line in list_warnings(built.driven):
+            options.announce(line)
+        driven = msgspec.structs.replace(driven, unused=describe_unused())
+    _write_artifacts(driven, built, options.mcplab, folder.header.note)
+    return driven
+
+
+def _make_policy(options: RunOptions, home: Path) -> Policy:
+    trust = trust_for("running", granted=options.trust, home=home)
+    passed_over = describe_passed_over(home)
+    if passed_over is not None:
+        options.announce(passed_over)
+    return Policy(
+        home,
+        trust,
+        read_variables(os.environ if options.environment is None else options.environment, home, trust, options.announce),
+        offline=options.replay is not None,
+        judge=options.judge,
+        judge_options=options.judge_options,
+        allow_missing_judge=options.allow_missing_judge,
+    )
+
+
+def _write_artifacts(driven: LiveRun, built: BuiltRun, options: McplabOptions, note: str) -> None:
+    """Write MCPLab's own files beside ours, where they are asked for and the suite is one of MCPLab."""
+    if not (options.artifacts and built.configs):
+        return
+    from proctor.actions.running.mcplab_run import ARTIFACTS_FOLDER, write_artifacts  # most runs leave no such files
+
+    files = driven.folder / ARTIFACTS_FOLDER if options.artifacts is True else Path(options.artifacts) / driven.result.run_id
+    entries, stopped = list(driven.entries.values()), driven.ended != "completed"
+    for name, config in built.configs.items():
+        write_artifacts(files / name, driven.result, entries, config, note=note, stopped=stopped)
+
+
+def _announce_judge(built: BuiltRun, repeat: int, announce: Callable[[str], None]) -> None:
+    """Tell which judges will be asked, and what that will take."""
+    judge = built.seat.opened
+    if judge is not None and judge.warning is not None:
+        announce(f"warning: {judge.warning}")
+    for suite, part in (judge.parts or ((built.suite, judge),)) if judge is not None else ():
+        take = estimate_judging(suite, part.settings, jurors=len(part.models), repeat=repeat)
+        announce(f"judge: {', '.join(part.models)}; up to {count_noun(take.calls, 'call')}, at least {take.tokens:,} tokens")
+
+
+async def _drive_into(
+    folder: RunFolder, done: Iterable[tuple[str, int]], built: BuiltRun, settings: RunSettings, tape_for: TapeFor, listener: Listener
+) -> LiveRun:
+    """Drive what is not `done`, and keep it in `folder`."""
+    # What holds where this is cancelled before the runner could say how it ended.
+    ended: Ended = "interrupted"
+    reason, unkept, failed = "", "", False
+    try:
+        runner = Runner(
+            built.cases,
+            RunPorts(
+                target=built.target,
+                log=folder,
+                tape_for=tape_for,
+                listener=listener,
+                now=wall_clock,
+                judge=built.seat.judge,
+                speaker_for=built.users.make_speaker_for(wall_clock) if built.users is not None else None,
+            ),
+            run_id=folder.header.run_id,
+            settings=settings,
+            planned=folder.header.planned,
+        )
+        outcome = await runner.run(done)
+        ended, reason, unkept = outcome.ended, outcome.reason, outcome.unkept
+    except Exception:
+        failed = True
+        raise
+    finally:
+        # Only a run that has everything is closed for good; any other can be resumed.
+        if ended == "completed":
+            folder.close(ended)
+        else:
+            folder.release("failed" if failed else ended)
+    result, entries = read_result(folder, built.suite, ended)
+    unmatched: int = getattr(built.target, "records_without_case", 0)
+    other_inputs: OtherInputs = getattr(built.target, "other_inputs", OtherInputs())
+    if unmatched or other_inputs.records:
+        unknown = unmatched or result.unmet.records_without_case
+        unmet = msgspec.structs.replace(result.unmet, records_without_case=unknown, records_with_other_input=other_inputs.records)
+        result = msgspec.structs.replace(result, unmet=unmet, warnings=(*result.warnings, *other_inputs.list_warnings()))
+    return LiveRun(result=result, ended=ended, reason=reason, unkept=unkept, folder=folder.folder, entries=entries)
+
+
+def _open(
+    home: Path, built: BuiltRun, settings: RunSettings, kept: KeptSuite, options: RunOptions
+) -> tuple[RunFolder, list[tuple[str, int]]]:
+    files, suite, target = RunFiles(home), built.suite, built.target.name
+    digest, resume = kept.digest, options.resume
+    if resume is None:
+        header = RunHeader(
+            run_id=new_run_id(),
+            started_at=wall_clock(),
+            suite_name=suite.name,
+            suite_path=suite.path,
+            suite_hash=digest,
+            dialect=suite.dialect,
+            target=target,
+            repeat=settings.repeat,
+            planned=built.count_attempts(settings.repeat),
+            note=options.note,
+            name=options.name,
+            tags=options.tags,
+        )
+        return files.create(header, kept.text, kept.iterate_lines() if kept.lines is not None else None), []
+    # Looked at before it is opened for writing, which takes away how it ended: a run that is refused stays as it is.
+    folder = files.open(resume)
+    driven_before = folder.header.target
+    # Other agents make other cases: what is told then is not that the suite has changed.
+    if built.configs and driven_before != target:
+        raise InputError(f"run {resume!r} was started with the agents {driven_before}, not {target}; select the same, or start a new run")
+    if folder.header.suite_hash != digest:
+        before = () if is_lazy(suite.cases) else suite_of(folder).cases
+        changed = [case.id for case in suite.cases if case not in before][:3] if before else []
+        raise InputError(
+            f"run {folder.header.run_id!r} was started with another suite"
+            + (f"; changed cases: {', '.join(changed)}" if changed else "")
+            + "; start a new run, or bring the suite back"
+        )
+    # 1 is also what stands there where nobody asked for repeats.
+    if settings.repeat not in (1, folder.header.repeat):
+        told = f"run {folder.header.run_id!r} was started with {folder.header.repeat} repeats"
+        raise InputError(f"{told}, not {settings.repeat}; it is resumed with its own")
+    # By its path: a word such as `latest` could mean another run by now.
+    folder = files.open(str(folder.folder.absolute()), writing=True)
+    return folder, [(entry.case, entry.attempt) for entry in folder.entries()]
+
+
+@contextmanager
+def _open_tapes(options: RunOptions, secrets: set[str]) -> Generator[tuple[TapeFor, Callable[[], str | None]]]:
+    """Open the tapes of the attempts; the second value tells about recordings that were of no use."""
+    record, replay = options.record, options.replay
+    if record is None and replay is None:
+        yield use_live_tape, lambda: None
+        return
+    from proctor.cassettes.cassette import open_tape  # loads nothing heavy, but most runs have no tape
+
+    if record is not None:
+        with open_tape(record, "record", secrets=secrets) as recorder:
+            yield recorder.scope, lambda: None
+    elif replay is not None:
+        with open_tape(replay, "replay", secrets=secrets) as player:
+            yield player.scope, player.describe_unused

@@ -1,0 +1,101 @@
+"""Send one message to an agent and return what was seen; nothing is decided and nothing is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+
+import msgspec
+
+from proctor.actions.running.named_target import choose_target
+from proctor.actions.running.run_builder import build_run
+from proctor.actions.running.run_policy import Policy
+from proctor.actions.running.wrapped_target import DrivenTarget
+from proctor.actions.trust.trust import trust_for
+from proctor.actions.workspace.run_history import find_home
+from proctor.cassettes.ports import LIVE
+from proctor.errors import TargetError
+from proctor.evidence.mapping.propose import propose_map, write_map
+from proctor.evidence.unknowns.account import find_known
+from proctor.model.attempt import Attempt
+from proctor.model.case import Case, Suite
+from proctor.model.evidence import Evidence
+from proctor.model.show import exception_text
+from proctor.runner.ports import Target
+
+CASE = "try"
+_LONGEST_REASON = 4_000
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one message."""
+
+    target: str
+    """The name of the target that was driven."""
+    kind: str
+    """Its type: `callable`, `http`, `command`, ..."""
+    message: str
+    evidence: Evidence | None = None
+    """What was seen; of an agent that failed, what was seen before it did."""
+    error: str | None = None
+    code: str | None = None
+
+    def propose_mapping(self) -> str:
+        """Return `evidence: ...` for an HTTP agent whose answer or calls are not recognised, or an empty text."""
+        body = self.evidence.body if self.evidence is not None else None
+        if self.kind != "http" or self.evidence is None or not isinstance(body, dict):
+            return ""
+        known = find_known(self.evidence)
+        if known.reader == "mapping" or not any(known.parts[part].is_unknown for part in ("answer", "tool_calls")):
+            return ""
+        found = propose_map([body])
+        return "" if found is None else write_map(found, [body], indent="  ")
+
+    def is_unanswered(self) -> bool:
+        """Return whether what was seen says itself that it is no answer, or not the whole of one: the run waits, or was cut off."""
+        account = self.evidence.account if self.evidence is not None else None
+        return account is not None and "answer" in account.unknown
+
+
+async def try_message(
+    message: str, *, target: str | None = None, home: str | None = None, timeout_s: float = 120.0, capture: str | None = None
+) -> Tried:
+    """Drive a target with one message; what the agent does wrong is in the result. Raises `InputError` for a target that is none."""
+    place = find_home(home)
+    suite = Suite(name=CASE, cases=(Case(id=CASE, input=message),))
+    policy = Policy(place, trust_for("running", home=place), dict(os.environ))
+    chosen = choose_target(target, suite, place, capture=capture)
+    built = build_run(suite, chosen, policy)
+    try:
+        return await _drive(built.target, suite.cases[0], message, timeout_s)
+    finally:
+        await built.close()
+
+
+async def _drive(target: Target, case: Case, message: str, timeout_s: float) -> Tried:
+    id = f"{CASE}-{secrets.token_hex(8)}"
+    tried = Tried(target=target.name, kind=_find_kind(target), message=message)
+    attempt = Attempt(case=case, request_id=id, session_id=id, timeout_s=timeout_s)
+    try:
+        await target.open()
+        try:
+            async with asyncio.timeout(timeout_s):
+                evidence = await target.run(attempt, LIVE)
+        finally:
+            await target.close()
+    except TargetError as fault:
+        told = exception_text(fault, _LONGEST_REASON)
+        return msgspec.structs.replace(tried, evidence=fault.evidence, error=told, code=fault.code)
+    except TimeoutError:
+        return msgspec.structs.replace(tried, error=f"no answer within {timeout_s:g} s", code="timeout")
+    # The case of a trial is nobody's: evidence that names it would answer no case of a suite.
+    return msgspec.structs.replace(tried, evidence=msgspec.structs.replace(evidence, case=None))
+
+
+def _find_kind(target: Target) -> str:
+    """Return the type of a target as settings name it, by the module that defines it."""
+    while isinstance(target, DrivenTarget):
+        target = target.driven
+    module = type(target).__module__
+    return "mcp_agent" if module == "proctor.targets.mcp.agent" else module.rpartition(".")[2]

@@ -1,0 +1,1 @@
+"""The workspace: settings, suites, prices, stored runs, custom checks."""

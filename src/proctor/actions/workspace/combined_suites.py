@@ -1,0 +1,180 @@
+"""Suites that are run together, each with its own settings: every case goes to the agent and to the judge of its own suite.
+
+`settings["suites"]` of the whole lists the suites it was joined from, where any of them says something of its own about targets, models or
+the judge: `name`, `dialect`, `file` (from the folder of the whole), `cases` (their ids in the whole) and `settings`. Suites that say the
+same share one agent and one judge. Only a folder was joined: a file that has such a list has written it itself, and it is not looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from proctor.actions.workspace.close_all import close_all
+from proctor.cassettes.ports import Tape
+from proctor.decide.other_input import OtherInputs
+from proctor.errors import InputError, TargetError
+from proctor.formats.workspace_file.workspace import WORKSPACE_KEYS
+from proctor.model.attempt import Attempt
+from proctor.model.case import Case, Suite
+from proctor.model.evidence import Evidence, Json
+from proctor.model.judgement import NO_JUDGE, NO_JUDGE_CODE, Opinion, Question
+from proctor.model.typed import convert_to
+from proctor.runner.ports import Judge, Target
+
+SUITES = "suites"
+TARGET_KEYS = ("targets", "default_target", "models")
+JUDGE_KEYS = ("judge", "models")
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several suites, as the whole keeps it."""
+
+    name: str
+    dialect: str
+    file: str | None = None
+    cases: tuple[str, ...] = ()
+    settings: dict[str, Json] = {}
+
+
+def told_apart(folder: Path, suites: Sequence[tuple[Suite, Iterable[str]]]) -> dict[str, Json]:
+    """What the whole keeps of its suites, each given with the ids of its cases in the whole; nothing where none has anything of its own."""
+    parts = [
+        Part(
+            name=suite.name,
+            dialect=suite.dialect,
+            # Told from the folder, so that the kept suite is the same wherever the command was given.
+            file=Path(os.path.relpath(suite.path, folder)).as_posix() if suite.path is not None else None,
+            cases=tuple(cases),
+            settings={key: suite.settings[key] for key in WORKSPACE_KEYS if suite.settings.get(key) is not None},
+        )
+        for suite, cases in suites
+    ]
+    return {SUITES: msgspec.to_builtins(parts)} if any(part.settings for part in parts) else {}
+
+
+def every_part(suite: Suite) -> list[Part]:
+    """The suites that `suite` was joined from; none where it was not, or where all say the same."""
+    # A file that has such a list has written it itself.
+    if SUITES not in suite.settings or suite.path is None or not Path(suite.path).is_dir():
+        return []
+    try:
+        return convert_to(suite.settings[SUITES], list[Part])
+    except msgspec.ValidationError:
+        return []
+
+
+def parts_of(suite: Suite, keys: Sequence[str]) -> list[Suite]:
+    """The suites that `suite` was joined from and that have a case in it, those as one that say the same by `keys`; else itself."""
+    folder = Path(suite.path or "")
+    alike: dict[bytes, tuple[Part, set[str]]] = {}
+    for part in every_part(suite):
+        own = {key: part.settings[key] for key in keys if key in part.settings}
+        path = folder / (part.file or "")
+        # Files that settings name lie beside the suite; a workspace of MCPLab is found by its file.
+        place = str(path if part.dialect == "mcplab" else path.parent if own else "")
+        alike.setdefault(msgspec.json.encode((own, place), order="sorted"), (part, set()))[1].update(part.cases)
+    found: list[Suite] = []
+    for part, ids in alike.values():
+        cases = tuple(case for case in suite.cases if case.id in ids)
+        path = None if part.file is None else str(folder / part.file)
+        if cases:
+            left_out = tuple(case for case in suite.unselected if case.id in ids)
+            own = {"name": part.name, "dialect": part.dialect, "path": path, "settings": part.settings}
+            found.append(msgspec.structs.replace(suite, cases=cases, unselected=left_out, description="", warnings=(), prices=None, **own))
+    return found or [suite]
+
+
+def of_suite(error: InputError, suite: Suite, parts: Sequence[Suite]) -> InputError:
+    """The error with the name of the suite it is about, where there are several."""
+    return error if len(parts) == 1 else InputError(f"suite {suite.name!r}: {error}", error.problems)
+
+
+CasesOf = Iterable[str] | Callable[[Case], bool]
+"""The cases of a target among those of others: their ids, or a function that says whether a case is one of them."""
+
+
+class TargetsTogether:
+    """Several targets as one: each case goes to its own. Each has its own connections."""
+
+    def __init__(self, targets: Sequence[tuple[Target, CasesOf]]) -> None:
+        self._targets = tuple(target for target, _ in targets)
+        self._by_case = {case: target for target, cases in targets if not callable(cases) for case in cases}
+        self._choosing = tuple((target, takes) for target, takes in targets if callable(takes))
+        self._name = ", ".join(dict.fromkeys(name for target in self._targets for name in target.name.split(", ")))
+
+    @property
+    def name(self) -> str:
+        """Their names, in order, each once."""
+        return self._name
+
+    @property
+    def targets(self) -> Sequence[Target]:
+        """All of them."""
+        return self._targets
+
+    @property
+    def records_without_case(self) -> int:
+        """How many recordings of theirs name a case that their suite does not have."""
+        return sum(getattr(target, "records_without_case", 0) for target in self._targets)
+
+    @property
+    def other_inputs(self) -> OtherInputs:
+        """The recordings of theirs that were used although their input differs from the input of their case."""
+        found = OtherInputs()
+        for target in self._targets:
+            found.merge(getattr(target, "other_inputs", OtherInputs()))
+        return found
+
+    async def open(self) -> None:
+        """Connect all of them; after a failure none stays connected."""
+        opened: list[Target] = []
+        try:
+            for target in self._targets:
+                # Before it is opened: one that fails half-way is closed, too.
+                opened.append(target)
+                await target.open()
+        except BaseException:
+            # Why it could not be opened is what is told, not what happened then.
+            with contextlib.suppress(Exception):
+                await close_all(opened)
+            raise
+
+    async def close(self) -> None:
+        """Leave nothing behind."""
+        await close_all(self._targets)
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        """Let the target of the case work."""
+        chosen = next((target for target, takes in self._choosing if takes(attempt.case)), None)
+        target = chosen or self._by_case.get(attempt.case.id)
+        if target is None:
+            raise TargetError(f"case {attempt.case.id!r} belongs to no agent of this run")
+        return await target.run(attempt, tape)
+
+
+class JudgesTogether:
+    """Several judges as one: each case is judged by its own. A case that has none is decided as without a judge."""
+
+    def __init__(self, judges: Sequence[Judge], by_case: Mapping[str, Judge]) -> None:
+        self._judges = tuple(judges)
+        self._by_case = by_case
+
+    def has(self, case: str) -> bool:
+        """Whether there is a judge for a case."""
+        return case in self._by_case
+
+    async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> Sequence[Opinion]:
+        """One opinion per question, in order."""
+        judge = self._by_case.get(case)
+        if judge is None:
+            return [Opinion(outcome="error", reason=NO_JUDGE, code=NO_JUDGE_CODE)] * len(questions)
+        return await judge.judge(questions, case=case, attempt=attempt, tape=tape)
+
+    async def close(self) -> None:
+        """Give back the connections of all of them."""
+        await close_all(self._judges)

@@ -1,0 +1,181 @@
+"""The checks that suites may name here: those of ours and of plugins, and those of the Python files that the workspace file names.
+
+Such a file is code that the user runs, so it is loaded because `proctor.yaml` of the working folder names it: never because a suite does,
+and never in a service. It runs in this process, so each of its checks has a time limit: an endless one is its own `error`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from traceback import StackSummary
+from typing import Any
+
+import msgspec
+
+from proctor.checks.registry import CheckEntry, Decide, Registry, default_registry, set_own_entry
+from proctor.errors import InputError
+from proctor.formats.workspace_file.checks import OwnCheckSettings
+from proctor.formats.workspace_file.workspace import read_workspace
+from proctor.model.evidence import Evidence, Json
+from proctor.model.verdict import Verdict, errored
+from proctor.sources.texts import read_suite_text
+
+WORKSPACE_FILES = ("proctor.yaml", "proctor.yml")
+OwnChecks = Sequence[Callable[..., Any]]
+"""Functions of evidence, marked with `@proctor.check` or not."""
+
+_NAMES_CHECKS = re.compile(r"""^\s*["']?checks["']?\s*:""", re.MULTILINE)
+
+
+def find_workspace_file(start: Path | None = None) -> Path | None:
+    """Return the nearest workspace file, upwards from the current folder or from another; None where there is none."""
+    here = (start or Path.cwd()).resolve()
+    places = (folder / name for folder in (here, *here.parents) for name in WORKSPACE_FILES)
+    return next((file for file in places if file.is_file()), None)
+
+
+def find_registry(start: Path | None = None) -> Registry:
+    """Return the checks that exist in the working folder: that of the nearest workspace file. Raises `InputError`."""
+    file, settings = _find_settings(start)
+    if file is None or not settings.files:
+        return default_registry()
+    from proctor.sources.check_files import load_check_file  # only a folder with checks of its own needs it
+
+    entries = [entry for name in settings.files for entry in load_check_file(file.parent / name)]
+    return extend_registry([_limit_time(entry, settings.timeout_s) for entry in entries], looked_in=", ".join(settings.files))
+
+
+def registry_of(checks: OwnChecks | None) -> Registry:
+    """Return the checks that Python code may name: the functions it passes beside ours, or, where it passes none, those found here."""
+    if checks is None:
+        return find_registry()
+    from proctor.checks.shared.custom_checks import read_own_check  # whoever passes none need not wait for it
+
+    # Without functions nothing is limited, and no workspace file has to be read.
+    seconds = _find_settings()[1].timeout_s if checks else 0.0
+    return extend_registry([_limit_time(read_own_check(function), seconds) for function in checks])
+
+
+def _find_settings(start: Path | None = None) -> tuple[Path | None, OwnCheckSettings]:
+    """Return the nearest workspace file and what it says of own checks. Raises `InputError`."""
+    file = find_workspace_file(start)
+    text = read_suite_text(file) if file is not None else ""
+    # Most workspaces have no checks of their own, and reading all of the file costs more than a small check.
+    if _NAMES_CHECKS.search(text) is None:
+        return file, OwnCheckSettings()
+    return file, read_workspace(text, file=str(file)).checks
+
+
+def _limit_time(entry: CheckEntry, seconds: float) -> CheckEntry:
+    """Return the check with a time limit, and let its specs belong to that."""
+    from proctor.processes.call_limit import CallTooLong, call_within  # loads asyncio, and most workspaces have no own checks
+
+    def prepare(spec: Any) -> Decide:
+        inner = entry.prepare(spec)
+
+        def decide(evidence: Evidence) -> Verdict:
+            try:
+                return call_within(lambda: inner(evidence), seconds)
+            except CallTooLong as error:
+                return _describe_too_long(entry, error.frames, seconds)
+
+        return decide
+
+    # As one whose steps are counted, so that it is never asked twice about the same evidence.
+    limited = msgspec.structs.replace(entry, prepare=prepare, product=True)
+    set_own_entry(entry.spec, limited)
+    return limited
+
+
+def _describe_too_long(entry: CheckEntry, frames: StackSummary, seconds: float) -> Verdict:
+    own = [frame for frame in frames if frame.filename == entry.owner]
+    place = f" (it was at {own[-1].filename}:{own[-1].lineno})" if own else ""
+    return errored(
+        "check_timeout",
+        f"the check {entry.name!r} did not end within {seconds:g} s and was stopped{place}; mend it, or give it more time:"
+        " `timeout_s` under `checks:` in proctor.yaml",
+        details={"timeout_s": seconds, "traceback": "".join(StackSummary.from_list(own).format())},
+    )
+
+
+def extend_registry(entries: Iterable[CheckEntry], *, looked_in: str = "") -> Registry:
+    """Return our checks and these; a name that one of ours has is an error that names both."""
+    base = default_registry()
+
+    def find(name: str | None) -> Iterable[CheckEntry]:
+        if name is None:
+            return iter(base)
+        return (base.get(name),) if name in base else ()
+
+    registry = Registry(finder=find)
+    for entry in entries:
+        # A check of one's own must not change in silence what the name of ours means in a suite.
+        if entry.name in base:
+            raise InputError(f"check {entry.name!r} is defined twice: in {base.get(entry.name).owner} and in {entry.owner}")
+        registry.add(entry)
+    if looked_in:
+        registry.looked_in = f"; own ones were looked for in {looked_in}"
+    return registry
+
+
+class Unknown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whatever was written under the name of a check that is not here."""
+
+    given: Json = None
+
+
+class KeptRegistry(Registry):
+    """The checks for a suite that a run kept: one that is not here any more decides nothing, and can still be shown."""
+
+    def __init__(self, base: Registry, why: str = "") -> None:
+        super().__init__()
+        self._base = base
+        self._why = why
+
+    def __contains__(self, name: object) -> bool:
+        # Every name is known here: a check that is gone must not make the kept suite unreadable.
+        return isinstance(name, str)
+
+    def list_names(self) -> tuple[str, ...]:
+        """Return the names of the checks that are here."""
+        return self._base.list_names()
+
+    def get(self, name: str) -> CheckEntry:
+        """Return the check called `name`, or one that stands in for it."""
+        return self._base.get(name) if name in self._base else _stand_in(name, self._why)
+
+
+def find_kept_registry() -> Registry:
+    """Return the checks that exist here, for a suite that a run kept; what is wrong with own files is told by their verdicts."""
+    try:
+        return KeptRegistry(find_registry())
+    except InputError as error:
+        return KeptRegistry(default_registry(), f": {str(error).splitlines()[0]}")
+
+
+def _stand_in(name: str, why: str) -> CheckEntry:
+    # A type for each name, as a spec is led back to its check by its type.
+    spec = msgspec.defstruct(f"Unknown_{name}", [], bases=(Unknown,), frozen=True, kw_only=True, omit_defaults=True)
+    verdict = errored("unknown_check", f"the check {name!r} is not here; own checks are named by `checks:` in proctor.yaml{why}")
+
+    def prepare(_: Any) -> Decide:
+        def decide(evidence: Evidence) -> Verdict:
+            return verdict
+
+        return decide
+
+    entry = CheckEntry(
+        name=name,
+        spec=spec,
+        prepare=prepare,
+        shorthand="given",
+        judged=False,
+        summary="A check that is not here.",
+        example="",
+        owner="",
+        takes_whole=True,
+    )
+    set_own_entry(spec, entry)
+    return entry

@@ -1,0 +1,187 @@
+"""Reasons for which a run fails beside its failed assertions: `--fail-on skipped|missing|flaky|new-failure|regression`.
+
+`skipped`, `missing` and `flaky` are about the run itself and make it stricter. `new-failure` and `regression` hold it against an earlier
+run: what failed there as well is let through, and said. Where so little data cannot tell a regression from chance, every case that fails
+more often than there counts. Beside an earlier run `missing` is also about the cases that were decided there and are not now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from proctor.errors import InputError
+from proctor.model.result import CaseResult, RunResult, Unmet
+from proctor.model.run import RunHeader
+from proctor.model.show import nearest
+from proctor.model.verdict import Verdict
+from proctor.report.words.wording import count_noun, unmet_words
+from proctor.scoring.intervals import Counts
+from proctor.scoring.paired import Comparison, compare_runs
+from proctor.scoring.reduce import reduce_attempts
+from proctor.scoring.statistics import count_outcomes
+from proctor.store.files.run_files import RunFiles
+from proctor.store.files.run_references import BASELINE
+
+REASONS = ("skipped", "missing", "flaky", "new-failure", "regression")
+AGAINST = ("new-failure", "regression")
+"""Those that need an earlier run."""
+OF_TWO_RUNS = ("missing", *AGAINST)
+"""Those that two kept runs can show."""
+_MOST_NAMES = 5
+
+
+class BaseRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The earlier run that is held against."""
+
+    header: RunHeader
+    counts: dict[str, Counts]
+
+
+class GateVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What the gates say of a run."""
+
+    fails: tuple[str, ...] = ()
+    """Why the run fails, one line each."""
+    excused: str | None = None
+    """Which failures the earlier run has too, where these are all there are."""
+
+
+def read_reasons(given: Iterable[str]) -> tuple[str, ...]:
+    """Return the reasons that flags give, each once, also several joined by commas. Raises `InputError`."""
+    found = tuple(dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip()))
+    for word in found:
+        if word not in REASONS:
+            close = nearest(word, REASONS)
+            raise InputError(
+                f"--fail-on {word!r} is no reason; there are {', '.join(REASONS)}" + (f"; nearest: {close[0]}" if close else "")
+            )
+    return found
+
+
+def open_base(home: Path, against: str | None, suite: str) -> BaseRun:
+    """Return the run to hold against: the one that is named, else the baseline of the suite. Raises `StoreError` where there is none."""
+    folder = RunFiles(home).open(against or BASELINE, suite=suite)
+    if folder.find_ending() != "completed":
+        raise InputError(f"run {folder.header.run_id!r} did not come to its end; what it lacks cannot be held against")
+    seen = OutcomeCounter()
+    for entry in folder.entries():
+        seen.count(entry.case, entry.outcome)
+    return BaseRun(header=folder.header, counts=seen.list_counts())
+
+
+class OutcomeCounter:
+    """Counts how the attempts of every case came out, as they stream by."""
+
+    def __init__(self) -> None:
+        self._outcomes: dict[str, dict[str, int]] = {}
+        self._thresholds: dict[str, float] = {}
+        self._lacking: dict[str, None] = {}
+
+    def add(self, result: CaseResult) -> None:
+        """Count one result."""
+        case = result.case
+        self.count(case.id, result.outcome)
+        if case.pass_threshold is not None:
+            self._thresholds[case.id] = case.pass_threshold
+        if lacks_evidence(result.verdicts):
+            self._lacking[case.id] = None
+
+    def count(self, case: str, outcome: str) -> None:
+        """Count one attempt of a case."""
+        outcomes = self._outcomes.setdefault(case, {})
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+
+    def list_counts(self) -> dict[str, Counts]:
+        """Return the attempts of every case, and how many of them passed."""
+        return {case: count_outcomes(outcomes) for case, outcomes in self._outcomes.items()}
+
+    def decide(self, reasons: Sequence[str], run: RunResult, base: BaseRun | None) -> GateVerdict:
+        """Return what the gates say. Raises `InputError` where the earlier run has no case in common with this one."""
+        fails: list[str] = []
+        if "skipped" in reasons:
+            fails += _tell("skipped", "was skipped", "were skipped", [case for case, seen in self._outcomes.items() if seen.get("skip")])
+        if "missing" in reasons:
+            fails += tell_missing(run.unmet, self._lacking)
+        if "flaky" in reasons:
+            flaky = [case for case, seen in self._outcomes.items() if seen.get("pass") and (seen.get("fail") or seen.get("error"))]
+            fails += _tell("flaky", "passed and failed", "passed and failed", flaky)
+        if base is None:
+            return GateVerdict(fails=tuple(fails))
+        held, excused = self._hold_against(base, reasons)
+        return GateVerdict(fails=(*fails, *held), excused=excused if not fails and not held else None)
+
+    def _hold_against(self, base: BaseRun, reasons: Sequence[str]) -> tuple[list[str], str | None]:
+        counts = self.list_counts()
+        comparison = compare_runs(base.counts, counts, pass_thresholds=self._thresholds)
+        name = base.header.run_id
+        failing = list_failing_cases(counts, self._thresholds)
+        fails = hold_against(comparison, failing, name, reasons)
+        many = f"{count_noun(len(failing), 'case')} that {'fails' if len(failing) == 1 else 'fail'}"
+        known = f"{many}: {_list_names(failing)}; let through, as held against {name}"
+        return fails, known if failing else None
+
+
+def lacks_evidence(verdicts: Iterable[Verdict]) -> bool:
+    """Return whether the evidence lacks what one of the claims asks for."""
+    # A list, not `any`: this is asked for every attempt of both runs of a comparison.
+    return "missing_evidence" in [verdict.code for verdict in verdicts]
+
+
+def tell_missing(unmet: Unmet, lacking: Iterable[str]) -> list[str]:
+    """Return what is missing of one run, one line each; `lacking` are the cases whose evidence lacks what a claim asks for."""
+    fails = [f"missing: {unmet_words(unmet)}"] if unmet.any else []
+    return fails + _tell("missing", "lacks evidence that it asks for", "lack evidence that they ask for", lacking)
+
+
+def list_failing_cases(counts: Mapping[str, Counts], thresholds: Mapping[str, float]) -> list[str]:
+    """Return the cases that were decided and do not pass."""
+    return [
+        case
+        for case, seen in counts.items()
+        if seen.runs and reduce_attempts({"pass": seen.passes, "fail": seen.runs - seen.passes}, thresholds.get(case)) != "pass"
+    ]
+
+
+def hold_against(comparison: Comparison, failing: Sequence[str], base: str, reasons: Sequence[str]) -> list[str]:
+    """Return why a run fails beside an earlier one, one line each: the one rule of `run`, `check` and `compare`.
+
+    `failing` are the cases of the later run that do not pass. Raises `InputError` where the runs have no case in common.
+    """
+    if not comparison.cases:
+        raise InputError(f"run {base!r} has no decided case in common with this one, so that nothing can be held against it")
+    fails: list[str] = []
+    if "missing" in reasons:
+        one, several = f"was decided in {base} and is not now", f"were decided in {base} and are not now"
+        fails += _tell("missing", one, several, comparison.only_in_base)
+    if "new-failure" in reasons:
+        # A case that the base never decided has no earlier failure that could excuse it.
+        unknown = [case for case in failing if case in comparison.only_in_candidate]
+        # Both kinds are newly failing; they are told in other words, as a flaky case did not simply pass before.
+        in_part = {change.case for change in comparison.changes if change.base.passes < change.base.runs and not change.candidate.passes}
+        whole = [case for case in comparison.newly_failing if case not in in_part]
+        lost = [case for case in comparison.newly_failing if case in in_part]
+        fails += _tell("new-failure", f"passed in {base} and does not now", f"passed in {base} and do not now", whole)
+        told = f"passed in {base} in part and in no attempt now"
+        fails += _tell("new-failure", told, told, lost)
+        fails += _tell("new-failure", f"fails and was not decided in {base}", f"fail and were not decided in {base}", unknown)
+    if "regression" in reasons and comparison.verdict == "regressed":
+        fails.append(f"regression: against {base} {comparison.reason}")
+    elif "regression" in reasons and "new-failure" not in reasons and comparison.verdict == "too_little_data":
+        known = {change.case for change in comparison.changes if change.difference >= 0}
+        worse = [case for case in failing if case not in known]
+        told = f"too little data to tell from chance whether it is worse than {base}, so that every case that fails more often counts"
+        fails += [f"regression: {told}: {_list_names(worse)}"] if worse else []
+    return fails
+
+
+def _tell(reason: str, one: str, several: str, cases: Iterable[str]) -> list[str]:
+    names = list(cases)
+    return [f"{reason}: {count_noun(len(names), 'case')} {one if len(names) == 1 else several}: {_list_names(names)}"] if names else []
+
+
+def _list_names(cases: Sequence[str]) -> str:
+    more = f" and {len(cases) - _MOST_NAMES:,} more" if len(cases) > _MOST_NAMES else ""
+    return ", ".join(case or "(no case)" for case in cases[:_MOST_NAMES]) + more

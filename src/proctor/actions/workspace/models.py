@@ -1,0 +1,128 @@
+"""Which model is meant: what a workspace says, completed by the environment.
+
+`models` in `proctor.yaml` or the suite, else `PROCTOR_MODEL`, `PROCTOR_MODEL_BASE_URL` and `PROCTOR_MODEL_API_KEY`. Keys and addresses that
+are not written come from the variables the providers' own tools read. Of a provider that pydantic-ai reaches only the key is read here, so
+that it is known to be secret; what else such a provider takes from the environment (a region, a project) pydantic-ai reads itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from proctor.errors import InputError, SpecError
+from proctor.formats.text.references import References
+from proctor.formats.workspace_file.workspace import Workspace
+from proctor.llm.providers import is_provider, normalise_provider
+from proctor.llm.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from proctor.llm.connections import MakeTransport
+    from proctor.llm.ports import ChatModel
+
+PROVIDER_VARIABLES: dict[str, tuple[str, str]] = {
+    "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    "openai_responses": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+    "azure": ("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT"),
+}
+
+_KEYS = {
+    "alibaba": ("ALIBABA_API_KEY", "DASHSCOPE_API_KEY"),
+    "bedrock": ("AWS_BEARER_TOKEN_BEDROCK",),
+    "bedrock-mantle": ("AWS_BEARER_TOKEN_BEDROCK",),
+    "cohere": ("CO_API_KEY",),
+    "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+    "heroku": ("HEROKU_INFERENCE_KEY",),
+    "huggingface": ("HF_TOKEN",),
+    "snowflake": ("SNOWFLAKE_TOKEN",),
+    "vercel": ("VERCEL_AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN"),
+}
+"""The variables of the keys of other providers, where they are not `<PROVIDER>_API_KEY`."""
+
+
+def model_settings(name: str | None, workspace: Workspace, references: References, environment: Mapping[str, str]) -> ModelSettings:
+    """The settings of the model called `name`, else of the only one there is, else of the one the environment names."""
+    if name is None and len(workspace.models) == 1:
+        name = next(iter(workspace.models))
+    if name is not None:
+        found = workspace.find_model(name).build(ModelSettings, references, f"model {name!r}")
+        return fill_from_environment(found, environment)
+    model = environment.get("PROCTOR_MODEL")
+    if not model:
+        raise InputError("no model is described: `models` in proctor.yaml or in the suite, or the variable PROCTOR_MODEL")
+    address = environment.get("PROCTOR_MODEL_BASE_URL") or None
+    found = named_model(model, at_address=address is not None) or ModelSettings(provider="openai", model=model)
+    key = environment.get("PROCTOR_MODEL_API_KEY") or None
+    return fill_from_environment(msgspec.structs.replace(found, base_url=address, api_key=key), environment)
+
+
+def named_model(name: str, *, at_address: bool = False) -> ModelSettings | None:
+    """The model that `provider/name` stands for; nothing where the first word is no provider.
+
+    Gateways that speak OpenAI's protocol call their models `google/...` too: at an address of one's own that is part of the name.
+    """
+    provider, slash, rest = name.partition("/")
+    if slash and rest and (provider in PROVIDER_VARIABLES or (not at_address and is_provider(provider))):
+        return ModelSettings(provider=provider, model=rest)
+    return None
+
+
+def fill_from_environment(settings: ModelSettings, environment: Mapping[str, str]) -> ModelSettings:
+    """The settings with the key and address that the provider's own variables hold, where none is written."""
+    if is_provider(settings.provider):
+        return _with_key(settings, environment)
+    key, address = PROVIDER_VARIABLES.get(settings.provider, ("", ""))
+    changes: dict[str, str] = {}
+    # A key is the provider's: it does not go to an address somebody else wrote down, unless it was written beside it.
+    if settings.base_url is None and environment.get(address):
+        changes["base_url"] = environment[address]
+    if settings.api_key is None and settings.base_url is None and environment.get(key):
+        changes["api_key"] = environment[key]
+    return msgspec.structs.replace(settings, **changes) if changes else settings
+
+
+def list_variables(provider: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the variables that hold the key of a provider, and of those that hold its address and how it is spoken to."""
+    if is_provider(provider):
+        return _key_names(normalise_provider(provider)), ()
+    if provider in ("azure", "azure_openai"):
+        key, address = PROVIDER_VARIABLES["azure"]
+        return (key,), (address, "AZURE_OPENAI_API_VERSION", "AZURE_OPENAI_DEPLOYMENT")
+    known = PROVIDER_VARIABLES.get(provider)
+    return ((known[0],), (known[1],)) if known is not None else ((), ())
+
+
+def _key_names(provider: str) -> tuple[str, ...]:
+    return _KEYS.get(provider, (f"{provider.replace('-', '_').upper()}_API_KEY",))
+
+
+def _with_key(settings: ModelSettings, environment: Mapping[str, str]) -> ModelSettings:
+    provider = normalise_provider(settings.provider)
+    key = next((environment[name] for name in _key_names(provider) if environment.get(name)), None)
+    if settings.api_key is not None or settings.base_url is not None or key is None:
+        return settings
+    return msgspec.structs.replace(settings, api_key=key)
+
+
+def built_model(settings: ModelSettings, *, offline: bool = False, transport: MakeTransport | None = None) -> ChatModel:
+    """The model that settings describe; where its key is missing the error says which variable holds it."""
+    from proctor.llm.build import ALIASES, build_model  # only where there is a model
+
+    try:
+        return build_model(keyless(settings) if offline else settings, transport=transport)
+    except SpecError as error:
+        variable = PROVIDER_VARIABLES.get(ALIASES.get(settings.provider, settings.provider), ("", ""))[0]
+        # Whoever brings a transport runs the models of strangers, which the keys of this environment are not for.
+        if error.field != "api_key" or not variable or transport is not None:
+            raise
+        raise InputError(
+            f"{error.message}, for {settings.model!r}\n  set {variable}, or write `api_key` where the model is described"
+        ) from None
+
+
+def keyless(settings: ModelSettings) -> ModelSettings:
+    """The settings where everything comes from a recording: no key is used, so none is asked for."""
+    return settings if settings.api_key else msgspec.structs.replace(settings, api_key="replayed")

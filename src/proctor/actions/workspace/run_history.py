@@ -1,0 +1,444 @@
+"""Runs that were kept: listed, opened, and brought back as results."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from proctor.actions.workspace.custom_checks import WORKSPACE_FILES, find_kept_registry
+from proctor.actions.workspace.prices import add_workspace
+from proctor.actions.workspace.stored_suites import is_as_kept, read_kept_suite
+from proctor.actions.workspace.suites import load_suite
+from proctor.errors import InputError, ProctorError
+from proctor.evidence.unknowns.account import find_known
+from proctor.model.case import Case, Suite
+from proctor.model.lazy_cases import LazySequence, find_scratch, find_traits, is_lazy, pick_cases
+from proctor.model.name_table import NameTable
+from proctor.model.result import CaseResult, CaseVerdict, Ending, Incomplete, MissingAttempts, RunResult, Unmet
+from proctor.model.run import RunEntry, RunHeader
+from proctor.model.scratch import Numbers
+from proctor.model.verdict import Outcome
+from proctor.scoring.completeness import count_planned_attempts, decide_outcome, find_incomplete
+from proctor.scoring.metrics import Tally
+from proctor.scoring.score import score_axes
+from proctor.sources.pyproject import has_workspace_table
+from proctor.store.files.baselines import Baselines
+from proctor.store.files.run_entries import EntryFile, left_nothing
+from proctor.store.files.run_files import RunFiles, RunFolder
+
+# --- the results of a kept run with very many attempts: where each stands is put aside, and it is read when it is asked for
+
+_NOT_THERE = 0
+"""No place: a place is kept as one more than the byte at which an entry begins."""
+
+
+class KeptResults:
+    """What was kept of a run, in the order of its suite."""
+
+    def __init__(self, header: RunHeader, suite: Suite, entries: EntryFile, make: Callable[[Case, RunEntry], CaseResult]) -> None:
+        """`make` gives the result of one entry."""
+        self._suite, self._entries, self._make = suite, entries, make
+        self._scratch = find_scratch(suite.cases)
+        self._positions = NameTable(self._scratch)
+        self._first = self._scratch.make_numbers("Q", 1)
+        """Of each case the number of its first planned attempt among all of them; the last one is how many there are."""
+        self._count = 0
+        """How many attempts were planned."""
+        for position, case in enumerate(suite.cases):
+            self._positions.add(case.id, position)
+            self._count += count_planned_attempts(case, header.repeat)
+            self._first.append(self._count)
+        self._planned = self._scratch.make_numbers("Q", self._count)
+        """Where the entry of each planned attempt stands."""
+        self._beyond: dict[tuple[int, str, int], int] = {}
+        """Where entries stand that were not planned: by the position of the case, its id and the attempt."""
+        self._answered = bytearray(len(suite.cases))
+        self._unknown = 0
+        self._read_heads()
+        self.results = LazySequence(*self._put_in_order(), remember=16, traits=find_traits(suite.cases))
+
+    def _read_heads(self) -> None:
+        for start, head in self._entries.iterate_heads():
+            position = self._find(head.case)
+            if position is None:
+                self._unknown += 1
+                self._beyond[len(self._answered), head.case, head.attempt] = start + 1
+                continue
+            self._answered[position] |= not left_nothing(head)
+            place = self._first[position] + head.attempt
+            # A negative number, as a forged log may have, would lead to an attempt of another case.
+            if head.attempt >= 0 and place < self._first[position + 1]:
+                self._planned[place] = start + 1
+            else:
+                self._beyond[position, head.case, head.attempt] = start + 1
+
+    def _put_in_order(self) -> tuple[int, Callable[[int], CaseResult]]:
+        """Return how many results there are, and how one is read by its number."""
+        # The planned places are in order already: nothing has to be held in memory and sorted.
+        if not self._beyond:
+            order = self._put_numbers_aside(start for start in self._planned if start != _NOT_THERE)
+        else:
+            found = [(position, attempt, start) for (position, _, attempt), start in self._beyond.items()]
+            for position in range(len(self._answered)):
+                first, end = self._first[position], self._first[position + 1]
+                found += [(position, place - first, start) for place in range(first, end) if (start := self._planned[place]) != _NOT_THERE]
+            order = self._put_numbers_aside(start for _, _, start in sorted(found))
+        return len(order), lambda number: self._read(order[number])
+
+    def _put_numbers_aside(self, numbers: Iterable[int]) -> Numbers:
+        found = self._scratch.make_numbers("Q")
+        for number in numbers:
+            found.append(number)
+        return found
+
+    def _read(self, place: int) -> CaseResult:
+        entry = self._entries.read(place - 1)
+        position = self._find(entry.case)
+        return self._make(Case(id=entry.case) if position is None else self._suite.cases[position], entry)
+
+    def _find(self, case_id: str) -> int | None:
+        # The table knows hashes only, so the name that stands there is compared.
+        return next((position for position in self._positions.find(case_id) if self._suite.cases[position].id == case_id), None)
+
+    def find_incomplete(self, ended: Ending) -> Incomplete | None:
+        """Return what is missing of the planned attempts, or None where every one of them is there."""
+        done = self._scratch.make_numbers("I", len(self._answered))
+        lacking = self._scratch.make_numbers("I")
+        finished = 0
+        for position in range(len(self._answered)):
+            first, end = self._first[position], self._first[position + 1]
+            done[position] = count = sum(self._planned[place] != _NOT_THERE for place in range(first, end))
+            finished += count
+            if count < end - first:
+                lacking.append(position)
+        if not lacking:
+            return None
+
+        def make(number: int) -> MissingAttempts:
+            position = lacking[number]
+            planned = self._first[position + 1] - self._first[position]
+            return MissingAttempts(case=self._suite.cases[position], planned=planned, finished=done[position])
+
+        return Incomplete(
+            ended=ended,
+            attempts_finished=finished,
+            attempts_planned=self._count,
+            cases_finished=len(done) - len(lacking),
+            cases_planned=len(done),
+            missing=LazySequence(len(lacking), make),
+        )
+
+    def find_unmet(self) -> Unmet:
+        """Return the cases of which no attempt left anything to decide on, and the attempts of cases that the suite does not have."""
+        silent = (self._suite.cases[position] for position, answered in enumerate(self._answered) if not answered)
+        return Unmet(cases_without_evidence=sum(case.skip is None for case in silent), records_without_case=self._unknown)
+
+    def list_entries(self) -> Mapping[tuple[str, int], RunEntry]:
+        """Return what was kept of each attempt, by case and attempt."""
+        return _Entries(self)
+
+    def find_entry(self, case_id: str, attempt: int) -> RunEntry | None:
+        """Return what was kept of one attempt."""
+        position = self._find(case_id)
+        start = _NOT_THERE
+        if position is not None and attempt >= 0 and self._first[position] + attempt < self._first[position + 1]:
+            start = self._planned[self._first[position] + attempt]
+        if start == _NOT_THERE:
+            start = self._beyond.get((len(self._answered) if position is None else position, case_id, attempt), _NOT_THERE)
+        return None if start == _NOT_THERE else self._entries.read(start - 1)
+
+
+class _Entries(Mapping[tuple[str, int], RunEntry]):
+    """What was kept of each attempt, read when it is asked for."""
+
+    def __init__(self, kept: KeptResults) -> None:
+        self._kept = kept
+
+    def __getitem__(self, key: tuple[str, int]) -> RunEntry:
+        found = self._kept.find_entry(*key)
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return ((result.case.id, result.attempt) for result in self._kept.results)
+
+    def __len__(self) -> int:
+        return len(self._kept.results)
+
+
+RESULTS_FOLDER = ".proctor"
+DATABASE_FILE = "proctor.db"
+MOST_HELD = 5_000
+"""Attempts of a run that are held in memory."""
+TARGET = "target"
+"""Who read the evidence of a run, where the target that was driven does not say it more precisely."""
+
+Entries = Mapping[tuple[str, int], RunEntry]
+"""What was kept of each attempt, by case and attempt."""
+Count = Callable[[RunFolder], tuple[dict[str, int], str | None]]
+"""How many attempts of a run ended in each outcome, and what of its log cannot be read."""
+
+
+class KeptRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One kept run in a line."""
+
+    run_id: str
+    header: RunHeader | None
+    """Nothing where it cannot be read."""
+    ended: str | None
+    counts: dict[str, int]
+    finished: int = 0
+    planned: int | None = None
+    """Attempts; nothing where the suite of the run cannot be read."""
+    problem: str | None = None
+    """What of the run cannot be read, in words."""
+    is_baseline: bool = False
+    """Whether later runs of its suite are compared with it."""
+
+
+def find_home(home: str | None, start: Path | None = None) -> Path:
+    """Where runs are kept: `.proctor` in the folder that was named, else beside the nearest workspace file, else here.
+
+    A named folder that is called `.proctor`, or holds runs itself and has no `.proctor`, is used as it is.
+    """
+    if home is not None:
+        given = Path(home)
+        inner = given / RESULTS_FOLDER
+        is_results = given.absolute().name == RESULTS_FOLDER or (not inner.is_dir() and RunFiles(given).list_ids())
+        return given if is_results else inner
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if is_workspace_folder(folder):
+            return folder / RESULTS_FOLDER
+    return here / RESULTS_FOLDER
+
+
+def find_database_home(home: str | None) -> Path:
+    """Return the folder of the database: the one that was named, or its `.proctor` where only that has one; else as `find_home`."""
+    found = find_home(home)
+    if home is None:
+        return found
+    return found if (found / DATABASE_FILE).is_file() and not (Path(home) / DATABASE_FILE).is_file() else Path(home)
+
+
+def get_workspace_folder(home: Path) -> Path:
+    """Return the folder whose workspace file counts for the runs that are kept in `home`."""
+    return home.parent if home.absolute().name == RESULTS_FOLDER else home
+
+
+def is_workspace_folder(folder: Path) -> bool:
+    """Whether a folder has a workspace file: `proctor.yaml`, or a `pyproject.toml` with the table `[tool.proctor]`."""
+    return any((folder / name).is_file() for name in WORKSPACE_FILES) or has_workspace_table(folder)
+
+
+def list_runs(home: Path, meant: str | None = None) -> Iterable[KeptRun]:
+    """Every kept run, newest first, or those that a word means; of one that is broken, what can be told of it and why not more."""
+    files = RunFiles(home)
+    baselines = set(Baselines(home).read().values())
+    for run_id in files.list_ids() if meant is None else files.list_meant(meant):
+        yield describe_kept_run(files, run_id, is_baseline=run_id in baselines)
+
+
+def describe_kept_run(files: RunFiles, run_id: str, *, is_baseline: bool, count: Count | None = None) -> KeptRun:
+    """Return a run in a line; `count` tells what its log has, where somebody has read it already."""
+    header, ending, problem, planned = None, None, None, None
+    counts: dict[str, int] = {}
+    try:
+        run = files.open(run_id)
+        header, ending = run.header, run.find_ending()
+        planned = _count_planned_attempts(run, ending)
+        if count is not None:
+            counts, problem = count(run)
+        else:
+            for entry in run.entries():
+                counts[entry.outcome] = counts.get(entry.outcome, 0) + 1
+    except ProctorError as error:
+        # A run that is broken must not keep the others from being listed.
+        problem = str(error)
+    finished = sum(counts.values())
+    return KeptRun(
+        run_id=run_id,
+        header=header,
+        ended=ending,
+        counts=counts,
+        finished=finished,
+        planned=planned,
+        problem=problem,
+        is_baseline=is_baseline,
+    )
+
+
+def _count_planned_attempts(run: RunFolder, ending: Ending) -> int | None:
+    # Reading the suite takes long; of a run that came to its end nobody has to know what is missing.
+    if run.header.planned is not None or ending == "completed":
+        return run.header.planned
+    suite = read_kept_suite(run, find_kept_registry())
+    return sum(count_planned_attempts(case, run.header.repeat) for case in suite.cases)
+
+
+def suite_of(run: RunFolder) -> Suite:
+    """The suite a run was started with, with its places where the file it came from is still the same."""
+    kept = add_workspace(read_kept_suite(run, find_kept_registry()))
+    return find_unchanged_suite(run, kept) or msgspec.structs.replace(kept, dialect=run.header.dialect, path=run.header.suite_path)
+
+
+def find_unchanged_suite(run: RunFolder, kept: Suite) -> Suite | None:
+    """Return the suite in the file that a run was started with, or None where that file says something else by now."""
+    path = run.header.suite_path
+    if path is None or not _is_plain(Path(path), run):
+        return None
+    try:
+        current = _select_kept(load_suite(path), kept)
+    except InputError:
+        return None  # the file has changed beyond reading; the kept copy has not
+    return current if is_as_kept(current, run) else None
+
+
+def _is_plain(path: Path, run: RunFolder) -> bool:
+    """Return whether a suite can be read there and come to an end: a header that somebody forged may name any place."""
+    if path.is_dir():
+        # Every file below is looked at, which for a folder such as the root of the disk takes long.
+        near = (find_home(None).parent.resolve(), *run.folder.resolve().parents[2:3])
+        return any(path.resolve().is_relative_to(folder) for folder in near)
+    # Pipes and devices are no files; those of the kernel are, and say that they are empty.
+    return path.is_file() and path.stat().st_size > 0
+
+
+def _select_kept(current: Suite, kept: Suite) -> Suite:
+    """The suite as it is now with only those cases that the run was started with (`-k`)."""
+    if len(current.cases) == len(kept.cases):
+        return current
+    wanted = {case.id for case in kept.cases}
+    return msgspec.structs.replace(current, cases=pick_cases(current.cases, lambda case: case.id in wanted)[0])
+
+
+def open_run(home: Path, run: str) -> tuple[RunResult, Entries]:
+    """A kept run as a result, and what was kept of each attempt."""
+    folder = RunFiles(home).open(run)
+    return read_result(folder, suite_of(folder), folder.find_ending())
+
+
+def read_result(folder: RunFolder, suite: Suite, ended: Ending, *, held: int = MOST_HELD) -> tuple[RunResult, Entries]:
+    """The result of a run from what was kept of it, and what that is of each attempt; of more than `held` attempts each is read when it is
+    asked for.
+    """
+    if is_lazy(suite.cases) or (folder.header.planned or 0) > held:
+        kept = KeptResults(folder.header, suite, folder.open_entries(), case_result)
+        parts = Parts(results=kept.results, unmet=kept.find_unmet(), incomplete=kept.find_incomplete(ended))
+        return _make_result(folder.header, suite, parts), kept.list_entries()
+    # Of an attempt that stands in the log twice the last counts, as in `KeptResults`.
+    entries = {(entry.case, entry.attempt): entry for entry in folder.entries()}
+    return result_of(folder.header, suite, entries.values(), ended), entries
+
+
+def result_of(header: RunHeader, suite: Suite, entries: Iterable[RunEntry], ended: Ending) -> RunResult:
+    """The result of a whole run from what was kept of it; one that lacks planned attempts is incomplete and does not pass."""
+    entries = list(entries)
+    cases = {case.id: case for case in suite.cases}
+    order = {case.id: number for number, case in enumerate(suite.cases)}
+    results = [case_result(cases.get(entry.case) or Case(id=entry.case), entry) for entry in entries]
+    results.sort(key=lambda result: (order.get(result.case.id, len(order)), result.attempt))
+    incomplete = find_incomplete(suite.cases, header.repeat, ((entry.case, entry.attempt) for entry in entries), ended)
+    return _make_result(header, suite, Parts(results=tuple(results), unmet=unmet_of(suite, entries), incomplete=incomplete))
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What was kept of a run, put in order."""
+
+    results: Sequence[CaseResult]
+    unmet: Unmet
+    incomplete: Incomplete | None
+
+
+def _make_result(header: RunHeader, suite: Suite, parts: Parts) -> RunResult:
+    tally = Tally(find_scratch(suite.cases))
+    tally.add_all(parts.results)
+    return RunResult(
+        suite_name=suite.name,
+        suite_path=suite.path,
+        dialect=suite.dialect,
+        run_id=header.run_id,
+        started_at=header.started_at,
+        outcome=decide_outcome(tally.decide_outcome(), parts.incomplete),
+        score=tally.score,
+        counts=tally.counts,
+        cost=tally.cost,
+        cases=parts.results,
+        summary=tally.list_summaries(),
+        unmet=parts.unmet,
+        incomplete=parts.incomplete,
+        warnings=suite.warnings,
+    )
+
+
+def unmet_of(suite: Suite, entries: Sequence[RunEntry]) -> Unmet:
+    """Of a kept run: the cases of which no attempt left anything to decide on, and the attempts of cases that the suite does not have."""
+    known = {case.id for case in suite.cases}
+    answered = {entry.case for entry in entries if not left_nothing(entry)}
+    return Unmet(
+        cases_without_evidence=sum(case.skip is None and case.id not in answered for case in suite.cases),
+        records_without_case=sum(entry.case not in known for entry in entries),
+    )
+
+
+def select_results(run: RunResult, chooses: Callable[[Case], bool]) -> RunResult:
+    """Return the run with only the results of the chosen cases, counted anew."""
+    results = tuple(result for result in run.cases if chooses(result.case))
+    incomplete = _select_missing(run.incomplete, results, chooses)
+    tally = Tally()
+    tally.add_all(results)
+    return msgspec.structs.replace(
+        run,
+        cases=results,
+        outcome=decide_outcome(tally.decide_outcome(), incomplete),
+        score=tally.score,
+        counts=tally.counts,
+        cost=tally.cost,
+        summary=tally.list_summaries(),
+        incomplete=incomplete,
+    )
+
+
+def _select_missing(run: Incomplete | None, results: Sequence[CaseResult], chooses: Callable[[Case], bool]) -> Incomplete | None:
+    missing = () if run is None else tuple(each for each in run.missing if chooses(each.case))
+    if run is None or not missing:
+        return None
+    lacking = {each.case.id for each in missing}
+    whole = {result.case.id for result in results} - lacking
+    return Incomplete(
+        ended=run.ended,
+        attempts_finished=len(results),
+        attempts_planned=len(results) + sum(each.planned - each.finished for each in missing),
+        cases_finished=len(whole),
+        cases_planned=len(whole) + len(lacking),
+        missing=missing,
+    )
+
+
+def case_result(case: Case, entry: RunEntry) -> CaseResult:
+    """One kept attempt as a result."""
+    outcome: Outcome = entry.outcome  # type: ignore[assignment]  # kept as text, written from an outcome
+    verdict: CaseVerdict | None = entry.verdict  # type: ignore[assignment]  # as above
+    axes = None
+    # Another suite than that of the run may be held against it: verdicts belong to assertions only where the numbers fit.
+    if case.scoring.mode == "weighted" and len(case.assertions) == len(entry.verdicts):
+        pairs = zip(case.assertions, entry.verdicts, strict=True)
+        axes = score_axes((a, v) for a, v in pairs if not a.advisory and v.outcome != "skip")
+    return CaseResult(
+        case,
+        outcome,
+        entry.score,
+        entry.verdicts,
+        None,
+        verdict,
+        axes,
+        entry.attempt,
+        entry.extracted,
+        entry.code,
+        entry.reason,
+        entry.now,
+        None if entry.evidence is None else find_known(entry.evidence, TARGET),
+        entry.cost,
+        simulated_user=None if entry.evidence is None else entry.evidence.simulated_user,
+    )

@@ -1,0 +1,50 @@
+"""The settings that hold for a suite: its own, over those of the workspace file beside the results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from proctor.actions.workspace.run_history import WORKSPACE_FILES, get_workspace_folder
+from proctor.errors import InputError
+from proctor.formats.workspace_file.workspace import Workspace, build_workspace, read_workspace, read_workspace_settings
+from proctor.model.case import Suite
+from proctor.sources.pyproject import PYPROJECT, has_workspace_table, read_workspace_table
+from proctor.sources.texts import read_suite_text
+
+
+def workspace_for(suite: Suite, home: Path) -> Workspace:
+    """What the suite and the workspace of `home` say together; the suite wins. Raises `InputError`."""
+    return own_workspace(suite).lay_over(workspace_file(home))
+
+
+def own_workspace(suite: Suite) -> Workspace:
+    """What the suite itself says; problems are told with their lines, while its file is there to look them up. Raises `InputError`."""
+    path = Path(suite.path) if suite.path is not None else None
+
+    def text() -> str:
+        try:
+            return read_suite_text(path) if path is not None and path.is_file() else ""
+        except InputError:
+            return ""
+
+    return build_workspace(suite.settings, file=suite.path, text=text)
+
+
+def workspace_file(home: Path) -> Workspace:
+    """The workspace file of `home`, else the table in `pyproject.toml`; an empty workspace where there is neither."""
+    folder = get_workspace_folder(home)
+    for name in WORKSPACE_FILES:
+        path = folder / name
+        if path.is_file():
+            return read_workspace(read_suite_text(path), file=str(path))
+    table = read_workspace_table(folder)
+    return Workspace() if table is None else read_workspace_settings(table, file=str(folder / PYPROJECT))
+
+
+def describe_passed_over(home: Path) -> str | None:
+    """A word about settings that do not count because another file has them; nothing where all count."""
+    folder = get_workspace_folder(home)
+    found = next((name for name in WORKSPACE_FILES if (folder / name).is_file()), None)
+    if found is None or not has_workspace_table(folder):
+        return None
+    return f"{folder / found} counts; the table [tool.proctor] in {PYPROJECT} beside it is passed over"

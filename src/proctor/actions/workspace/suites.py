@@ -1,0 +1,226 @@
+"""Load a suite from a file or a folder, whatever its dialect.
+
+Several MCPLab configs make one suite in which each keeps its agents and servers: `settings["configs"]` lists them in order, with `name`,
+`file` (from the folder of the whole), `scenarios` (the id of a case in the whole: its id in the config) and `settings`. Several suites of
+other kinds keep their own targets, models and judges in the same way, see `proctor.actions.workspace.combined_suites`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from proctor.actions.workspace.combined_suites import SUITES, told_apart
+from proctor.actions.workspace.custom_checks import OwnChecks, find_registry, registry_of
+from proctor.actions.workspace.prices import add_workspace
+from proctor.actions.workspace.trust_granted import is_trust_granted
+from proctor.checks.registry import Registry
+from proctor.errors import InputError
+from proctor.formats.native.declared_evidence import write_declared
+from proctor.formats.native.drafting import make_unique
+from proctor.formats.suites import read_suite
+from proctor.model.case import Case, Suite
+from proctor.model.evidence import Json
+from proctor.model.mapping import DeclaredEvidence
+from proctor.model.problem import Problem
+from proctor.sources.records import LINE_SUFFIXES
+from proctor.sources.tables.open import DataFiles
+from proctor.sources.texts import check_path, list_suite_files, read_piped_suite, read_suite_text
+
+STANDARD_INPUT = "-"
+"""In place of a path."""
+_TABLES = (".csv", ".tsv", ".parquet", ".xlsx")
+LIBRARY_NAMES = ("servers.yaml", "agents.yaml", "proctor.yaml", "proctor.yml")
+"""Files of a workspace that are no suites."""
+
+
+def load_suite(
+    path: str | Path,
+    *,
+    dialect: str | None = None,
+    checks: OwnChecks | None = None,
+    trust: bool | None = None,
+    held: int | None = None,
+) -> Suite:
+    """The suite at `path`: one file, or every suite file of a folder as one suite; `-` is standard input.
+
+    `checks` are functions of evidence that the suite may name beside the checks of ours; left out, those of the files that `proctor.yaml`
+    names. With `trust` it may name files of data outside its folder. Up to `held` cases of one file of data are held in memory (5,000); of
+    more, each is made when it is asked for. Raises `InputError` holding every problem of every file.
+    """
+    registry = registry_of(checks)
+    if path == STANDARD_INPUT:
+        return add_workspace(_read_standard_input(dialect, registry))
+    place = Path(path)
+    check_path(place)
+    if place.is_dir():
+        return add_workspace(_join_suites(place, _in_folder(place, dialect, registry, trust)))
+    return add_workspace(load_file(place, dialect, registry, trust=trust, held=held))
+
+
+def load_suites(paths: Sequence[str | Path], *, dialect: str | None = None, trust: bool | None = None) -> Suite:
+    """Several suites as one; raises `InputError` holding every problem of every file."""
+    if len(paths) == 1:
+        return load_suite(paths[0], dialect=dialect, trust=trust)
+    suites: list[Suite] = []
+    problems: list[Problem] = []
+    registry = find_registry()
+    for path in paths:
+        try:
+            place = Path(path)
+            check_path(place)
+            is_folder = path != STANDARD_INPUT and place.is_dir()
+            suites.extend(_in_folder(place, dialect, registry, trust) if is_folder else [load_suite(path, dialect=dialect, trust=trust)])
+        except InputError as error:
+            problems.extend(error.problems or [Problem(message=str(error))])
+    if problems:
+        raise InputError(f"{len(problems)} problems in {len(paths)} suites", problems)
+    return add_workspace(_join_suites(Path.cwd(), suites))
+
+
+def _read_standard_input(dialect: str | None, registry: Registry) -> Suite:
+    """The suite that somebody pipes in; it lies in no file, so that nobody takes it for one of the working folder."""
+    suite = read_suite(read_piped_suite(), file="<stdin>", dialect=dialect, name="stdin", registry=registry)
+    return msgspec.structs.replace(suite, path=None)
+
+
+def parse_suite(text: str, *, dialect: str | None = None, name: str = "suite", checks: OwnChecks | None = None) -> Suite:
+    """A suite from text rather than from a file; `checks` as in `load_suite`."""
+    return add_workspace(read_suite(text, dialect=dialect, name=name, registry=registry_of(checks)))
+
+
+def load_file(
+    path: Path, dialect: str | None = None, registry: Registry | None = None, *, trust: bool | None = None, held: int | None = None
+) -> Suite:
+    """The suite in one file; one of MCPLab with the library of the workspace it lies in."""
+    if not path.exists():
+        raise InputError(f"no suite at {str(path)!r}: no such file or folder; `proctor init` writes one to start from")
+
+    if path.suffix.lower() in LINE_SUFFIXES:
+        raise InputError(f"{str(path)!r} holds lines of JSON, which is evidence; a suite is a .yaml, .yml or .json file")
+
+    if path.suffix.lower() in _TABLES:
+        raise InputError(
+            f"{str(path)!r} is a file of data, not a suite; write a suite that takes its cases from it, beside it, and name that:\n"
+            f"  proctor: 1\n  name: {path.stem}\n  cases: {{from: {path.name}}}\n"
+            "Where the columns are neither keys of a case nor those of promptfoo, `as` says what they are: docs/how-to/cases-from-data.md"
+        )
+
+    def library() -> object:
+        from proctor.sources.workspaces import load_library_beside  # only MCPLab documents have references
+
+        return load_library_beside(path)
+
+    source = DataFiles(path.parent, trusted=is_trust_granted(trust), held=held)
+    suite = read_suite(
+        read_suite_text(path), file=str(path), dialect=dialect, name=path.stem, library=library, registry=registry, source=source
+    )
+    return msgspec.structs.replace(suite, data_files=tuple(source.opened)) if source.opened else suite
+
+
+def _in_folder(folder: Path, dialect: str | None, registry: Registry, trust: bool | None = None) -> list[Suite]:
+    from proctor.sources.workspaces import EVALS_FOLDER, is_workspace  # a single file does not need it
+
+    within = folder / EVALS_FOLDER if is_workspace(folder) else folder
+    files = [file for file in list_suite_files(within) if file.name not in LIBRARY_NAMES]
+    if not files:
+        raise InputError(f"no suite in the folder {str(folder)!r}: no .yaml, .yml or .json file")
+    suites: list[Suite] = []
+    problems: list[Problem] = []
+    for file in files:
+        try:
+            suites.append(load_file(file, dialect, registry, trust=trust))
+        except InputError as error:
+            # Evidence may lie beside the suites; a JSON file that no dialect claims is not a suite at all.
+            if any(problem.code == "unknown_dialect" for problem in error.problems) and file.suffix == ".json":
+                continue
+            problems.extend(error.problems or [Problem(message=f"{file}: {error}")])
+    if problems:
+        raise InputError(f"{len(problems)} problems below {str(folder)!r}", problems)
+    if not suites:
+        raise InputError(f"no suite in the folder {str(folder)!r}: {len(files)} files, and no dialect claims any of them")
+    return suites
+
+
+def shared_ids(suites: Iterable[Suite]) -> list[Problem]:
+    """A problem for every case whose id an earlier suite uses too: evidence that names it could mean either.
+
+    Configs of MCPLab are no such suites. Each is run by itself, as in the original, also where several are given, and what two of them
+    call by one id is told apart by the name of the config.
+    """
+    first: dict[str, tuple[Case, Suite]] = {}
+    problems: list[Problem] = []
+    suites = tuple(suites)
+    if len(suites) < 2:
+        return []
+    for suite in suites:
+        for case in suite.cases:
+            known, owner = first.setdefault(case.id, (case, suite))
+            if owner is not suite and not owner.dialect == suite.dialect == "mcplab":
+                problems.append(
+                    Problem(
+                        message=f"the case id {case.id!r} is also used at {known.origin}",
+                        origin=case.origin,
+                        code="duplicate_id",
+                        hint="suites that are given together need ids of their own: evidence names its case by them",
+                    )
+                )
+    return problems
+
+
+def _join_suites(folder: Path, suites: list[Suite]) -> Suite:
+    """Several suites as one; an id that two MCPLab configs use gets the name of its config in front."""
+    problems = shared_ids(suites)
+    if problems:
+        raise InputError(f"{len(problems)} case ids are used in more than one suite", problems)
+    cases: list[Case] = []
+    configs: list[dict[str, Json]] = []
+    taken: set[str] = set()
+    for suite in suites:
+        scenarios: dict[str, Json] = {}
+        for case in suite.cases:
+            case_id = case.id if case.id not in taken else make_unique(f"{suite.name}/{case.id}", taken)
+            taken.add(case_id)
+            scenarios[case_id] = case.id
+            cases.append(case if case_id == case.id else msgspec.structs.replace(case, id=case_id, own_id=case.id))
+        configs.append(_config(folder, suite, scenarios))
+    dialects = {suite.dialect for suite in suites}
+    dialect = dialects.pop() if len(dialects) == 1 else "mixed"
+    settings = suites[0].settings if len(suites) == 1 else {"configs": configs}
+    if dialect != "mcplab":
+        # Of a single one all is kept as it stands, and also where it stands.
+        own = suites[0].settings if len(suites) == 1 else {}
+        apart = told_apart(folder, [(suite, config["scenarios"]) for suite, config in zip(suites, configs, strict=True)])
+        settings = {**{key: value for key, value in own.items() if key != SUITES}, **apart}
+    return Suite(
+        name=folder.resolve().name,
+        path=str(folder),
+        dialect=dialect,
+        cases=tuple(cases),
+        # Suites that share a library share its faults.
+        warnings=tuple(dict.fromkeys(problem for suite in suites for problem in suite.warnings)),
+        settings=settings,
+        evidence=_find_shared_evidence(suites),
+        data_files=tuple(file for suite in suites for file in suite.data_files),
+    )
+
+
+def _find_shared_evidence(suites: list[Suite]) -> DeclaredEvidence | None:
+    """Return how all these suites read evidence. Raises `InputError` if they differ: each record is read once for all of them."""
+    first = suites[0]
+    for suite in suites[1:]:
+        if (suite.evidence and write_declared(suite.evidence)) != (first.evidence and write_declared(first.evidence)):
+            raise InputError(
+                f"the suites {first.name!r} and {suite.name!r} declare different `evidence`; give them one by one, "
+                "or write `evidence` in proctor.yaml instead"
+            )
+    return first.evidence
+
+
+def _config(folder: Path, suite: Suite, scenarios: dict[str, Json]) -> dict[str, Json]:
+    # Told from the folder, so that the kept suite is the same wherever the command was given.
+    file = Path(os.path.relpath(suite.path, folder)).as_posix() if suite.path is not None else None
+    return {"name": suite.name, "file": file, "scenarios": scenarios, "settings": suite.settings}

@@ -1,0 +1,1 @@
+"""The judged sample of a batch."""

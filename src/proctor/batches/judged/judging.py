@@ -1,0 +1,359 @@
+"""Asks a judge about a sample of the results of a batch, when everything else is decided.
+
+Only the driver asks, so that there is one rate limit and one budget for all, and what the judge said is remembered in the output: a batch
+that goes on pays for no question twice. `results` stays as the deterministic checks made it; `judged` has the sample, with whole verdicts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from proctor.actions.checking.judged_check import decide_with_judge
+from proctor.actions.judging.judge_settings import JudgeOptions
+from proctor.actions.judging.judges import JudgeLike, make_judge, open_suite_judge
+from proctor.actions.workspace.run_history import find_home
+from proctor.batches.judged.judge_memory import JudgeMemory
+from proctor.batches.judged.judged_tally import JudgedStratum, JudgedTally
+from proctor.batches.output.output_folder import Manifest, OutputFolder
+from proctor.batches.output.result_table import ResultTable
+from proctor.batches.slices.sketch import Sketch
+from proctor.batches.work.worker import Evaluator, Settings
+from proctor.checks.registry import Registry
+from proctor.errors import InputError
+from proctor.model.case import Suite
+from proctor.model.evidence import Evidence, Source
+from proctor.model.result import CaseResult
+from proctor.processes.event_loop import is_loop_running
+from proctor.runner.ports import Judge
+from proctor.sources.datasets.cells import read_cells
+from proctor.sources.datasets.files import import_arrow, open_file
+from proctor.sources.datasets.plan import Partition
+
+# --- which results of a batch a judge is asked about: a sample, drawn from each outcome of the deterministic checks by itself
+
+MOST_JUDGED = 100_000
+"""Results in a sample that is bounded by tokens alone."""
+
+
+class Drawn(msgspec.Struct, frozen=True):
+    """One result of the sample."""
+
+    partition: int
+    """Its number in the plan."""
+    case: str
+    outcome: str
+    """Of the deterministic checks."""
+    number: int
+    """Which of the results of this case and outcome in the partition, from 0."""
+
+
+class PlaceInFile(msgspec.Struct, frozen=True):
+    """Where the trace of a result stands in its partition, and in which file: of gathered spans each trace has its own."""
+
+    file: str
+    row: int | None
+    offset: int | None
+    run: int
+    trace: str | None
+
+
+Strata = dict[tuple[str, str], int]
+"""How many results there are, by case and outcome."""
+
+
+def count_strata(folder: OutputFolder, manifest: Manifest, cases: Sequence[str]) -> Strata:
+    """Return how many results of these cases have which outcome."""
+    strata: Strata = {}
+    for _, counts in _iterate_counts(folder, manifest, cases):
+        for stratum, number in counts.items():
+            strata[stratum] = strata.get(stratum, 0) + number
+    return strata
+
+
+def share_out(strata: Strata, size: int) -> Strata:
+    """Return how many are drawn from each stratum: as many from each, as far as it has them."""
+    left, wanted = size, dict.fromkeys(strata, 0)
+    open_ones = [stratum for stratum, number in strata.items() if number]
+    while left and open_ones:
+        each = max(1, left // len(open_ones))
+        for stratum in open_ones:
+            more = min(each, left, strata[stratum] - wanted[stratum])
+            wanted[stratum] += more
+            left -= more
+        open_ones = [stratum for stratum in open_ones if wanted[stratum] < strata[stratum]]
+    return wanted
+
+
+def draw_sample(folder: OutputFolder, manifest: Manifest, strata: Strata, size: int) -> list[Drawn]:
+    """Return the sample, in an order in which every beginning of it has its share of each stratum."""
+    cases = list(dict.fromkeys(case for case, _ in strata))
+    orders: dict[tuple[str, str], list[int]] = {}
+    for stratum, number in share_out(strata, size).items():
+        chance = random.Random("\0".join((manifest.suite.digest, *stratum)))
+        orders[stratum] = chance.sample(range(strata[stratum]), number)
+    wanted = {stratum: sorted((position, rank) for rank, position in enumerate(order)) for stratum, order in orders.items()}
+    found: dict[tuple[str, str], dict[int, Drawn]] = {stratum: {} for stratum in wanted}
+    before = dict.fromkeys(wanted, 0)
+    for partition, counts in _iterate_counts(folder, manifest, cases):
+        for stratum, number in counts.items():
+            waiting, end = wanted[stratum], before[stratum] + number
+            while waiting and waiting[0][0] < end:
+                position, rank = waiting.pop(0)
+                found[stratum][rank] = Drawn(partition, *stratum, position - before[stratum])
+            before[stratum] = end
+    return list(_interleave([[drawn[rank] for rank in sorted(drawn)] for drawn in found.values()]))
+
+
+def find_places(folder: OutputFolder, manifest: Manifest, partition: int, drawn: Iterable[Drawn]) -> list[tuple[Drawn, PlaceInFile]]:
+    """Return where the traces of some results of one partition stand."""
+    compute = import_arrow("pyarrow.compute")
+    columns = ["case", "outcome", "file", "row", "offset", "run", "trace"]
+    rows = folder.read_result(manifest.partitions[partition].id, columns)
+    found: list[tuple[Drawn, PlaceInFile]] = []
+    for one in drawn:
+        fitting = compute.indices_nonzero(compute.and_(compute.equal(rows["case"], one.case), compute.equal(rows["outcome"], one.outcome)))
+        (row,) = rows.slice(fitting[one.number].as_py(), 1).to_pylist()
+        found.append((one, PlaceInFile(row["file"], row["row"], row["offset"], row["run"], row["trace"])))
+    return found
+
+
+def _iterate_counts(folder: OutputFolder, manifest: Manifest, cases: Sequence[str]) -> Iterator[tuple[int, Strata]]:
+    for number, footer in enumerate(folder.read_footers(manifest.partitions)):
+        if footer is not None and footer.suite == manifest.suite.digest:
+            known = footer.sketch.cases
+            yield number, {(case, outcome): count for case in cases if case in known for outcome, count in known[case].counts.items()}
+
+
+def _interleave(lists: Sequence[list[Drawn]]) -> Iterator[Drawn]:
+    for position in range(max(map(len, lists), default=0)):
+        yield from (one[position] for one in lists if position < len(one))
+
+
+_Key = tuple[int | None, int | None]
+"""The row, or the byte where there is one."""
+
+
+def read_traces(evaluator: Evaluator, partition: Partition, wanted: Collection[PlaceInFile]) -> dict[PlaceInFile, Evidence]:
+    """Return the traces at these places, read as they were read before; one that is not there any more is missing."""
+    if partition.file.kind == "spans":
+        return _read_gathered(evaluator, partition, wanted)
+    if partition.parts:
+        names = {part.file.name: part for part in partition.parts}
+        by_file = {name: [place for place in wanted if place.file == name] for name in dict.fromkeys(place.file for place in wanted)}
+        return {place: trace for name in by_file for place, trace in read_traces(evaluator, names[name], by_file[name]).items()}
+    places: dict[_Key, list[PlaceInFile]] = {}
+    for place in wanted:
+        places.setdefault((place.row if place.offset is None else None, place.offset), []).append(place)
+    file = partition.file
+    evaluator.reader.begin_file(Path(file.path) if file.kind == "lines" and not file.root else None)
+    found: dict[PlaceInFile, Evidence] = {}
+    for part in _narrow(partition, places):
+        row = part.first_row
+        for cells in read_cells(part, evaluator.settings.column, evaluator.choice):
+            for number, record in enumerate(cells.records):
+                row += 1
+                offset = None if cells.offsets is None else cells.offsets[number]
+                here = places.get((row if offset is None else None, offset))
+                if here and isinstance(record, bytes):
+                    traces = list(_read_record(evaluator, record, Source(file.name, row)))
+                    found |= {place: trace for place in here if place.run < len(traces) and (trace := traces[place.run]) is not None}
+            row += max(0, cells.lost - 1)
+    return found
+
+
+def _read_gathered(evaluator: Evaluator, partition: Partition, wanted: Collection[PlaceInFile]) -> dict[PlaceInFile, Evidence]:
+    """Return traces of one share of the gathered spans, which are there until the batch is finished."""
+    places = {place.trace: place for place in wanted}
+    found: dict[PlaceInFile, Evidence] = {}
+    for trace in evaluator.open_spills().read_share(partition.start, partition.end):
+        place = places.get(trace.trace)
+        if place is not None:
+            # All spans are of one trace, so that there is one.
+            (found[place],) = trace.read_evidence()
+    return found
+
+
+def _read_record(evaluator: Evaluator, record: bytes, source: Source) -> Iterator[Evidence | None]:
+    plain = evaluator.reader.decode_plain(record)
+    if plain is not None:
+        yield plain
+    else:
+        yield from (one.evidence for one in evaluator.reader.read_record(record, source))
+
+
+def _narrow(partition: Partition, places: Collection[_Key]) -> Iterator[Partition]:
+    """Return the parts of a partition in which the places are: row groups, or lines; all of it where it can only be read as a whole."""
+    file = partition.file
+    if file.kind == "lines" and file.codec is None:
+        for offset in sorted(offset for _, offset in places if offset is not None):
+            yield msgspec.structs.replace(partition, start=offset, end=offset + 1)
+    elif file.kind == "parquet":
+        with open_file(file.root, file.path) as source, import_arrow("pyarrow.parquet").ParquetFile(source) as opened:
+            sizes = [opened.metadata.row_group(group).num_rows for group in range(partition.start, partition.end)]
+        first = partition.first_row
+        for group, rows in enumerate(sizes, partition.start):
+            if any(row is not None and first < row <= first + rows for row, _ in places):
+                yield msgspec.structs.replace(partition, start=group, end=group + 1, first_row=first)
+            first += rows
+    else:
+        yield partition
+
+
+AT_ONCE = 64
+"""Results whose traces are read and judged together; how many requests are under way is the judge's own affair."""
+
+
+FIRST = 8
+"""Results that are judged first where tokens are counted: nobody knows yet how many they take."""
+
+
+class JudgeBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a judge is asked."""
+
+    sample: int | None = None
+    """Results at most."""
+    max_tokens: int | None = None
+    """Tokens at most; what is under way is finished."""
+
+
+def read_bounds(sample: int | None, max_tokens: int | None) -> JudgeBounds | None:
+    """Return the bounds that somebody gave; None where nobody did. Raises `InputError` for those that make no sense."""
+    for name, value in (("judge_sample", sample), ("max_tokens", max_tokens)):
+        if value is not None and value < 1:
+            raise InputError(f"{name}: expected at least 1, found {value}")
+    return None if sample is None and max_tokens is None else JudgeBounds(sample=sample, max_tokens=max_tokens)
+
+
+def find_judge(suite: Suite, judge: JudgeLike, memory: Path) -> Judge | None:
+    """Return the judge that was given, or else that of the suite, the workspace or the environment; it remembers below `memory`."""
+    if judge is not None:
+        return make_judge(judge, os.environ, home=memory)
+    opened = open_suite_judge(suite, find_home(None), os.environ, JudgeOptions(memory=memory))
+    return None if opened is None else opened.judge
+
+
+def _list_judged_cases(suite: Suite, registry: Registry) -> dict[str, tuple[int, ...]]:
+    """Return the cases with claims that need a judge, and which of their assertions these are."""
+    found: dict[str, tuple[int, ...]] = {}
+    for case in suite.cases:
+        judged = tuple(number for number, a in enumerate(case.assertions) if registry.get_for(a.check, a.spec).judged)
+        if judged:
+            found[case.id] = judged
+    return found
+
+
+class JudgedSample:
+    """The sample of one batch while it is judged."""
+
+    def __init__(self, folder: OutputFolder, manifest: Manifest, settings: Settings, judge: Judge) -> None:
+        self._folder, self._manifest, self._judge = folder, manifest, judge
+        self._evaluator = Evaluator(settings, with_judge=True)
+        self._judged = _list_judged_cases(self._evaluator.stream.suite, self._evaluator.registry)
+        self._tokens = 0
+        self._sketch = Sketch()
+        self._results: dict[int, list[tuple[Drawn, PlaceInFile, Evidence, CaseResult]]] = {}
+
+    async def judge(self, bounds: JudgeBounds, memory: JudgeMemory) -> JudgedTally:
+        """Draw the sample, ask, and write what came of it."""
+        strata = count_strata(self._folder, self._manifest, list(self._judged))
+        sample = draw_sample(self._folder, self._manifest, strata, bounds.sample or MOST_JUDGED)
+        done = 0
+        while done < len(sample) and (size := self._choose_size(bounds.max_tokens, done)):
+            some = sample[done : done + size]
+            await self._judge_some(some)
+            # After every round: whoever is killed in the next one has paid for these answers, and does not ask again.
+            memory.keep()
+            done += len(some)
+        unpriced = bounds.max_tokens is not None and not self._tokens and done < len(sample)
+        return msgspec.structs.replace(self._finish(strata), unpriced=unpriced)
+
+    def _choose_size(self, max_tokens: int | None, done: int) -> int:
+        """Return about how many results are judged next: what is under way is finished, so few where a budget is nearly spent."""
+        if max_tokens is None:
+            return AT_ONCE
+        if not done:
+            return FIRST
+        # A judge that does not tell its tokens would be asked without end.
+        left = max_tokens - self._tokens if self._tokens else 0
+        return min(AT_ONCE, max(1, left * done // self._tokens)) if left > 0 else 0
+
+    async def _judge_some(self, some: Sequence[Drawn]) -> None:
+        asked: list[tuple[Drawn, PlaceInFile, Evidence]] = []
+        for partition in sorted({one.partition for one in some}):
+            places = find_places(self._folder, self._manifest, partition, (one for one in some if one.partition == partition))
+            traces = read_traces(self._evaluator, self._manifest.partitions[partition], {place for _, place in places})
+            asked += [(one, place, traces[place]) for one, place in places if place in traces]
+        results = await asyncio.gather(*(self._ask(one.case, evidence) for one, _, evidence in asked))
+        for (one, place, evidence), result in zip(asked, results, strict=True):
+            self._tokens += sum(_count_tokens(verdict.details.get("usage")) for verdict in result.verdicts)
+            self._results.setdefault(one.partition, []).append((one, place, evidence, result))
+
+    async def _ask(self, case: str, evidence: Evidence) -> CaseResult:
+        stream = self._evaluator.stream
+        if stream.fixed_now is not None:
+            evidence = msgspec.structs.replace(evidence, now=stream.fixed_now)
+        cases = (stream.prepared.cases[position] for position in stream.prepared.find(evidence) or ())
+        prepared = next(each for each in cases if each.case.id == case)
+        return await decide_with_judge(prepared, evidence, self._judge, source=Source(), clock=stream.clock())
+
+    def _finish(self, strata: Strata) -> JudgedTally:
+        parts = {key: JudgedStratum(case=key[0], outcome=key[1], results=number) for key, number in strata.items()}
+        for partition, results in self._results.items():
+            self._write(partition, results)
+            for one, _, _, result in results:
+                parts[one.case, one.outcome].add(result)
+        return JudgedTally(
+            suite=self._manifest.suite.digest, judged=self._judged, tokens=self._tokens, strata=list(parts.values()), sketch=self._sketch
+        )
+
+    def _write(self, partition: int, results: Iterable[tuple[Drawn, PlaceInFile, Evidence, CaseResult]]) -> None:
+        planned = self._manifest.partitions[partition]
+        part = self._folder.name_judged_part(planned.id)
+        table = ResultTable(part, None, self._sketch)
+        try:
+            for _, place, evidence, result in results:
+                table.file = place.file
+                table.add(result, evidence, place.row, place.offset, place.run, place.trace)
+            table.finish({})
+        except BaseException:
+            table.close()
+            part.unlink(missing_ok=True)
+            raise
+        self._folder.commit_judged(part, planned.id)
+
+
+def judge_sample(
+    folder: OutputFolder, manifest: Manifest, settings: Settings, judge: Judge, bounds: JudgeBounds, memory: JudgeMemory
+) -> JudgedTally:
+    """Ask about a sample, and return what came of it."""
+
+    async def ask() -> JudgedTally:
+        try:
+            return await JudgedSample(folder, manifest, settings, judge).judge(bounds, memory)
+        finally:
+            # Closed first: what it answered last is written then.
+            await judge.close()
+            memory.finish()
+
+    return _run_alone(ask)
+
+
+def _run_alone(work: Callable[[], Coroutine[Any, Any, JudgedTally]]) -> JudgedTally:
+    """Run `work` to its end; in a thread of its own where a loop is running, as in a notebook, which a batch holds up anyway."""
+    if not is_loop_running():
+        return asyncio.run(work())
+    with ThreadPoolExecutor(1, "judge") as pool:
+        return pool.submit(lambda: asyncio.run(work())).result()
+
+
+def _count_tokens(usage: object) -> int:
+    total = usage.get("total_tokens") if isinstance(usage, dict) else None
+    return total if isinstance(total, int) else 0

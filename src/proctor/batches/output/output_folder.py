@@ -1,0 +1,363 @@
+"""The folder of a batch: its manifest, the suites it was decided by, and one Parquet file for each partition.
+
+    manifest.json             the plan: data set, suite, and every partition with the state of its file
+    suites/DIGEST/            the suite as the workers read it
+    spans/part-ID.N.spill     the spans of a partition on the way to their shares; gone when the batch is finished
+    results/part-ID.parquet   one row for every trace and case; its footer names the suite and holds the sketch
+    errors/part-ID.parquet    one row for everything that could not be read; only where there was any
+    judged/part-ID.parquet    the rows of the sample that a judge was asked about, with what it said
+    index.json                the sum of all footers, so that they are read once
+    judged.json               what came of the sample; written when all of it is judged
+    judge/                    what the judge answered, so that it is asked once
+
+A partition is committed when its file in `results` has its name. `errors` is written before that, and what belongs to no committed result
+is swept away by the next batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from proctor.actions.workspace.stored_suites import write_kept_suite
+from proctor.batches.output.output_store import State, open_output, write_bytes
+from proctor.batches.output.suite_identity import SuiteIdentity
+from proctor.batches.slices.sketch import Sketch
+from proctor.checks.registry import Registry
+from proctor.errors import InputError
+from proctor.formats.suites import read_suite
+from proctor.model.case import Suite
+from proctor.model.typed import decode_json
+from proctor.sources.datasets.files import import_arrow
+from proctor.sources.datasets.plan import Partition
+from proctor.sources.tables.open import DataFiles
+from proctor.store.files.run_files import CASES
+
+FORMAT = "proctor.batch/2"
+MANIFEST = "manifest.json"
+_SUITE = b"proctor.suite"
+_SKETCH = b"proctor.sketch"
+_PARTITION = b"proctor.partition"
+_SUITE_FILE = "suite.yaml"
+_JUDGED = "judged"
+_JUDGED_TALLY = "judged.json"
+_INDEX = "index.json"
+_AT_ONCE = 32
+"""Footers that are read at the same time: in an object store each takes two requests."""
+_ROUND = 2_048
+"""Footers that are held until they are summed up."""
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the data set is read, which is the same for all results of a folder."""
+
+    places: tuple[str, ...]
+    """Files, folders, patterns and addresses of the data set."""
+    column: str | None = None
+    """The column of Parquet files that holds the record."""
+    evidence_format: str | None = None
+    where: str | None = None
+    """Which rows are read, as `--where` says it."""
+    by: tuple[tuple[str, ...], ...] = ()
+    """By what the summary is sliced, apart from the day: each a table, of one name or of several together."""
+    carry: tuple[str, ...] = ()
+    """Columns and keys that `results` has as well."""
+    limit: int | None = None
+    """Records that are read at most, from the beginning of the data set."""
+    sample: float | None = None
+    """The share of records that is read, chosen by a digest of their places."""
+    now: str | None = None
+    """The clock of every expression."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan of a batch."""
+
+    format: str = FORMAT
+    version: str
+    """Of proctor: another one may decide otherwise."""
+    reading: Reading
+    suite: SuiteIdentity
+    suites: dict[str, SuiteIdentity]
+    """Every suite that a committed result may be of, by its digest."""
+    started_at: str
+    finished: bool = False
+    partition_bytes: int
+    partitions: tuple[Partition, ...] = ()
+    """What is decided and committed."""
+    sources: tuple[Partition, ...] = ()
+    """What is only gathered: partitions of spans, whose traces are decided in shares that are among `partitions`."""
+    shares: int = 0
+    ruled_out: int = 0
+    """Files that `--where` leaves unopened, because of the keys of their folders."""
+    warnings: tuple[str, ...] = ()
+    """What lies in the folders of the data set and is not read."""
+    judged: bool = False
+    """Whether the suite has claims that a judge is asked about, when everything else is decided."""
+
+
+class Footer(msgspec.Struct, frozen=True):
+    """What a committed result says of itself."""
+
+    suite: str
+    sketch: Sketch
+
+
+class Index(msgspec.Struct, frozen=True, kw_only=True):
+    """The sum of the footers of the first partitions of a plan."""
+
+    suite: str
+    results: dict[str, tuple[State, bool]] = {}
+    """By the id of a partition, in the order of the plan: the state of its file, and whether it has errors."""
+    sketch: Sketch = msgspec.field(default_factory=Sketch)
+
+
+class OutputFolder:
+    """The folder that a batch writes to, of this machine or of an object store."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = path
+        self.store = open_output(path)
+
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """Keep other batches from the folder. Raises `InputError` where one is at work."""
+        return self.store.lock()
+
+    def read_manifest(self) -> Manifest | None:
+        """Return the plan of the folder, or None where nothing is there. Raises `InputError` for anything else than a batch."""
+        place = f"{self.path}/{MANIFEST}"
+        try:
+            data = self.store.read(MANIFEST)
+            if data is None:
+                is_file = isinstance(self.path, Path) and self.path.is_file()
+                # Hidden names do not count: the lock is taken before the manifest is read, and lies there already.
+                if is_file or any(not name.startswith(".") for name in self.store.list()):
+                    raise InputError(
+                        f"{str(self.path)!r} is no output of a batch: it holds something else; name a new folder with --output"
+                    )
+                return None
+            # The format alone first: what another version wrote need not fit `Manifest`, and would be called broken.
+            told = decode_json(data, dict[str, Any]).get("format")
+            if told != FORMAT:
+                raise InputError(f"{place}: written by another version ({told}; this one writes {FORMAT}); name a new folder with --output")
+            return decode_json(data, Manifest)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise InputError(f"{place}: cannot be read: {error}; name a new folder with --output") from error
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Write the plan, whole or not at all."""
+        write_bytes(self.store, MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+
+    def write_suite(self, suite: Suite, digest: str) -> None:
+        """Keep the suite for the workers."""
+        folder = f"suites/{digest}"
+        if self.store.exists(f"{folder}/{_SUITE_FILE}"):
+            return
+        kept = write_kept_suite(suite)
+        try:
+            if kept.lines is not None:
+                part = self.store.begin(f"{folder}/{CASES}")
+                with part.open("wb") as file:
+                    file.writelines(kept.iterate_lines())
+                self.store.put(part, f"{folder}/{CASES}")
+            # The text last: it is what is looked for above, so that a suite whose cases were cut off is written again.
+            write_bytes(self.store, f"{folder}/{_SUITE_FILE}", kept.text.encode())
+        finally:
+            kept.close()
+
+    def read_suite(self, digest: str, registry: Registry) -> Suite:
+        """Return a suite that was kept here."""
+        folder = self.path / "suites" / digest if isinstance(self.path, Path) else self._fetch_suite(digest)
+        text = (folder / _SUITE_FILE).read_text(encoding="utf-8")
+        return read_suite(text, dialect="native", registry=registry, source=DataFiles(folder))
+
+    @functools.cached_property
+    def _kept_here(self) -> tempfile.TemporaryDirectory[str]:
+        return tempfile.TemporaryDirectory(prefix="proctor-suite-")
+
+    def _fetch_suite(self, digest: str) -> Path:
+        """Return a folder of this machine with a suite of the store; cases may be read from it one by one."""
+        here = Path(self._kept_here.name) / digest
+        here.mkdir(exist_ok=True)
+        for name in self.store.list(f"suites/{digest}"):
+            (here / name).write_bytes(self.store.read(f"suites/{digest}/{name}") or b"")
+        return here
+
+    def read_result(self, id: str, columns: Sequence[str] | None = None) -> Any:
+        """Return the rows of a committed partition, with all columns or with these."""
+        with self.store.open(_name_result(id)) as file, import_arrow("pyarrow.parquet").ParquetFile(file) as opened:
+            return opened.read(columns)
+
+    def name_part(self, id: str) -> Path:
+        """Return where to write a result that is not whole yet."""
+        return self.store.begin(_name_result(id))
+
+    def name_error_part(self, id: str) -> Path:
+        """Return where to write what could not be read while the result is not whole yet."""
+        return self.store.begin(_name_errors(id))
+
+    def commit(self, part: Path, id: str, errors: Path | None) -> None:
+        """Make a whole result the result of its partition; `errors` tells what could not be read, if anything."""
+        if errors is None:
+            # An earlier result of this partition may have had errors, which would stand beside the new one.
+            self.store.delete(_name_errors(id))
+        else:
+            self.store.put(errors, _name_errors(id))
+        # The result last: it commits, and one that counts errors without their file is none (`read_footer`).
+        self.store.put(part, _name_result(id))
+
+    def name_spill_part(self, id: str, shares: int) -> Path:
+        """Return where to write gathered spans that are not whole yet."""
+        return self.store.begin(name_spill(id, shares))
+
+    def commit_spill(self, part: Path, id: str, shares: int) -> None:
+        """Make whole what was gathered of a partition."""
+        self.store.put(part, name_spill(id, shares))
+
+    def list_spills(self) -> frozenset[str]:
+        """Return the names of what was gathered."""
+        return frozenset(f"spans/{name}" for name in self.store.list("spans"))
+
+    def name_judged_part(self, id: str) -> Path:
+        """Return where to write the sample of a partition that is not whole yet."""
+        return self.store.begin(_name_judged(id))
+
+    def commit_judged(self, part: Path, id: str) -> None:
+        """Make a whole sample that of its partition."""
+        self.store.put(part, _name_judged(id))
+
+    def forget_judged(self) -> None:
+        """Delete the sample of an earlier batch; what the judge said stays remembered."""
+        # The tally first: it says that all of the sample was judged, and must not stand beside half of it.
+        self.store.delete(_JUDGED_TALLY)
+        self.store.delete(_JUDGED)
+
+    def write_judged_tally(self, data: bytes) -> None:
+        """Write what came of the sample."""
+        write_bytes(self.store, _JUDGED_TALLY, data)
+
+    def read_judged_tally(self) -> bytes | None:
+        """Return what came of the sample; None where none was judged."""
+        return self.store.read(_JUDGED_TALLY)
+
+    def sweep(self, manifest: Manifest) -> None:
+        """Delete what no partition of the plan has committed: results of files that are gone or changed, parts of killed workers."""
+        planned = {_name_result(partition.id).rpartition("/")[2] for partition in manifest.partitions}
+        # The names in `results` count for both folders: errors whose result was never committed go as well.
+        committed = planned.intersection(self.store.list("results"))
+        for folder in ("results", "errors"):
+            for name in self.store.list(folder):
+                # Anywhere in the name: parts of killed workers are hidden, `.part-ID.parquet.TOKEN.tmp`. What others put here stays.
+                if "part-" in name and name not in committed:
+                    self.store.delete(f"{folder}/{name}")
+        for name in self.store.list("suites"):
+            if name not in manifest.suites:
+                self.store.delete(f"suites/{name}")
+        self._sweep_spans(manifest)
+
+    def _sweep_spans(self, manifest: Manifest) -> None:
+        """Delete what was gathered of files that are gone or changed, and all of it when the batch is finished."""
+        # The name holds the number of shares: spans that were sorted into another number of them cannot be read as these.
+        wanted = frozenset(name_spill(source.id, manifest.shares) for source in manifest.sources if not manifest.finished)
+        for name in self.list_spills() - wanted:
+            self.store.delete(name)
+        if not wanted:
+            self.store.delete("spans")
+
+    def read_footers(self, partitions: Sequence[Partition]) -> Iterator[Footer | None]:
+        """Yield what `read_footer` returns for each partition, in their order, reading several at once."""
+        with_errors = frozenset(self.store.list("errors"))
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            for start in range(0, len(partitions), _ROUND):
+                some = (partition.id for partition in partitions[start : start + _ROUND])
+                yield from threads.map(lambda id: self.read_footer(id, with_errors), some)
+
+    def sum_footers(self, manifest: Manifest) -> Index:
+        """Return the sum of all results by the suite of the manifest; what the stored index has of it is not read again."""
+        digest, cases = manifest.suite.digest, len(manifest.suite.cases)
+        index = self.read_index()
+        known = {} if index is None else index.results
+        # Only as the beginning of the plan: samples and the order of reasons are those of a sum in the order of the plan.
+        if index is None or index.suite != digest or list(known) != [partition.id for partition in manifest.partitions[: len(known)]]:
+            index = Index(suite=digest)
+        states = self.store.list_states("results")
+        rest = manifest.partitions[len(index.results) :]
+        for partition, footer in zip(rest, self.read_footers(rest), strict=True):
+            if footer is not None and footer.suite == digest:
+                index.results[partition.id] = (states.get(f"part-{partition.id}.parquet", (0, 0)), footer.sketch.errors > 0)
+                index.sketch.merge(footer.sketch, cases)
+        return index
+
+    def read_index(self) -> Index | None:
+        """Return the stored index; None where there is none, or where a file it sums up is not what it was."""
+        data = self.store.read(_INDEX)
+        try:
+            index = decode_json(data or b"", Index)
+        except msgspec.MsgspecError:
+            return None
+        states, with_errors = self.store.list_states("results"), self.store.list_states("errors")
+        named = ((f"part-{id}.parquet", state, has_errors) for id, (state, has_errors) in index.results.items())
+        is_void = any(states.get(name) != state or (has_errors and name not in with_errors) for name, state, has_errors in named)
+        return None if is_void else index
+
+    def write_index(self, index: Index | None) -> None:
+        """Store the sum of all footers, or delete it."""
+        if index is None:
+            self.store.delete(_INDEX)
+        else:
+            write_bytes(self.store, _INDEX, msgspec.json.encode(index))
+
+    def read_footer(self, id: str, with_errors: frozenset[str] | None = None) -> Footer | None:
+        """Return what the committed result of a partition says of itself; None where there is none, or none that can be read.
+
+        `with_errors` are the names of the files in `errors`, where these are listed already.
+        """
+        try:
+            with self.store.open(_name_result(id)) as file:
+                told = import_arrow("pyarrow.parquet").read_metadata(file).metadata or {}
+            footer = Footer(told[_SUITE].decode(), decode_json(told[_SKETCH], Sketch))
+            # Another result may have been copied over it, and what it counts as errors may be gone.
+            has_errors = self.store.exists(_name_errors(id)) if with_errors is None else f"part-{id}.parquet" in with_errors
+            return footer if told[_PARTITION] == id.encode() and (has_errors or not footer.sketch.errors) else None
+        except (OSError, ValueError, KeyError):
+            # Not there, or cut off by a disk that lied: it is evaluated again.
+            return None
+
+    def list_foreign(self, manifest: Manifest) -> list[str]:
+        """Return the files among results and errors that belong to no partition: whoever reads the folders reads them as well."""
+        planned = {_name_result(partition.id).rpartition("/")[2] for partition in manifest.partitions}
+        return [
+            f"{folder}/{name}"
+            for folder in ("results", "errors")
+            for name in self.store.list(folder)
+            if name not in planned and not name.startswith(".")
+        ]
+
+
+def make_metadata(id: str, suite: str, sketch: Sketch) -> dict[bytes, bytes]:
+    """Return what the result of a partition says of itself in its footer."""
+    return {_PARTITION: id.encode(), _SUITE: suite.encode(), _SKETCH: msgspec.json.encode(sketch)}
+
+
+def name_spill(id: str, shares: int) -> str:
+    """Return what the gathered spans of a partition are called."""
+    return f"spans/part-{id}.{shares}.spill"
+
+
+def _name_result(id: str) -> str:
+    return f"results/part-{id}.parquet"
+
+
+def _name_errors(id: str) -> str:
+    return f"errors/part-{id}.parquet"
+
+
+def _name_judged(id: str) -> str:
+    return f"{_JUDGED}/part-{id}.parquet"

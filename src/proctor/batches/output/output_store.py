@@ -1,0 +1,266 @@
+"""Where a batch keeps what it writes: a folder of this machine, or of an object store. Whatever has its name is whole.
+
+In a folder a file is written under a hidden name, forced to the disk and renamed. In an object store it is written here and uploaded: an
+upload that was not completed leaves nothing. A folder is locked by the system for as long as a process lives. An object store knows no
+locks: whoever is at work renews a small object, and whoever finds one watches whether it changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import InputError
+from proctor.sources.datasets.files import import_arrow, open_store
+
+RENEWED_S = 5.0
+"""How often the lock of an object store is renewed."""
+STALE_S = 20.0
+"""For how long it is watched: one that does not change was left behind by somebody who was killed."""
+_LOCK = ".lock"
+_BLOCK = 1 << 20
+
+
+State = tuple[int, int]
+"""The size of a file, and when it was changed, in nanoseconds."""
+
+
+def open_output(place: str | Path) -> OutputStore:
+    """Return the store of a path or an address. Raises `InputError`."""
+    return RemoteStore(place) if isinstance(place, str) and "://" in place else LocalStore(Path(place))
+
+
+def write_bytes(store: OutputStore, name: str, data: bytes) -> None:
+    """Write a small file, whole or not at all."""
+    part = store.begin(name)
+    part.write_bytes(data)
+    store.put(part, name)
+
+
+class LocalStore:
+    """A folder of this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.place = str(path)
+
+    def read(self, name: str) -> bytes | None:
+        """Return a whole file; None where it is not there."""
+        try:
+            return (self.path / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def open(self, name: str) -> Any:
+        """Open a file for reading at any place in it; raises `OSError`."""
+        return import_arrow("pyarrow").OSFile(str(self.path / name), "rb")
+
+    def exists(self, name: str) -> bool:
+        """Return whether a file is there."""
+        return (self.path / name).exists()
+
+    def list(self, folder: str = "") -> list[str]:
+        """Return the names of files and folders in a folder, hidden ones too."""
+        inside = self.path / folder
+        return sorted(entry.name for entry in inside.iterdir()) if inside.is_dir() else []
+
+    def list_states(self, folder: str) -> dict[str, State]:
+        """Return the size of each file in a folder and when it was changed."""
+        inside = self.path / folder
+        found = ((entry.name, entry.stat()) for entry in os.scandir(inside)) if inside.is_dir() else ()
+        return {name: (state.st_size, state.st_mtime_ns) for name, state in found}
+
+    def begin(self, name: str) -> Path:
+        """Return where to write a file that is not whole yet."""
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # In the same folder, since only a rename within one file system is one step; with a token, since two workers may write one result.
+        return file.with_name(f".{file.name}.{_make_token()}.tmp")
+
+    def put(self, part: Path, name: str) -> None:
+        """Make a file that is whole now the one of this name."""
+        # Before the rename: after a power cut the name could otherwise stand for half a file.
+        _force_to_disk(part)
+        part.replace(self.path / name)
+
+    def delete(self, name: str) -> None:
+        """Delete a file, or a folder with everything in it, if it is there."""
+        file = self.path / name
+        if file.is_dir():
+            shutil.rmtree(file)
+        else:
+            file.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def lock(self) -> Generator[None]:
+        """Make the folder where it is not there, and keep other batches away. Raises `InputError` where one is at work."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / _LOCK).open("a+")
+        except OSError as error:
+            raise InputError(f"cannot write to {self.place!r}: {error.strerror}") from error
+        with file:
+            try:
+                _lock_file(file)
+            except OSError:
+                raise _busy_error(self.place) from None
+            yield
+
+
+class RemoteStore:
+    """A folder of an object store."""
+
+    def __init__(self, address: str) -> None:
+        self.place = address
+        self._files, root = open_store(address)
+        self._root = root.rstrip("/")
+
+    def _find(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def read(self, name: str) -> bytes | None:
+        """Return a whole file; None where it is not there."""
+        try:
+            with self.open(name) as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def open(self, name: str) -> Any:
+        """Open a file for reading at any place in it; raises `OSError`."""
+        return self._files.open_input_file(self._find(name))
+
+    def exists(self, name: str) -> bool:
+        """Return whether a file is there."""
+        return bool(self._files.get_file_info(self._find(name)).is_file)
+
+    def list(self, folder: str = "") -> list[str]:
+        """Return the names of files and folders in a folder, hidden ones too."""
+        inside = self._find(folder)
+        # Google's store has no folders of its own, so that only what lies in them tells of them.
+        deep = self._files.type_name == "gcs"
+        selector = import_arrow("pyarrow.fs").FileSelector(inside, allow_not_found=True, recursive=deep)
+        return sorted({found.path[len(inside) :].strip("/").partition("/")[0] for found in self._files.get_file_info(selector)})
+
+    def list_states(self, folder: str) -> dict[str, State]:
+        """Return the size of each file in a folder and when it was changed."""
+        selector = import_arrow("pyarrow.fs").FileSelector(self._find(folder), allow_not_found=True)
+        return {found.base_name: (found.size, found.mtime_ns or 0) for found in self._files.get_file_info(selector) if found.is_file}
+
+    def begin(self, name: str) -> Path:
+        """Return where to write a file that is not whole yet."""
+        handle, path = tempfile.mkstemp(prefix="proctor-part-")
+        os.close(handle)
+        return Path(path)
+
+    def put(self, part: Path, name: str) -> None:
+        """Make a file that is whole now the one of this name."""
+        with part.open("rb") as file, self._files.open_output_stream(self._find(name)) as stream:
+            while block := file.read(_BLOCK):
+                stream.write(block)
+        part.unlink(missing_ok=True)
+
+    def delete(self, name: str) -> None:
+        """Delete a file, or a folder with everything in it, if it is there."""
+        found = self._files.get_file_info(self._find(name))
+        if found.is_file:
+            self._files.delete_file(found.path)
+        elif found.type == import_arrow("pyarrow.fs").FileType.Directory:
+            self._files.delete_dir(found.path)
+
+    @contextlib.contextmanager
+    def lock(self) -> Generator[None]:
+        """Keep other batches away. Raises `InputError` where one is at work."""
+        token = _make_token().encode()
+        ended = threading.Event()
+        try:
+            before = self.read(_LOCK)
+            # Somebody who lives renews it meanwhile; somebody who was killed does not.
+            if before is not None and (ended.wait(STALE_S) or self.read(_LOCK) not in (before, None)):
+                raise _busy_error(self.place)
+            self._renew_lock(token, 0)
+        except OSError as error:
+            raise InputError(f"cannot write to {self.place!r}: {error}") from error
+        renewing = threading.Thread(target=self._keep_renewing, args=(token, ended), daemon=True)
+        renewing.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            # Waited for: a renewal that is under way would put the lock back after it was deleted.
+            renewing.join()
+            # Whoever took us for dead may have taken the lock over, and then it is not ours to delete.
+            if (self.read(_LOCK) or b"").startswith(token):
+                self.delete(_LOCK)
+
+    def _renew_lock(self, token: bytes, count: int) -> None:
+        with self._files.open_output_stream(self._find(_LOCK)) as stream:
+            # The count makes each renewal differ from the last: others watch for a change, so that no two clocks are compared.
+            stream.write(token + b" %d" % count)
+
+    def _keep_renewing(self, token: bytes, ended: threading.Event) -> None:
+        count = 1
+        while not ended.wait(RENEWED_S):
+            # A store that is away for a moment is no reason to end the batch: whoever commits results hears of it.
+            with contextlib.suppress(OSError):
+                self._renew_lock(token, count)
+            count += 1
+
+
+OutputStore = LocalStore | RemoteStore
+"""Files by their names, in which `/` separates folders."""
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether something could not be written because there is no room for anything."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+
+
+def describe_full(place: str | Path, error: OSError) -> str:
+    """Return that there is no room, and what to do."""
+    return f"cannot write to {str(place)!r}: {error.strerror or error}; what is committed stays, and --resume goes on when there is room"
+
+
+@contextlib.contextmanager
+def tell_full_disk(place: str | Path) -> Generator[None]:
+    """Raise `InputError` where something could not be written because there is no room."""
+    try:
+        yield
+    except OSError as error:
+        if is_full(error):
+            raise InputError(describe_full(place, error)) from error
+        raise
+
+
+def _busy_error(place: str) -> InputError:
+    return InputError(f"another batch is at work in {place!r}; wait for it, or name another folder with --output")
+
+
+def _make_token() -> str:
+    """Return a word that nobody else has: processes of two machines may have the same number."""
+    return f"{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _force_to_disk(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _lock_file(file: Any) -> None:
+    """Lock a file for as long as it is open, however the process ends; raises `OSError` where another process has it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        import msvcrt
+
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # pyright: ignore[reportAttributeAccessIssue] - known there alone
+        return
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,162 @@
+"""What of a suite decides a verdict, as digests: which results still stand when the suite has changed.
+
+A case has a digest of all it says. Which cases a record answers is a matter of the whole suite, told by `matching`: where no case has an
+input and every name is clear, a record answers those it names, or all, and a case can change, come or go without a word about the others.
+Everywhere else the names and inputs of all cases count together. `surroundings` is what is outside of the cases: prices, files of own
+checks and what they import from beside them, the fixed clock, and whether keys that stand twice are looked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Iterable, Mapping, Sequence, Set
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+
+from proctor.actions.workspace.custom_checks import find_workspace_file
+from proctor.checks.registry import Registry
+from proctor.errors import InputError
+from proctor.formats.native.text import write_case_lines
+from proctor.formats.workspace_file.workspace import read_workspace
+from proctor.model.case import Case, Suite, is_variant
+from proctor.model.problem import Origin
+from proctor.sources.check_files import OWN_MODULE
+from proctor.sources.texts import read_suite_text
+
+BY_NAME = "by name"
+"""The matching of a suite in which the cases have nothing to do with each other."""
+
+
+class SuiteIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """A suite as far as its verdicts depend on it."""
+
+    name: str
+    cases: dict[str, str]
+    """The digest of each case, by its id, in the order of the suite."""
+    matching: str
+    surroundings: str
+
+    @property
+    def digest(self) -> str:
+        """The digest of everything."""
+        return hash_parts([msgspec.json.encode(self)])
+
+    def list_carried(self, other: SuiteIdentity) -> frozenset[str]:
+        """Return the cases whose results under `other` are those they have here."""
+        if (self.matching, self.surroundings) != (other.matching, other.surroundings):
+            return frozenset()
+        return frozenset(id for id, digest in self.cases.items() if other.cases.get(id) == digest)
+
+
+def identify_suite(suite: Suite, registry: Registry, *, now: str | None, only_presence: bool) -> SuiteIdentity:
+    """Return the identity of a suite."""
+    lines = write_case_lines(suite, registry)
+    prices = b"" if suite.prices is None else msgspec.json.encode(suite.prices)
+    declared = suite.find_declared()
+    if declared is not None:
+        prices += msgspec.json.encode(declared)
+    outside = [prices, str(now).encode(), str(only_presence).encode(), *(path.read_bytes() for path in _list_own_files())]
+    return SuiteIdentity(
+        name=suite.name,
+        cases={case.id: hash_parts([line]) for case, line in zip(suite.cases, lines, strict=True)},
+        matching=_describe_matching(suite),
+        surroundings=hash_parts(outside),
+    )
+
+
+def hash_parts(parts: Iterable[bytes]) -> str:
+    """Return one digest of several texts."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()[:32]
+
+
+def _describe_matching(suite: Suite) -> str:
+    names: set[str] = set()
+    clear = True
+    told: list[bytes] = []
+    # Cases that are written at one place are one test case, which a record may name.
+    first: dict[Origin, int] = {}
+    for position, case in enumerate(suite.cases):
+        own = {case.id, case.name, case.own_id or ""} - {""}
+        clear = clear and not _says_something(case) and not is_variant(case) and names.isdisjoint(own)
+        names |= own
+        said = (case.input, case.custom_body, [turn.input for turn in case.turns])
+        told.append(msgspec.json.encode((case.id, case.own_id, case.name, said, first.setdefault(case.origin, position))))
+    return BY_NAME if clear else hash_parts(told)
+
+
+def _says_something(case: Case) -> bool:
+    return case.input is not None or bool(case.turns) or case.custom_body is not None
+
+
+def describe_own_checks() -> dict[str, str]:
+    """Return the files of own checks and those they import, by their names from the workspace file, with their digests."""
+    file = find_workspace_file()
+    return {} if file is None else {os.path.relpath(path, file.parent): hash_parts([path.read_bytes()]) for path in _list_own_files()}
+
+
+def require_own_checks(expected: Mapping[str, str]) -> None:
+    """Raise `InputError` where the own checks of this process are not those by which a batch is decided."""
+    if not expected:
+        return
+    place = f"where work is done ({platform.node()}, {Path.cwd()})"
+    workspace = find_workspace_file()
+    for name, digest in expected.items():
+        path = None if workspace is None else workspace.parent / name
+        if path is None or not path.is_file() or hash_parts([path.read_bytes()]) != digest:
+            raise InputError(
+                f"{name}, which checks of your own are made of, is not the same {place} as where the batch was begun; "
+                "copy proctor.yaml, the files it names and what these import there"
+            )
+    for path in _list_imported(_list_named()):
+        digest = hash_parts([path.read_bytes()])
+        if _LOADED.setdefault(path, digest) != digest:
+            raise InputError(f"{path} has changed since it was imported {place}; start the workers again")
+
+
+_LOADED: dict[Path, str] = {}
+"""Files that own checks imported, as they were then: Python does not read them again while the process lives."""
+
+
+def _list_own_files() -> list[Path]:
+    """Return the files of own checks that the workspace names, and what these import: what they decide is not in the suite."""
+    named = _list_named()
+    return list(dict.fromkeys((*named, *_list_imported(named))))
+
+
+def _list_named() -> list[Path]:
+    file = find_workspace_file()
+    if file is None:
+        return []
+    named = (file.parent / name for name in read_workspace(read_suite_text(file), file=str(file)).checks.files)
+    return [path for path in named if path.is_file()]
+
+
+def _list_imported(named: Sequence[Path]) -> list[Path]:
+    """Return the files beside own checks that they import, these through others as well; what is installed is not among them."""
+    folders = {path.parent.resolve() for path in named}
+    left = [module for path in named if (module := sys.modules.get(f"{OWN_MODULE}{path.stem}")) is not None]
+    seen: dict[str, Path] = {}
+    while left:
+        for value in list(vars(left.pop()).values()):
+            module = value if isinstance(value, ModuleType) else sys.modules.get(str(getattr(value, "__module__", "")))
+            path = None if module is None else _find_file(module, folders)
+            if module is not None and path is not None and module.__name__ not in seen:
+                seen[module.__name__] = path
+                left.append(module)
+    return sorted(seen.values())
+
+
+def _find_file(module: ModuleType, folders: Set[Path]) -> Path | None:
+    name = getattr(module, "__file__", None)
+    path = Path(name).resolve() if isinstance(name, str) else None
+    if path is None or path.suffix != ".py" or "site-packages" in path.parts or not path.is_file():
+        return None
+    return path if any(path.is_relative_to(folder) for folder in folders) else None

@@ -1,0 +1,1 @@
+"""Figures per slice, and sketches for many values."""

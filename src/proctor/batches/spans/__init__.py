@@ -1,0 +1,1 @@
+"""Spans of one trace gathered from many rows."""

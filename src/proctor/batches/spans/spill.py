@@ -1,0 +1,282 @@
+"""Spans on their way from where they stood to the share in which their trace is decided: one file for each partition, sorted into shares.
+
+Spans are written in segments, each of one share and compressed, as they come; the index of all segments stands at the end of the file, and
+its length in the last eight bytes. Which share a trace belongs to is told by a digest of its id, so that all partitions agree. What could
+not be read is a segment of its own; that it is missing is kept with the traces that it names, or once for all of them. The memory of the
+writer is bounded, and so is that of a reader: where a share is larger than expected, it is read several times, a part of its traces each
+time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from proctor.evidence.otlp.spans import Span, SpanEvent
+from proctor.model.account import Part
+from proctor.model.evidence import Evidence
+from proctor.model.typed import make_json_decoder, make_msgpack_decoder
+from proctor.sources.datasets.files import import_arrow
+from proctor.sources.records import MAX_LINE_BYTES
+
+MAX_TRACE_BYTES = MAX_LINE_BYTES
+"""The largest trace that is put together, as large as the largest record."""
+WAITING_BYTES = 32 * 1024 * 1024
+"""How much waits in the memory of a writer."""
+HELD_BYTES = 128 * 1024 * 1024
+"""How much of a share a reader holds at once."""
+ERRORS = -1
+"""In the index, in place of a share."""
+EVERYWHERE = -2
+"""The same for what was lost of traces that nobody can name."""
+
+
+Beside = tuple[str | None, ...] | None
+"""What stands beside a record under the names by which a batch is sliced, written as text; None where nobody asks."""
+
+
+class HeldSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One span, with its place."""
+
+    trace: str
+    row: int | None
+    offset: int | None
+    run: int
+    """Which trace of its record it belongs to, from 0."""
+    span: bytes
+    """As JSON; nothing where `lost` says why."""
+    beside: Beside = None
+    lost: str | None = None
+    """Why a span of the trace could not be read, and where it stood."""
+    file: int = 0
+    """The number of its file in its partition."""
+
+
+class GatheredError(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Something that could not be read while spans were gathered."""
+
+    file: str
+    row: int | None
+    offset: int | None
+    code: str
+    reason: str
+    rows: int = 1
+
+    def describe_loss(self) -> str:
+        """Return what a verdict says of a trace that may lack what stood here."""
+        row = "" if self.row is None else f", row {self.row}"
+        place = f", byte {self.offset}" if self.row is None and self.offset is not None else row
+        return f"{self.file}{place} could not be read and may hold spans of this trace: {self.reason}"
+
+
+class Segment(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where some of a file stands."""
+
+    share: int
+    start: int
+    packed: int
+    size: int
+
+
+class GatheredTrace(msgspec.Struct):
+    """A trace with all of its spans, and the place of the first of them."""
+
+    trace: str
+    source: int
+    row: int | None
+    offset: int | None
+    run: int
+    beside: Beside = None
+    """Under each name what the first span has that has anything."""
+    size: int = 0
+    spans: list[bytes] = []
+    lost: str | None = None
+    """Why it may lack spans, if so; of several reasons the first."""
+    file: int = 0
+    """The number of its file in `source`."""
+
+    def read_evidence(self, parts: Collection[Part] | None = None) -> list[Evidence]:
+        """Return the evidence of the trace, at most one, with these parts; what it may lack is unknown. Raises `EvidenceError`."""
+        from proctor.evidence.otlp.merging import mark_lost_spans  # a third of what a worker imports, and most have no spans to read
+        from proctor.evidence.traces.read_otlp import read_batches
+
+        found = read_batches([[_read_span(span) for span in self.spans]], parts)
+        return found if self.lost is None else [mark_lost_spans(evidence, self.lost) for evidence in found]
+
+
+_SPAN = make_json_decoder(Span)
+_SPANS = make_msgpack_decoder(list[HeldSpan])
+_ERRORS = make_msgpack_decoder(list[GatheredError])
+_LOSSES = make_msgpack_decoder(list[str])
+_INDEX = make_msgpack_decoder(list[Segment])
+_encode_span = msgspec.json.Encoder().encode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def digest_trace(trace: str) -> int:
+    """Return the number that tells the share of a trace."""
+    # Not `hash`, which differs from process to process: workers would put the spans of one trace into several shares.
+    return int.from_bytes(hashlib.blake2b(trace.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+
+
+def _write_span(span: Span) -> bytes:
+    try:
+        return _encode_span(span)
+    except (OverflowError, UnicodeEncodeError):
+        # Integers beyond 64 bits and halves of characters, which the fast encoder does not know.
+        return json.dumps(msgspec.to_builtins(span)).encode()
+
+
+def _read_span(data: bytes) -> Span:
+    try:
+        return _SPAN.decode(data)
+    except msgspec.MsgspecError:
+        # What the slow encoder above wrote, the fast decoder may refuse.
+        told = json.loads(data)
+        events = tuple(SpanEvent(event["name"], event["attributes"]) for event in told.pop("events", ()))
+        return Span(**told, events=events)
+
+
+class SpillWriter:
+    """Sorts the spans of one partition into shares."""
+
+    def __init__(self, path: Path, shares: int) -> None:
+        self.path, self._shares = path, shares
+        self.file = 0
+        self._file = path.open("wb")
+        self._codec = import_arrow("pyarrow").Codec("zstd")
+        self._index: list[Segment] = []
+        self._waiting: dict[int, list[Any]] = {}
+        self._size = self._position = 0
+        self._lost_everywhere: str | None = None
+
+    def add_record(self, spans: Sequence[Span], row: int | None, offset: int | None, beside: Beside = None) -> None:
+        """Add the spans of one record."""
+        runs: dict[str, int] = {}
+        for span in spans:
+            run = runs.setdefault(span.trace_id, len(runs))
+            data = _write_span(span)
+            held = HeldSpan(span.trace_id, row, offset, run, data, beside, None, self.file)
+            self._hold(digest_trace(span.trace_id) % self._shares, held, len(data))
+
+    def add_error(self, error: GatheredError, traces: frozenset[str] | None = None) -> None:
+        """Add what could not be read: it was about these traces, or, without them, about any."""
+        self._hold(ERRORS, error, len(error.reason) + 100)
+        if traces is None:
+            self._lost_everywhere = self._lost_everywhere or error.describe_loss()
+        for trace in sorted(traces or ()):
+            lost = HeldSpan(trace, error.row, error.offset, 0, b"", None, error.describe_loss())
+            self._hold(digest_trace(trace) % self._shares, lost, len(error.reason) + 100)
+
+    def _hold(self, share: int, value: Any, size: int) -> None:
+        self._waiting.setdefault(share, []).append(value)
+        self._size += size
+        if self._size > WAITING_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        for share in sorted(self._waiting):
+            data = _encode(self._waiting[share])
+            packed = self._codec.compress(data, asbytes=True)
+            self._file.write(packed)
+            self._index.append(Segment(share, self._position, len(packed), len(data)))
+            self._position += len(packed)
+        self._waiting.clear()
+        self._size = 0
+
+    def finish(self) -> Path:
+        """Write what is left, and the index; returns the file."""
+        if self._lost_everywhere is not None:
+            self._hold(EVERYWHERE, self._lost_everywhere, len(self._lost_everywhere))
+        self._flush()
+        index = _encode(self._index)
+        self._file.write(index + len(index).to_bytes(8, "big"))
+        self._file.close()
+        return self.path
+
+    def close(self) -> None:
+        """Give the file back, whole or not."""
+        self._file.close()
+
+
+class Spills:
+    """The gathered parts of all partitions."""
+
+    def __init__(self, openers: Sequence[Callable[[], Any]]) -> None:
+        """Each of `openers` opens one of them."""
+        self._openers = openers
+
+    def read_errors(self) -> Iterator[GatheredError]:
+        """Yield what could not be read of any partition."""
+        for _, data in self._read_segments(self._list_segments(ERRORS, EVERYWHERE)[0]):
+            yield from _ERRORS.decode(data)
+
+    def read_share(self, share: int, shares: int) -> Iterator[GatheredTrace]:
+        """Yield the traces of one share, each with all of its spans."""
+        segments, lost = self._list_segments(share, EVERYWHERE)
+        size = sum(segment.size for listed in segments for segment in listed)
+        passes = -(-size // HELD_BYTES) or 1
+        everywhere = next((told for _, data in self._read_segments(lost) for told in _LOSSES.decode(data)), None)
+        for turn in range(passes):
+            # Divided first: within a share all digests have the same remainder, and every trace would fall into one turn.
+            for trace in self._read_turn(segments, lambda trace, turn=turn: digest_trace(trace) // shares % passes == turn):
+                trace.lost = trace.lost or everywhere
+                yield trace
+
+    def _read_turn(self, segments: list[list[Segment]], is_wanted: Callable[[str], bool]) -> Iterator[GatheredTrace]:
+        found: dict[str, GatheredTrace | None] = {}
+        for number, data in self._read_segments(segments):
+            for held in _SPANS.decode(data):
+                trace = found.get(held.trace)
+                if trace is None:
+                    if held.trace in found or not is_wanted(held.trace):
+                        # Noted, so that the digest of an unwanted trace is made once in a turn, not for each of its spans.
+                        found[held.trace] = None
+                        continue
+                    trace = found[held.trace] = GatheredTrace(held.trace, number, held.row, held.offset, held.run, held.beside)
+                elif trace.beside is not None and held.beside is not None and None in trace.beside:
+                    trace.beside = tuple([a if a is not None else b for a, b in zip(trace.beside, held.beside, strict=True)])
+                if held.lost is not None:
+                    trace.lost = trace.lost or held.lost
+                    continue
+                if not trace.size:
+                    # Its place is that of the first span, not of one that could not be read.
+                    trace.source, trace.row, trace.offset, trace.run, trace.beside = number, held.row, held.offset, held.run, held.beside
+                    trace.file = held.file
+                trace.size += len(held.span)
+                if trace.size <= MAX_TRACE_BYTES:
+                    trace.spans.append(held.span)
+                else:
+                    # Nothing of it is held any more, and its size goes on growing: by that whoever decides it sees that it is too large.
+                    trace.spans.clear()
+        # A trace of which nothing was read is told by what could not be.
+        yield from (trace for trace in found.values() if trace is not None and trace.size)
+
+    def _list_segments(self, share: int, also: int) -> tuple[list[list[Segment]], list[list[Segment]]]:
+        """Return the segments of two shares in every file; the indexes of all shares would fill the memory."""
+        listed: tuple[list[list[Segment]], list[list[Segment]]] = ([], [])
+        for open_spill in self._openers:
+            with open_spill() as file:
+                end = file.size() - 8
+                file.seek(end)
+                length = int.from_bytes(file.read(8), "big")
+                file.seek(end - length)
+                index = _INDEX.decode(file.read(length))
+            for found, wanted in zip(listed, (share, also), strict=True):
+                found.append([segment for segment in index if segment.share == wanted])
+        return listed
+
+    def _read_segments(self, listed: list[list[Segment]]) -> Iterator[tuple[int, bytes]]:
+        codec = import_arrow("pyarrow").Codec("zstd")
+        for number, segments in enumerate(listed):
+            if not segments:
+                continue
+            with self._openers[number]() as file:
+                for segment in segments:
+                    file.seek(segment.start)
+                    yield number, codec.decompress(file.read(segment.packed), segment.size, asbytes=True)

@@ -1,0 +1,1 @@
+"""Checks on the answer: text, JSON, schema, language, personal data."""

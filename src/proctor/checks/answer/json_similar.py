@@ -1,0 +1,162 @@
+"""Claims that a JSON answer is nearly a document.
+
+A leaf is a text, a number, a boolean, null, or an empty list or object; it stands at a path of keys and positions. The similarity is the
+number of leaves that stand at the same path in both documents and are equal, over the number of paths at which either has a leaf. Equal
+documents have 1, documents that share nothing 0. Numbers, booleans and text never equal one another; `1` equals `1.0`. `measure: structure`
+takes leaves of the same kind for equal, whatever they hold. `ignore_extra` leaves out paths that only the answer has.
+
+Lists are compared by position: an element inserted at the front moves all others, and they then differ. Texts are equal or not, never
+nearly; matchers are not looked at, every value is a literal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from proctor.checks.answer.similar_to import require_share
+from proctor.checks.registry import Decide, check
+from proctor.checks.shared.answer import answer_json
+from proctor.checks.shared.json_places import find_keys, open_answer
+from proctor.checks.shared.missing_evidence import Reads
+from proctor.matchers.equal import is_same_scalar, join_path
+from proctor.model.evidence import Evidence, Json
+from proctor.model.json_values import MISSING
+from proctor.model.show import kind_of, show
+from proctor.model.verdict import TextRange, Verdict, failed, passed
+from proctor.work import spend
+
+_MOST_TOLD = 20
+"""Differences that a verdict lists."""
+
+
+class JsonSimilar(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer is a JSON document nearly equal to another, by the share of equal leaves."""
+
+    value: Json
+    """The document to compare with."""
+    at_least: float
+    """The least share of equal leaves that passes, above 0 and up to 1."""
+    measure: Literal["leaves", "structure"] = "leaves"
+    """`leaves`: equal values at equal paths; `structure`: values of the same kind at equal paths."""
+    ignore_extra: bool = False
+    """Whether what only the answer has is left out of the count."""
+
+
+class _Comparison:
+    """Counts leaves while two documents are walked side by side."""
+
+    def __init__(self, *, structure: bool, ignore_extra: bool) -> None:
+        self._structure = structure
+        self._ignore_extra = ignore_extra
+        self.equal = self.total = 0
+        self.different: list[str] = []
+        self.places: list[str] = []
+        """Where the answer has a leaf that differs, the first of them."""
+
+    def compare(self, expected: Json, actual: Json) -> float:
+        """Return the share of equal leaves. Without recursion, since nobody bounds how deep an answer is."""
+        waiting: list[tuple[Json, Json, str]] = [(expected, actual, "$")]
+        while waiting:
+            spend(1)
+            left, right, path = waiting.pop()
+            if _is_branch(left) or _is_branch(right):
+                # A leaf never stands at the path of a branch, so the leaves of either are the other's loss.
+                pairs = _pair_members(left, right, path)
+                if not _is_branch(left) and left is not MISSING:
+                    self._count_leaf(left, MISSING, path)
+                if not _is_branch(right) and right is not MISSING:
+                    self._count_leaf(MISSING, right, path)
+                waiting.extend(pairs)
+            else:
+                self._count_leaf(left, right, path)
+        # Nothing is left to compare only where the answer's own leaves are ignored and nothing was expected, which is refused before.
+        return self.equal / self.total if self.total else 0.0
+
+    def _count_leaf(self, left: Json, right: Json, path: str) -> None:
+        if left is MISSING and self._ignore_extra:
+            return
+        self.total += 1
+        if left is not MISSING and right is not MISSING and self._is_equal(left, right):
+            self.equal += 1
+        elif len(self.different) < _MOST_TOLD:
+            wanted = "nothing" if left is MISSING else show(left, 60)
+            self.different.append(f"{path}: expected {wanted}, found {'nothing' if right is MISSING else show(right, 60)}")
+            if right is not MISSING:
+                self.places.append(path)
+
+    def _is_equal(self, left: Json, right: Json) -> bool:
+        if isinstance(left, (dict, list)) or isinstance(right, (dict, list)):
+            return type(left) is type(right)
+        return kind_of(left) == kind_of(right) if self._structure else is_same_scalar(left, right)
+
+
+def _locate(spec: JsonSimilar, evidence: Evidence) -> Iterator[TextRange]:
+    """Find the leaves of the answer that differ, also where enough of them are equal."""
+    document = open_answer(evidence)
+    if document is None:
+        return iter(())
+    comparison = _Comparison(structure=spec.measure == "structure", ignore_extra=spec.ignore_extra)
+    comparison.compare(spec.value, document.value)
+    return document.locate(find_keys(document.value, "$", comparison.places))
+
+
+@check(
+    "json_similar",
+    example="json_similar: {value: {status: shipped, items: [{sku: A1, count: 2}]}, at_least: 0.9}",
+    reads=Reads(("answer",), "exact", "fail"),
+    locate=_locate,
+)
+def json_similar(spec: JsonSimilar) -> Decide:
+    """The answer is a JSON document nearly equal to another, by the share of equal leaves."""
+    require_share(spec.at_least)
+
+    def decide(evidence: Evidence) -> Verdict:
+        answer = answer_json(evidence)
+        if isinstance(answer, Verdict):
+            return answer
+        comparison = _Comparison(structure=spec.measure == "structure", ignore_extra=spec.ignore_extra)
+        share = comparison.compare(spec.value, answer.value)
+        counted = f"{comparison.equal} of {comparison.total} leaves {'of the same kind' if spec.measure == 'structure' else 'equal'}"
+        details: dict[str, Json] = {"similarity": share, "equal": comparison.equal, "leaves": comparison.total}
+        pointers = (answer.pointer,)
+        # A share that falls short by the last bit of a float has been reached.
+        if share >= spec.at_least - 1e-12:
+            return passed(f"{counted}, at least {spec.at_least:g} expected", score=share, details=details, pointers=pointers)
+        first = f"; {comparison.different[0]}" if comparison.different else ""
+        return failed(
+            f"expected a share of at least {spec.at_least:g}, found {share:.4f}: {counted}{first}",
+            score=share,
+            details={**details, "different": list(comparison.different)},
+            pointers=pointers,
+        )
+
+    return decide
+
+
+def _is_branch(value: Json) -> bool:
+    return isinstance(value, (dict, list)) and bool(value)
+
+
+def _pair_members(left: Json, right: Json, path: str) -> list[tuple[Json, Json, str]]:
+    """Return the members of two values by key or position; what one of them lacks is `MISSING` there."""
+    ours, theirs = _list_members(left), _list_members(right)
+    spend(len(ours) + len(theirs))
+    # A list and an object never have a path in common: a position is no key.
+    keys = [*ours, *(key for key in theirs if key not in ours)]
+    return [
+        (
+            ours.get(key, MISSING),
+            theirs.get(key, MISSING),
+            join_path(path, key) if isinstance(key, str) else f"{path}[{key}]",
+        )
+        for key in reversed(keys)
+    ]
+
+
+def _list_members(value: Json) -> dict[str | int, Json]:
+    if isinstance(value, dict):
+        return value
+    return dict(enumerate(value)) if isinstance(value, list) else {}

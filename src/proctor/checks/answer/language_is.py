@@ -1,0 +1,126 @@
+"""Claims about the language of the answer.
+
+Decided by `py3langid`, a naive Bayes model over byte sequences that knows 140 languages by their ISO 639 codes; it needs the extra: `pip
+install 'proctor-evals[language]'`. The model gives every language a share, and the shares of the languages named are added: with
+`sure_at_least` or more the claim holds; where they have less than 0.05, or another language alone has `sure_at_least`, it does not. What
+lies between is not guessed: `error`, code `language_unclear`. An answer with fewer than 20 letters (a letter of Chinese, Japanese or
+Korean counts as three) is `error`, code `too_short_to_tell`.
+
+The first 20,000 characters are read, fenced code blocks left out. Close relatives (Danish and Norwegian, Bulgarian and Macedonian,
+Indonesian and Malay) are often mixed up or unclear: name both. A mixture of languages is the one that prevails, or unclear.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from proctor.checks.registry import Decide, check
+from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.shared.text_reasons import NO_TEXT, POINTER
+from proctor.errors import MissingExtra, SpecError
+from proctor.model.evidence import Evidence
+from proctor.model.json_values import is_finite
+from proctor.model.show import nearest, show
+from proctor.model.verdict import TextRange, Verdict, errored, failed, passed
+
+LEAST_LETTERS: Final = 20
+RULED_OUT: Final = 0.05
+"""Below this share a language is out of the question."""
+MOST_READ: Final = 20_000
+"""Characters of an answer that are read."""
+_DENSE: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
+_PARAGRAPH: Final = re.compile(r"\S[^\n]*(?<=\S)")
+_MOST_PARAGRAPHS: Final = 200
+"""Paragraphs whose language is asked for, to say where an answer is in another one."""
+_CODE_BLOCK: Final = re.compile(r"^```[^\n]*\n.*?(?:^```|\Z)", re.MULTILINE | re.DOTALL)
+
+
+class LanguageIs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer is written in a language, or in one of several."""
+
+    language: tuple[str, ...]
+    """ISO 639 codes such as `en`, `de` or `pt`; one of them must be the language."""
+    sure_at_least: float = 0.7
+    """The share of the model's belief, from 0.5 to 1, that decides."""
+
+
+def _locate(spec: LanguageIs, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
+    """Find the paragraphs that are plainly in none of the languages, where the answer is not."""
+    if verdict.outcome != "fail":
+        return
+    identifier = _load_identifier()
+    text = (evidence.text or "")[:MOST_READ]
+    # Code counts for nothing and keeps its room, so that places stay as they are.
+    text = _CODE_BLOCK.sub(lambda block: " " * len(block[0]), text)
+    for paragraph in islice(_PARAGRAPH.finditer(text), _MOST_PARAGRAPHS):
+        if count_letters(paragraph[0]) >= LEAST_LETTERS:
+            shares: list[tuple[str, float]] = identifier.rank(paragraph[0])
+            if sum(share for code, share in shares if code in spec.language) < RULED_OUT:
+                yield TextRange("$.text", *paragraph.span())
+
+
+@check(
+    "language_is",
+    shorthand="language",
+    example="language_is: de",
+    reads=Reads(("answer",), "exact", "fail"),
+    locate_by=_locate,
+)
+def language_is(spec: LanguageIs) -> Decide:
+    """The answer is written in a language, or in one of several."""
+    if not spec.language:
+        raise SpecError("there is no language to expect", field="language")
+    if not (is_finite(spec.sure_at_least) and 0.5 <= spec.sure_at_least < 1):
+        raise SpecError(f"expected a number from 0.5 to below 1, found {show(spec.sure_at_least)}", field="sure_at_least")
+    identifier = _load_identifier()
+    known: list[str] = identifier.labels
+    for index, code in enumerate(spec.language):
+        if code not in known:
+            raise SpecError(
+                f"unknown language {show(code)}",
+                field=f"language.{index}",
+                nearest=nearest(code, known),
+                hint=f"the codes are {', '.join(sorted(known))}",
+            )
+    wanted = " or ".join(spec.language)
+
+    def decide(evidence: Evidence) -> Verdict:
+        if evidence.text is None:
+            return NO_TEXT
+        text = _CODE_BLOCK.sub("", evidence.text[:MOST_READ])
+        letters = count_letters(text)
+        if letters < LEAST_LETTERS:
+            return errored("too_short_to_tell", f"{letters} letters are not enough to tell a language; {LEAST_LETTERS} are: {show(text)}")
+        shares: list[tuple[str, float]] = identifier.rank(text)
+        share = sum(each for code, each in shares if code in spec.language)
+        other, most = next((code, each) for code, each in shares if code not in spec.language)
+        details = {"share": round(share, 4), "languages": {code: round(each, 4) for code, each in shares[:3]}}
+        if share >= spec.sure_at_least:
+            return passed(f"the answer is in {wanted}", details=details, pointers=POINTER)
+        if share < RULED_OUT or most >= spec.sure_at_least:
+            return failed(f"expected an answer in {wanted}, found {other}: {show(evidence.text)}", details=details, pointers=POINTER)
+        told = ", ".join(f"{code} {each:.2f}" for code, each in shares[:3])
+        return errored("language_unclear", f"the language cannot be told: {told}; {show(evidence.text)}", details=details)
+
+    return decide
+
+
+def count_letters(text: str) -> int:
+    """Return how many letters a text has; those that stand for a syllable or a word count three times."""
+    return sum(map(str.isalpha, text)) + 2 * len(_DENSE.findall(text))
+
+
+@functools.cache
+def _load_identifier() -> Any:
+    try:
+        # Optional, and slow to load: it brings a model.
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ImportError:
+        raise MissingExtra("`language_is`", "language") from None
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

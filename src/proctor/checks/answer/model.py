@@ -1,0 +1,73 @@
+"""Claims about the model that answered.
+
+Names are compared as the recording writes them, upper and lower case included. A provider often answers under a longer name than
+the one that was asked for (`gpt-4o-mini-2024-07-18`): `match: prefix` is made for that. Evidence that does not tell its model
+decides nothing: `missing_evidence`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import msgspec
+
+from proctor.checks.registry import Decide, check
+from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.shared.ranges import locate_text
+from proctor.errors import SpecError
+from proctor.model.evidence import Evidence
+from proctor.model.show import show
+from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
+
+Match = Literal["exact", "prefix", "contains"]
+
+_WORDS: dict[Match, str] = {"exact": "", "prefix": "a name that begins with ", "contains": "a name that contains "}
+_FITS: dict[Match, Callable[[str, str], bool]] = {
+    "exact": str.__eq__,
+    "prefix": str.startswith,
+    "contains": str.__contains__,
+}
+
+
+class ModelUsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer came from this model."""
+
+    name: str
+    """The name of the model, or the part of it that `match` asks for."""
+    match: Match = "exact"
+    """Whether `name` is the whole name (`exact`), its beginning (`prefix`) or any part of it (`contains`)."""
+
+
+_PLACES: dict[Match, Literal["whole", "start", "anywhere"]] = {"exact": "whole", "prefix": "start", "contains": "anywhere"}
+
+
+def _locate(spec: ModelUsed, evidence: Evidence) -> Iterator[TextRange]:
+    return locate_text("$.model", evidence.model, spec.name, ignore_case=False, at=_PLACES[spec.match])
+
+
+@check(
+    "model_used",
+    shorthand="name",
+    example="model_used: {name: gpt-4o-mini, match: prefix}",
+    reads=Reads((), "presence"),
+    locate=_locate,
+)
+def model_used(spec: ModelUsed) -> Decide:
+    """The answer came from this model."""
+    if not spec.name:
+        raise SpecError("'name' cannot be empty", field="name")
+    wanted = f"{_WORDS[spec.match]}{show(spec.name)}"
+    fits = _FITS[spec.match]
+    good = passed(f"the model is {wanted}, as expected", pointers=("$.model",))
+    unknown = missing("the name of the model")
+
+    def decide(evidence: Evidence) -> Verdict:
+        model = evidence.model
+        if model is None:
+            return unknown
+        if fits(model, spec.name):
+            return good
+        return failed(f"the model: expected {wanted}, found {show(model)}", pointers=("$.model",))
+
+    return decide

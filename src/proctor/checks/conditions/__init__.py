@@ -1,0 +1,1 @@
+"""Checks written as a condition over fields of the evidence."""

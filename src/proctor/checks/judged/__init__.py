@@ -1,0 +1,1 @@
+"""Checks that a judge decides by a criterion or a rubric."""

@@ -1,0 +1,1 @@
+"""Checks on the run itself: cost, limits, nodes, HTTP requests, widgets."""

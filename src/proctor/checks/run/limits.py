@@ -1,0 +1,206 @@
+"""Claims about status, time, tokens and turns.
+
+In a conversation HTTP status and response time must hold on every turn; tokens are summed. What the evidence does not
+carry is `missing_evidence`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from proctor.checks.registry import Decide, check
+from proctor.checks.shared.missing_evidence import Reads
+from proctor.errors import SpecError
+from proctor.model.evidence import Evidence, EvidenceTurn, Usage
+from proctor.model.json_values import is_finite
+from proctor.model.show import show
+from proctor.model.verdict import Verdict, failed, missing, passed
+
+
+class HttpStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The HTTP status is exactly this."""
+
+    status: int
+    """The expected code."""
+
+
+class RespondedWithin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer came within a time; the bound itself passes."""
+
+    ms: float
+    """The limit in milliseconds."""
+
+
+class TokensWithin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Token usage stays within bounds; at least one bound is given."""
+
+    total: int | None = None
+    """The most tokens in all."""
+    input: int | None = None
+    """The most prompt tokens."""
+    output: int | None = None
+    """The most generated tokens."""
+    exclusive: bool = False
+    """The bound itself fails."""
+    total_is: Literal["reported", "larger"] = "reported"
+    """The total is the reported one when there is one (`reported`), or the larger of reported and input plus output (`larger`)."""
+
+
+class TurnsWithin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The conversation took at most so many turns."""
+
+    turns: int
+    """The most turns."""
+    exclusive: bool = False
+    """The bound itself fails."""
+
+
+@check("http_status", shorthand="status", example="http_status: 200", reads=Reads((), "presence"))
+def http_status(spec: HttpStatus) -> Decide:
+    """The HTTP status is exactly this."""
+    if not 100 <= spec.status <= 999:
+        raise SpecError(f"{spec.status} is no HTTP status; expected a number from 100 to 999", field="status")
+    return _decide_every_turn(
+        "HTTP status",
+        "http_status",
+        lambda source: source.http_status,
+        lambda found: found == spec.status,
+        f"HTTP status {spec.status}",
+    )
+
+
+@check("responded_within", shorthand="ms", example="responded_within: 3000", reads=Reads((), "presence"))
+def responded_within(spec: RespondedWithin) -> Decide:
+    """The answer came within a time; the bound itself passes."""
+    if not is_finite(spec.ms) or spec.ms < 0:
+        raise SpecError(f"'ms' must be a number of at least 0, found {show(spec.ms)}", field="ms")
+    return _decide_every_turn(
+        "response time",
+        "duration_ms",
+        lambda source: source.duration_ms,
+        lambda found: found <= spec.ms,
+        f"an answer within {spec.ms:g} ms",
+    )
+
+
+def _decide_every_turn(
+    what: str,
+    field: str,
+    measure: Callable[[Evidence | EvidenceTurn], float | None],
+    holds: Callable[[float], bool],
+    wanted: str,
+) -> Decide:
+    """Return a measure that must hold on every turn that carries it; a turn that does not carry it leaves the claim undecided."""
+    good = passed(f"{wanted}, as expected", pointers=(f"$.{field}",))
+    unknown = missing(what)
+
+    def decide(evidence: Evidence) -> Verdict:
+        found = [measure(turn) for turn in evidence.turns or ()]
+        if not any(value is not None for value in found):
+            single = measure(evidence)
+            if single is None:
+                return unknown
+            return good if holds(single) else failed(f"expected {wanted}, found {show(single)}", pointers=(f"$.{field}",))
+        # Before what was not measured: one turn that breaks the bound decides, whatever the others took.
+        wrong = [index for index, value in enumerate(found) if value is not None and not holds(value)]
+        if wrong:
+            told = ", ".join(f"{show(found[index])} in turn {index + 1}" for index in wrong[:8])
+            return failed(f"expected {wanted} in every turn, found {told}", pointers=tuple(f"$.turns[{index}].{field}" for index in wrong))
+        unseen = [str(index + 1) for index, value in enumerate(found) if value is None]
+        return missing(f"{what} of turn {', '.join(unseen[:8])}") if unseen else good
+
+    return decide
+
+
+@check("tokens_within", shorthand="total", example="tokens_within: {total: 500, output: 200}", reads=Reads(("usage",), "absence", "fail"))
+def tokens_within(spec: TokensWithin) -> Decide:
+    """Token usage stays within bounds; at least one bound is given."""
+    limits = [(kind, limit) for kind, limit in (("total", spec.total), ("input", spec.input), ("output", spec.output)) if limit is not None]
+    if not limits:
+        raise SpecError("needs at least one limit: 'total', 'input' or 'output'")
+    for kind, limit in limits:
+        if limit < 0:
+            raise SpecError(f"{kind!r} must be at least 0, found {limit}", field=kind)
+    measures = [(kind, limit, _MEASURES[kind if kind != "total" else spec.total_is]) for kind, limit in limits]
+    bound = "fewer than" if spec.exclusive else "at most"
+    good = passed("token usage stays within " + ", ".join(f"{limit} {kind}" for kind, limit in limits), pointers=("$.usage",))
+
+    def decide(evidence: Evidence) -> Verdict:
+        usages = list_usages(evidence)
+        over: list[str] = []
+        unknown: list[str] = []
+        for kind, limit, measure in measures:
+            counts = [None if usage is None else measure(usage) for usage in usages]
+            # What is known is a lower bound of the sum, so it can already be too much.
+            total = sum(count for count in counts if count is not None)
+            is_whole = kind != "total" or all(usage is None or _has_total(usage) for usage in usages)
+            if total > limit or (spec.exclusive and total == limit and counts):
+                over.append(f"expected {bound} {limit} {kind} tokens, found {total}")
+            elif not counts or None in counts or not is_whole:
+                unknown.append(kind)
+        if over:
+            return failed("; ".join(over), pointers=("$.usage",))
+        return missing(f"token usage ({', '.join(unknown)})") if unknown else good
+
+    return decide
+
+
+def _has_total(usage: Usage) -> bool:
+    """Return whether the total is known: with one half alone it is at least that half."""
+    return usage.total_tokens is not None or (usage.input_tokens is not None and usage.output_tokens is not None)
+
+
+def _read_reported_total(usage: Usage) -> int | None:
+    return usage.total()
+
+
+def _read_larger_total(usage: Usage) -> int | None:
+    summed = (usage.input_tokens or 0) + (usage.output_tokens or 0)
+    return None if usage.total() is None else max(usage.total() or 0, summed)
+
+
+_MEASURES: dict[str, Callable[[Usage], int | None]] = {
+    "reported": _read_reported_total,
+    "larger": _read_larger_total,
+    "input": lambda usage: usage.input_tokens,
+    "output": lambda usage: usage.output_tokens,
+}
+
+
+def list_usages(evidence: Evidence) -> Sequence[Usage | None]:
+    """Return what is summed: the turns where all of them report, else the whole run, else what the turns or nodes report."""
+    turns = [turn.usage for turn in evidence.turns or ()]
+    if turns and None not in turns:
+        return turns
+    # Where some turns do not report, their sum is too small; the figure of the whole run is not.
+    if evidence.usage is not None:
+        return (evidence.usage,)
+    if any(usage is not None for usage in turns):
+        return turns
+    return [node.usage for node in evidence.nodes or () if node.usage is not None]
+
+
+@check("turns_within", shorthand="turns", example="turns_within: 3", reads=Reads(("turns",), "absence", "fail"))
+def turns_within(spec: TurnsWithin) -> Decide:
+    """The conversation took at most so many turns."""
+    if spec.turns < 0:
+        raise SpecError(f"'turns' must be at least 0, found {spec.turns}", field="turns")
+    wanted = f"{'fewer than' if spec.exclusive else 'at most'} {spec.turns} turn{'' if spec.turns == 1 else 's'}"
+    good = passed(f"{wanted}, as expected", pointers=("$.turns",))
+    unknown = missing("turns")
+
+    def decide(evidence: Evidence) -> Verdict:
+        if evidence.turns is not None:
+            found = len(evidence.turns)
+        elif evidence.input is not None or evidence.text is not None:
+            found = 1  # Evidence without turns is one exchange.
+        else:
+            return unknown
+        if found < spec.turns or (found == spec.turns and not spec.exclusive):
+            return good
+        return failed(f"expected {wanted}, found {found}", pointers=("$.turns",))
+
+    return decide

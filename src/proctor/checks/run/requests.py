@@ -1,0 +1,241 @@
+"""Claims about the requests that were made to simulated systems.
+
+A request fits where everything that is named does: its system, its method, its path (a pattern: `*` stays inside a part of it, `**` crosses
+parts; the query is left out) and the status it was answered with. A path is compared as it was sent and as systems read it: `%50atient` is
+`Patient`, and empty parts do not count. What was asked inside of a batch or a transaction counts like any other request. `then` lists what
+must come after, each later than the one before. Of a system that was not there nothing is known.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.checks.registry import Decide, check
+from proctor.checks.shared.missing_evidence import Reads
+from proctor.codecs.query import decode_percent
+from proctor.errors import SpecError
+from proctor.model.evidence import Evidence, StateRequest
+from proctor.model.show import nearest, show, tell_more
+from proctor.model.verdict import Verdict, errored, failed, missing, passed
+from proctor.patterns.globs import LONGEST_PATH, compile_address, matches_glob
+from proctor.work import spend
+
+_PER_REQUEST = 5
+"""Steps that looking at one request counts, beside those of its path."""
+_SHOWN = 3
+"""Requests that a reason names."""
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "MOVE", "WEBHOOK")
+"""What systems are asked with; `MOVE` comes over SFTP, and `WEBHOOK` is what a system asks of the agent."""
+
+
+class RequestPattern(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Which requests are meant."""
+
+    method: str | None = None
+    """GET, POST, PUT, PATCH or DELETE; left out: any."""
+    path: str | None = None
+    """A path below the root of the system, or a pattern: `/Appointment/*`; left out: any."""
+    system: str | None = None
+    """The name of the system in the suite; left out: any."""
+    status: int | None = None
+    """The status of the answer; left out: any."""
+
+
+class RequestMade(RequestPattern, frozen=True, kw_only=True, omit_defaults=True):
+    """A request was made to a simulated system, so often and in this order."""
+
+    at_least: int = 1
+    """How often at least."""
+    at_most: int | None = None
+    """How often at most."""
+    then: tuple[RequestPattern, ...] = ()
+    """Requests that must come after the first one that fits, each later than the one before."""
+
+
+class RequestNotMade(RequestPattern, frozen=True, kw_only=True, omit_defaults=True):
+    """No such request was made to a simulated system."""
+
+
+class _Pattern:
+    """A pattern of requests, prepared."""
+
+    def __init__(self, spec: RequestPattern, at: str = "") -> None:
+        self._spec = spec
+        self._method = _read_method(spec.method, f"{at}method")
+        self._glob = compile_address(spec.path, f"{at}path") if spec.path is not None else None
+        self._folded = compile_address(spec.path.lower(), f"{at}path") if spec.path is not None else None
+        if spec.status is not None and not 100 <= spec.status <= 599:
+            raise SpecError(f"status: expected a number from 100 to 599, found {spec.status}", field=f"{at}status")
+
+    @property
+    def system(self) -> str | None:
+        return self._spec.system
+
+    def fits(self, request: StateRequest) -> bool:
+        spend(_PER_REQUEST)
+        return self._fits_beside_path(request) and (
+            self._glob is None or any(matches_glob(self._glob, path, spend) for path in _list_paths(request.path))
+        )
+
+    def fits_in_other_case(self, request: StateRequest) -> bool:
+        """Return whether a request that was answered fits but for upper and lower case: the pattern is wrong then."""
+        paths = _list_paths(request.path.lower()) if self._folded is not None and request.status < 400 else ()
+        return self._fits_beside_path(request) and any(matches_glob(self._folded or (), path, spend) for path in paths)
+
+    def is_unclear(self, request: StateRequest) -> bool:
+        """Return whether nobody can say if a request is meant: its path is too long to be held against a pattern."""
+        return self._glob is not None and len(request.path) > LONGEST_PATH and self._fits_beside_path(request)
+
+    def _fits_beside_path(self, request: StateRequest) -> bool:
+        spec = self._spec
+        return (
+            self._method in (None, request.method.upper())
+            and spec.system in (None, request.system)
+            and spec.status in (None, request.status)
+        )
+
+    def describe(self) -> str:
+        spec = self._spec
+        told = " ".join(part for part in (self._method or "request", spec.path) if part)
+        return told + (f" to {spec.system}" if spec.system else "") + (f" answered {spec.status}" if spec.status is not None else "")
+
+
+def _read_method(method: str | None, field: str) -> str | None:
+    word = method.upper() if method is not None else None
+    if word is not None and word not in _METHODS:
+        raise SpecError(
+            f"method: expected one of {', '.join(_METHODS)}, found {show(method)}", field=field, nearest=nearest(word, _METHODS)
+        )
+    return word
+
+
+def _list_paths(target: str) -> set[str]:
+    """Return a path as it was sent, and as systems read it."""
+    sent = target.partition("?")[0]
+    # A slash that was encoded stays so: it stands inside of a part.
+    parts = (decode_percent(part.replace("%2f", "%2F").replace("%2F", "%252F")) for part in sent.split("/"))
+    read = "/".join(part for part in parts if part)
+    return {sent, read}
+
+
+def _list_requests(evidence: Evidence, patterns: tuple[_Pattern, ...]) -> list[tuple[int, StateRequest]] | Verdict:
+    """Return all requests, those inside of others behind them, each with its place; a verdict where nobody knows of them."""
+    state = evidence.state
+    if state is None or state.requests is None:
+        return missing("requests to simulated systems")
+    for name in (pattern.system for pattern in patterns):
+        if name is not None and state.systems is not None and name not in state.systems:
+            near = nearest(name, state.systems) or state.systems
+            there = f" (there are {', '.join(map(show, near))})" if near else ""
+            return missing(f"requests to the system {show(name)}, which is none of this run{there},")
+    found: list[tuple[int, StateRequest]] = []
+    for index, request in enumerate(state.requests):
+        found.append((index, request))
+        for one in request.inside:
+            found.append((index, StateRequest(system=request.system, method=one.method, path=one.path, status=one.status)))
+    return found
+
+
+def _tell_wrong_case(requests: list[tuple[int, StateRequest]], pattern: _Pattern) -> Verdict | None:
+    """Return the error of a pattern that fits no request, where it fits one but for upper and lower case."""
+    other = next((one for _, one in requests if pattern.fits_in_other_case(one)), None)
+    if other is None:
+        return None
+    return errored("wrong_case", f"no {pattern.describe()}, but {show(other.path, 80)[1:-1]}: upper and lower case differ in paths")
+
+
+def _tell_unclear(requests: list[tuple[int, StateRequest]], pattern: _Pattern) -> Verdict | None:
+    """Return what to say where nobody can tell of a request whether it is meant."""
+    index = next((index for index, one in requests if pattern.is_unclear(one)), None)
+    if index is None:
+        return None
+    return missing(f"whether $.state.requests[{index}], whose path has more than {LONGEST_PATH} characters, is a {pattern.describe()} is")
+
+
+def _describe(requests: list[tuple[int, StateRequest]]) -> str:
+    more = tell_more(len(requests), _SHOWN)
+    return ", ".join(f"{one.method} {show(one.path, 80)[1:-1]} ({one.status})" for _, one in requests[:_SHOWN]) + more
+
+
+def _point_at(requests: list[tuple[int, StateRequest]]) -> tuple[str, ...]:
+    return tuple(f"$.state.requests[{index}]" for index, _ in requests[:10])
+
+
+def _declare_reads(spec: RequestMade) -> Reads:
+    """Say what the claim reads: how often and in which order is not certain where some requests were not seen."""
+    # That none was needed and so many may be is a claim of absence: nothing could be missing.
+    return Reads(("state",), "absence") if spec.at_least == 0 and not spec.then else Reads(("state",), "exact", "fail")
+
+
+@check(
+    "request_made",
+    shorthand="path",
+    example="request_made: {method: POST, path: /Appointment, system: clinic, at_most: 1}",
+    reads=_declare_reads,
+    product=True,
+)
+def request_made(spec: RequestMade) -> Decide:
+    """A request was made to a simulated system, so often and in this order."""
+    if spec.at_least < 0 or (spec.at_most is not None and spec.at_most < spec.at_least):
+        raise SpecError(f"expected 0 <= at_least <= at_most, found {spec.at_least} and {spec.at_most}", field="at_least")
+    pattern = _Pattern(spec)
+    following = tuple(_Pattern(one, f"then.{index}.") for index, one in enumerate(spec.then))
+    what = pattern.describe()
+
+    def decide(evidence: Evidence) -> Verdict:
+        requests = _list_requests(evidence, (pattern, *following))
+        if isinstance(requests, Verdict):
+            return requests
+        positions = [position for position, (_, one) in enumerate(requests) if pattern.fits(one)]
+        found = [requests[position] for position in positions]
+        details = {"requests": len(requests), "matches": len(found)}
+        if not found and (unclear := _tell_wrong_case(requests, pattern)):
+            return unclear
+        if len(found) < spec.at_least or (spec.at_most is not None and len(found) > spec.at_most):
+            bound = f"at least {spec.at_least}" if len(found) < spec.at_least else f"at most {spec.at_most}"
+            told = f": {_describe(found)}" if found else f" among {len(requests)} requests"
+            return failed(f"expected {bound} {what}, found {len(found)}{told}", details=details, pointers=_point_at(found))
+        # One more could be too many.
+        if spec.at_most is not None and (unclear := _tell_unclear(requests, pattern)):
+            return unclear
+        position = positions[0] if positions else -1
+        for after in following:
+            later = next((index for index in range(position + 1, len(requests)) if after.fits(requests[index][1])), None)
+            if later is None:
+                before = f"{requests[position][1].method} {requests[position][1].path}" if position >= 0 else "the beginning"
+                return failed(
+                    f"expected {after.describe()} after {show(before)[1:-1]}, found none",
+                    code="wrong_order",
+                    details=details,
+                    pointers=_point_at(found),
+                )
+            position = later
+        return passed(f"{what} was made {len(found)} times: {_describe(found)}", details=details, pointers=_point_at(found))
+
+    return decide
+
+
+@check(
+    "request_not_made",
+    shorthand="path",
+    example="request_not_made: {method: DELETE, system: clinic}",
+    reads=Reads(("state",), "absence"),
+    product=True,
+)
+def request_not_made(spec: RequestNotMade) -> Decide:
+    """No such request was made to a simulated system."""
+    pattern = _Pattern(spec)
+    what = pattern.describe()
+
+    def decide(evidence: Evidence) -> Verdict:
+        requests = _list_requests(evidence, (pattern,))
+        if isinstance(requests, Verdict):
+            return requests
+        found = [entry for entry in requests if pattern.fits(entry[1])]
+        if found:
+            return failed(f"expected no {what}, found {_describe(found)}", details={"matches": len(found)}, pointers=_point_at(found))
+        if unclear := _tell_wrong_case(requests, pattern) or _tell_unclear(requests, pattern):
+            return unclear
+        return passed(f"no {what} among {len(requests)} requests")
+
+    return decide

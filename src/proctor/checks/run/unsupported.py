@@ -1,0 +1,28 @@
+"""A claim that was written down but cannot be understood: it fails, and says why."""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.checks.registry import Decide, check
+from proctor.checks.shared.missing_evidence import Reads
+from proctor.model.evidence import Evidence
+from proctor.model.verdict import Verdict, failed
+
+
+class Unsupported(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An assertion that no check understands; always fails with code `unsupported_assertion`."""
+
+    reason: str
+    """Why it cannot be understood."""
+
+
+@check("unsupported", shorthand="reason", example="unsupported: the original assertion has no counterpart", reads=Reads((), "presence"))
+def unsupported(spec: Unsupported) -> Decide:
+    """An assertion that no check understands; always fails with code `unsupported_assertion`."""
+    verdict = failed(f"this assertion is not decided here: {spec.reason}", code="unsupported_assertion")
+
+    def decide(evidence: Evidence) -> Verdict:
+        return verdict
+
+    return decide

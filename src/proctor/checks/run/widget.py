@@ -1,0 +1,149 @@
+"""Claims about widgets that tools rendered.
+
+A claim is about all observations, or those of one tool. Where there is none in scope every claim fails: nothing was drawn
+that could be judged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import msgspec
+
+from proctor.checks.registry import Decide, check
+from proctor.checks.shared.missing_evidence import Reads
+from proctor.errors import SpecError
+from proctor.model.evidence import Evidence, Render
+from proctor.model.json_values import is_finite
+from proctor.model.show import show
+from proctor.model.verdict import Verdict, failed, missing, passed
+
+_MISSING_RENDERS = missing("widget renders")
+_MISSING_TIME = missing("render time of a widget")
+
+
+class WidgetRendered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """At least one widget (of a tool) was rendered."""
+
+    tool: str | None = None
+    """Only this tool's widgets."""
+
+
+class WidgetRenderedWithin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The slowest rendered widget (of a tool) took less than a time."""
+
+    ms: float
+    """The limit in milliseconds; the bound itself fails."""
+    tool: str | None = None
+    """Only this tool's widgets."""
+
+
+class WidgetNoConsoleErrors(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """No widget (of a tool) logged an error to the console."""
+
+    tool: str | None = None
+    """Only this tool's widgets."""
+
+
+def _select_renders(evidence: Evidence, tool: str | None) -> list[tuple[int, Render]] | None:
+    """Return the observations of a tool (or all) with their positions, or None where renders were not recorded."""
+    if evidence.renders is None:
+        return None
+    return [(index, render) for index, render in enumerate(evidence.renders) if tool is None or render.tool == tool]
+
+
+def _describe_owner(tool: str | None) -> str:
+    return "a widget" if tool is None else f"a widget of {show(tool)}"
+
+
+def _fail_nothing_seen(tool: str | None, evidence: Evidence) -> Verdict:
+    others = sorted({render.tool for render in evidence.renders or ()})
+    seen = f"only of {', '.join(show(name) for name in others[:10])}" if others else "none at all"
+    return failed(
+        f"expected {_describe_owner(tool)}; there is no such render in this run, {seen}", code="no_match", details={"tools": others[:100]}
+    )
+
+
+def _list_statuses(observed: list[tuple[int, Render]]) -> str:
+    return ", ".join(f"{render.tool}: {render.status}" for _, render in observed[:5])
+
+
+def _list_places(observed: list[tuple[int, Render]]) -> tuple[str, ...]:
+    return tuple(f"$.renders[{index}]" for index, _ in observed[:100])
+
+
+def _decide_renders(tool: str | None, decide: Callable[[list[tuple[int, Render]]], Verdict]) -> Decide:
+    """Decide a claim on the renders of a tool; without any it fails, for it could hold of nothing."""
+
+    def decide_evidence(evidence: Evidence) -> Verdict:
+        observed = _select_renders(evidence, tool)
+        if observed is None:
+            return _MISSING_RENDERS
+        return decide(observed) if observed else _fail_nothing_seen(tool, evidence)
+
+    return decide_evidence
+
+
+@check("widget_rendered", shorthand="tool", example="widget_rendered: show_map", reads=Reads((), "presence"))
+def widget_rendered(spec: WidgetRendered) -> Decide:
+    """At least one widget (of a tool) was rendered."""
+    ok = passed(f"{_describe_owner(spec.tool)} was rendered")
+
+    def decide(observed: list[tuple[int, Render]]) -> Verdict:
+        if any(render.status == "rendered" for _, render in observed):
+            return ok
+        return failed(
+            f"expected {_describe_owner(spec.tool)} to be rendered; found {_list_statuses(observed)}", pointers=_list_places(observed)
+        )
+
+    return _decide_renders(spec.tool, decide)
+
+
+@check("widget_rendered_within", shorthand="ms", example="widget_rendered_within: {ms: 500, tool: show_map}", reads=Reads((), "presence"))
+def widget_rendered_within(spec: WidgetRenderedWithin) -> Decide:
+    """The slowest rendered widget (of a tool) took less than a time."""
+    if not (is_finite(spec.ms) and spec.ms > 0):
+        raise SpecError(f"ms: expected a number above 0, found {spec.ms}", field="ms")
+    ok = passed(f"{_describe_owner(spec.tool)} was rendered in less than {spec.ms:g} ms")
+
+    def decide(observed: list[tuple[int, Render]]) -> Verdict:
+        rendered = [(index, render) for index, render in observed if render.status == "rendered"]
+        if not rendered:
+            return failed(
+                f"expected {_describe_owner(spec.tool)} to be rendered; found {_list_statuses(observed)}", pointers=_list_places(observed)
+            )
+        slowest, took = -1, -math.inf
+        for index, render in rendered:
+            if render.elapsed_ms is None:
+                return _MISSING_TIME
+            if render.elapsed_ms > took:
+                slowest, took = index, render.elapsed_ms
+        if took < spec.ms:
+            return ok
+        return failed(
+            f"expected {_describe_owner(spec.tool)} in less than {spec.ms:g} ms; the slowest took {took:g} ms",
+            details={"slowest_ms": took, "limit_ms": spec.ms},
+            pointers=(f"$.renders[{slowest}].elapsed_ms",),
+        )
+
+    return _decide_renders(spec.tool, decide)
+
+
+@check("widget_no_console_errors", shorthand="tool", example="widget_no_console_errors: show_map", reads=Reads((), "absence"))
+def widget_no_console_errors(spec: WidgetNoConsoleErrors) -> Decide:
+    """No widget (of a tool) logged an error to the console."""
+    ok = passed(f"{_describe_owner(spec.tool)} logged no error")
+
+    def decide(observed: list[tuple[int, Render]]) -> Verdict:
+        noisy = [(index, render) for index, render in observed if render.console_errors]
+        if not noisy:
+            return ok
+        told = "; ".join(f"{render.tool}: {show(render.console_errors[0])}" for _, render in noisy[:3])
+        return failed(
+            f"expected no console errors of {_describe_owner(spec.tool)}; found {told}",
+            details={"errors": [{"tool": render.tool, "errors": list(render.console_errors[:20])} for _, render in noisy[:20]]},
+            pointers=tuple(f"$.renders[{index}].console_errors" for index, _ in noisy[:100]),
+        )
+
+    return _decide_renders(spec.tool, decide)

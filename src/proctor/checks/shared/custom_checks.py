@@ -1,0 +1,289 @@
+"""Checks written as one function of evidence: `@proctor.check` in a file that `proctor.yaml` names, or passed from Python.
+
+    @proctor.check
+    def words_within(evidence, *, most: int):
+        "The answer has at most so many words."
+        return len(evidence.text.split()) <= most
+
+The name is the function's, the parameters after the first are the fields, the docstring is the description. What it returns is read here.
+The spec of such a check carries its entry, so that a suite that was read is decided without knowing the file it came from.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import traceback
+import typing
+from collections.abc import Callable
+from typing import Any, Final, NoReturn, TypeVar, cast
+
+import msgspec
+from msgspec import inspect as mi
+
+from proctor.checks.registry import CheckEntry, set_own_entry
+from proctor.checks.shared.missing_evidence import Decide, Reads
+from proctor.errors import CheckFault, InputError
+from proctor.model.evidence import Evidence, Json, ToolCall, Usage
+from proctor.model.json_values import is_finite
+from proctor.model.recorded import Unrecorded, read_recorded
+from proctor.model.show import show
+from proctor.model.verdict import OUTCOMES, Verdict, errored, failed, lacking, passed
+
+# --- evidence as own checks see it: whoever touches what nobody recorded is stopped, instead of finding nothing there
+
+
+class NotRecorded(CheckFault):
+    """Own code touched evidence that was not recorded."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("missing_evidence", why)
+
+
+class Watch:
+    """What one check has touched of one evidence."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.account = evidence.account
+        self.touched = False
+        self.lacking: list[str] = []
+
+    def refuse(self, why: str) -> NoReturn:
+        """Remember what is lacking, and stop whoever asks."""
+        self.lacking.append(why)
+        raise NotRecorded(why)
+
+
+def guard_evidence(evidence: Evidence) -> tuple[Evidence, Watch]:
+    """Return evidence to hand to own code, and what will be known of its use."""
+    watch = Watch(evidence)
+    return cast(Evidence, _Guarded(evidence, watch)), watch
+
+
+class _Guarded:
+    __slots__ = ("_inner", "_watch")
+    _inner: msgspec.Struct
+    _watch: Watch
+
+    def __init__(self, inner: msgspec.Struct, watch: Watch) -> None:
+        object.__setattr__(self, "_inner", inner)
+        object.__setattr__(self, "_watch", watch)
+
+    @property
+    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleVariableOverride,reportIncompatibleMethodOverride] - it stands in for the other
+        return type(self._inner)
+
+    def __getattr__(self, name: str) -> Any:
+        inner: msgspec.Struct = object.__getattribute__(self, "_inner")
+        watch: Watch = object.__getattribute__(self, "_watch")
+        watch.touched = True
+        if name in inner.__struct_fields__:
+            found = read_recorded(inner, name, watch.account)
+            return watch.refuse(found.why) if isinstance(found, Unrecorded) else _wrap(found, watch)
+        method = getattr(inner, name)
+        if isinstance(inner, ToolCall) and name in ("failed", "failure", "failure_kind"):
+            ending = read_recorded(inner, "error", watch.account)
+            if isinstance(ending, Unrecorded):
+                watch.refuse(ending.why)
+        if isinstance(inner, Usage) and name == "total":
+            return lambda: self.total_tokens
+        if isinstance(inner, Evidence) and name == "is_recorded":
+            return lambda field: not isinstance(read_recorded(inner, field, watch.account), Unrecorded)
+        return method
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"evidence cannot be changed: {name}")
+
+    def __eq__(self, other: object) -> bool:
+        self._watch.touched = True
+        return self._inner == (other._inner if type(other) is _Guarded else other)
+
+    def __hash__(self) -> int:
+        return id(self._inner)
+
+    def __repr__(self) -> str:
+        return f"<{type(self._inner).__name__} of this run>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("evidence cannot be copied out of a check")
+
+
+def _wrap(value: Json, watch: Watch) -> Json:
+    if isinstance(value, msgspec.Struct):
+        return _Guarded(value, watch)
+    if isinstance(value, tuple):
+        return tuple(_wrap(item, watch) for item in value)
+    if isinstance(value, (dict, list)):
+        # A copy: what one check changes must not be what the next one looks at.
+        return msgspec.to_builtins(value)
+    return value
+
+
+F = TypeVar("F", bound=Callable[..., object])
+
+_MARK: Final = "__proctor_own_check__"
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+_READS: Final = Reads((), "exact")
+"""What is unknown is looked after where it is touched, and nobody knows which kind of claim a function makes."""
+_CARRIED: Final = (mi.AnyType, mi.StrType, mi.BoolType, mi.IntType, mi.FloatType, mi.LiteralType, mi.NoneType)
+
+
+class OwnMark(msgspec.Struct, frozen=True):
+    """What the decorator remembers."""
+
+    name: str
+    pass_at: float
+
+
+def mark_own_check(function: F, *, name: str | None = None, pass_at: float = 1.0) -> F:
+    """Mark a function of evidence as a check; a score that it returns passes from `pass_at` on."""
+    marked: object = function
+    if not inspect.isfunction(marked):
+        raise TypeError(f"@proctor.check marks a function of evidence, found {type(function).__name__}")
+    if not (is_finite(pass_at) and 0 < pass_at <= 1):
+        raise ValueError(f"pass_at: expected a number above 0 and at most 1, found {pass_at!r}")
+    setattr(function, _MARK, OwnMark(name or function.__name__, pass_at))
+    return function
+
+
+def is_own_check(value: object) -> bool:
+    """Return whether `@proctor.check` has marked this."""
+    return isinstance(getattr(value, _MARK, None), OwnMark)
+
+
+def read_own_check(function: Callable[..., Any]) -> CheckEntry:
+    """Return the check that a function is; an unmarked one is taken as if it were marked. Raises `InputError`."""
+    if not is_own_check(function):
+        mark_own_check(function)
+    # Read once: specs are recognised by their type, and reading again would make another one.
+    known: CheckEntry | None = getattr(function, "__proctor_entry__", None)
+    if known is not None:
+        return known
+    mark: OwnMark = getattr(function, _MARK)
+    place = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
+    if _NAME.fullmatch(mark.name) is None:
+        raise InputError(f"{place}: a check is named in lower case with underscores, found {mark.name!r}")
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InputError(f"{place}: the check {mark.name!r} must be a plain function: checks look at evidence and wait for nothing")
+    spec, lists = _build_spec(function, mark.name, place)
+    doc = inspect.cleandoc(function.__doc__ or "").strip()
+    required = [field.name for field in msgspec.structs.fields(spec) if field.required]
+    names = spec.__struct_fields__
+    entry = CheckEntry(
+        name=mark.name,
+        spec=spec,
+        prepare=lambda given: _make_decide(function, mark, given, lists),
+        shorthand=names[0] if len(names) == 1 else required[0] if len(required) == 1 else None,
+        judged=False,
+        summary=" ".join(doc.split("\n\n")[0].split()),
+        example="",
+        owner=function.__code__.co_filename,
+        reads=_READS,
+        product=True,
+    )
+    set_own_entry(spec, entry)
+    function.__proctor_entry__ = entry  # type: ignore[attr-defined]  # a function takes attributes
+    return entry
+
+
+def _build_spec(function: Callable[..., Any], name: str, place: str) -> tuple[type[msgspec.Struct], frozenset[str]]:
+    """Return the struct of a check's fields, and which of them are lists."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters or parameters[0].kind not in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
+        raise InputError(f"{place}: the first parameter of the check {name!r} must be the evidence: def {name}(evidence, ...)")
+    try:
+        hints = typing.get_type_hints(function)
+    except Exception as error:
+        raise InputError(f"{place}: the check {name!r}: an annotation cannot be read: {error}") from None
+    fields: list[Any] = []
+    for parameter in parameters[1:]:
+        if parameter.kind not in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
+            raise InputError(f"{place}: the check {name!r}: the fields of a check have names, so {parameter} cannot be one")
+        kind = hints.get(parameter.name, Any)
+        default = parameter.default
+        if default is inspect.Parameter.empty:
+            fields.append((parameter.name, kind))
+        elif isinstance(default, (list, dict, set)):
+            # A copy for every spec; and bound as a default, since a closure would see the value of the last parameter.
+            fields.append((parameter.name, kind, msgspec.field(default_factory=lambda kept=default: type(kept)(kept))))
+        else:
+            fields.append((parameter.name, kind, default))
+    title = "".join(part.capitalize() for part in name.split("_"))
+    try:
+        spec = msgspec.defstruct(title, fields, frozen=True, kw_only=True, omit_defaults=True, module=function.__module__)
+        info = mi.type_info(spec)
+    except TypeError as error:
+        raise InputError(f"{place}: the check {name!r}: {error}") from None
+    assert isinstance(info, mi.StructType)
+    for field in info.fields:
+        if not _can_be_carried(field.type):
+            told = f"{place}: the check {name!r}: a suite cannot carry a {hints[field.name]} for {field.name!r}"
+            raise InputError(f"{told}; take text, numbers, true/false, lists or objects of these")
+    return spec, frozenset(field.name for field in info.fields if isinstance(field.type, mi.ListType))
+
+
+def _can_be_carried(info: mi.Type) -> bool:
+    match info:
+        case mi.ListType() | mi.VarTupleType():
+            return _can_be_carried(info.item_type)
+        case mi.DictType():
+            return isinstance(info.key_type, (mi.StrType, mi.AnyType)) and _can_be_carried(info.value_type)
+        case mi.UnionType():
+            return all(_can_be_carried(each) for each in info.types)
+        case mi.StructType():
+            return all(_can_be_carried(field.type) for field in info.fields)
+        case _:
+            return isinstance(info, _CARRIED)
+
+
+def _make_decide(function: Callable[..., Any], mark: OwnMark, spec: msgspec.Struct, lists: frozenset[str]) -> Decide:
+    given: dict[str, Json] = {name: getattr(spec, name) for name in spec.__struct_fields__}
+
+    def decide(evidence: Evidence) -> Verdict:
+        seen, watch = guard_evidence(evidence)
+        # A list of its own for each evidence: what one call of the check changes must not reach the next.
+        values = {name: list(value) if name in lists else value for name, value in given.items()}
+        try:
+            verdict = _read_answer(function(seen, **values), mark, function)
+        # Not told as an error of the check: `decide_guarded` has a verdict of its own for it.
+        except MemoryError:
+            raise
+        # Also an exit: a check says what it found, it does not end the run.
+        except (Exception, SystemExit) as error:
+            verdict = _tell_error(error, function)
+        # Also where the check caught the exception and went on: what it then said rests on evidence that is not there.
+        if watch.lacking:
+            return lacking(watch.lacking[0])
+        if verdict.outcome == "pass" and not watch.touched:
+            return errored("looked_at_nothing", f"the check {mark.name!r} passed without having looked at the evidence")
+        return verdict
+
+    return decide
+
+
+def _read_answer(answer: object, mark: OwnMark, function: Callable[..., Any]) -> Verdict:
+    """Return what a check said as a verdict: true or false, a reason for failing, a score, or a verdict."""
+    # Before numbers: a boolean is one in Python, and `False` would be a score.
+    if isinstance(answer, bool):
+        return passed(f"{mark.name}, as expected") if answer else failed(f"{mark.name} does not hold")
+    if isinstance(answer, str) and answer.strip():
+        return failed(answer)
+    if isinstance(answer, (int, float)) and is_finite(answer) and 0 <= answer <= 1:
+        told = f"scored {float(answer):g}, passes from {mark.pass_at:g}"
+        return passed(told, score=float(answer)) if answer >= mark.pass_at else failed(told, score=float(answer))
+    if isinstance(answer, Verdict) and answer.outcome in OUTCOMES and is_finite(answer.score) and 0 <= answer.score <= 1:
+        return answer
+    found = "nothing" if answer is None else f"{type(answer).__name__} {show(repr(answer), 80)}"
+    place = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
+    expected = "true or false, a text (the reason for failing), a score from 0 to 1, or a Verdict"
+    return errored("no_verdict", f"{place}: {mark.name} returned {found}; expected {expected}")
+
+
+def _tell_error(error: BaseException, function: Callable[..., Any]) -> Verdict:
+    file = function.__code__.co_filename
+    frames = traceback.extract_tb(error.__traceback__)
+    # The last line of the author's own file: what lies deeper is in libraries that the author did not write.
+    own = [frame for frame in frames if frame.filename == file] or list(frames[-1:])
+    place = f"{own[-1].filename}:{own[-1].lineno}" if own else file
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=8))
+    return errored("check_raised", f"{place}: {type(error).__name__}: {error}", details={"traceback": text[:20_000]})

@@ -1,0 +1,265 @@
+"""Field assertions, shared by the end-state families: a path, what is expected there, and the share that holds.
+
+- A plain `expected` is compared for equality, lists in order; an object that is a matcher (`{"matcher": ...}`, `{"$gt": 5}`), or holds
+  one, is matched. `null` holds when the value is absent or null.
+- In text-only sources (HL7, X12) a number or boolean is compared with what the text reads as: `17`, `17.0` and `+17` read as 17;
+  `true`, `false`, `Y` and `N` in any case read as booleans. So it is for the matchers `gt`, `gte`, `lt` and `lte`.
+- The score is the share of fields that hold, and the claim passes when all do; without fields it is enough that the record is
+  there. Where nothing was found every field is reported with `actual: null`, score 0, code `no_match`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+
+import msgspec
+
+from proctor.checks.shared.json_places import write_pointer
+from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.shared.ranges import iterate_whole_texts
+from proctor.errors import SpecError
+from proctor.expressions.scope import NO_SCOPE, Scope
+from proctor.matchers.compile import Expected, compile_expected, holds_matcher
+from proctor.matchers.equal import find_difference, join_path
+from proctor.matchers.mismatch import Mismatch, absent_mismatch
+from proctor.model.evidence import Evidence, Json
+from proctor.model.json_values import MISSING, Missing
+from proctor.model.show import nearest, show, tell_more
+from proctor.model.verdict import TextRange, Verdict, errored, failed, passed
+from proctor.paths.dotted import find_dotted, trace_dotted
+from proctor.work import spend
+
+# Bounded, since reading a number takes time that grows with the square of its digits, and Python refuses more than 4,300.
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})")
+_BOOLEANS = {"true": True, "y": True, "false": False, "n": False}
+_SHOWN = 3
+"""Failures in the reason of a verdict; the details have all of them."""
+LAST = 10
+"""Records that are looked at for what is there in place of the one that is meant."""
+_LOOKED_AT = 100
+"""Rows whose members are names that may have been meant."""
+
+
+class RowField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One value at a dot path of a row or a JSON file."""
+
+    path: str
+    """A dot path; numbers index lists."""
+    expected: Json
+    """The value, or a matcher object; null: absent or null."""
+
+
+class TextField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One value at a path; a number or boolean is compared with what the text reads as."""
+
+    path: str
+    """`PID.5.1`, `PID.3[2].1`, `OBX[2].5`."""
+    expected: Json
+    """The value, or a matcher object; null: absent or empty."""
+
+
+class FieldResult(msgspec.Struct, frozen=True):
+    """What came of one field."""
+
+    path: str
+    expected: Json
+    actual: Json
+    passed: bool
+    why: str = ""
+    """For people; not part of the record."""
+
+    def to_record(self) -> dict[str, Json]:
+        """Return the four keys of Verial's evidence."""
+        return {"path": self.path, "expected": self.expected, "actual": self.actual, "passed": self.passed}
+
+
+class Comparison:
+    """One expected value, prepared once."""
+
+    def __init__(self, expected: Json, *, field: str, text_only: bool = False) -> None:
+        self.expected = expected
+        self._matcher: Expected | None = compile_expected(expected, field=field) if holds_matcher(expected) else None
+        self._reads_text = text_only and (isinstance(expected, (bool, int, float)) or _compares_size(expected))
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the clock or variables of the evidence are needed."""
+        return self._matcher is not None and self._matcher.dynamic
+
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str) -> Mismatch | None:
+        """Return what is wrong with a value, or None when it fits."""
+        if self._reads_text and isinstance(actual, str):
+            read = _read_scalar(actual)
+            # Where the reading does not help, the text stays as it is: a message should quote what stands in the source.
+            if self._matcher is not None or find_difference(self.expected, read) is None:
+                actual = read
+        if self._matcher is not None:
+            return self._matcher.find_mismatch(actual, scope, path)
+        if self.expected is None and actual is MISSING:
+            return None
+        if actual is MISSING:
+            return absent_mismatch(path, show(self.expected))
+        return find_difference(self.expected, actual, path)
+
+    def iterate_ranges(self, actual: Json | Missing, scope: Scope, path: str) -> Iterator[TextRange]:
+        """Yield the characters of a value that made it fit; nothing where it does not."""
+        if actual is MISSING or self.find_mismatch(actual, scope, path) is not None:
+            return iter(())
+        return iterate_whole_texts(actual, path) if self._matcher is None else self._matcher.iterate_ranges(actual, scope, path)
+
+    def compare(self, path: str, actual: Json | Missing, scope: Scope) -> FieldResult:
+        """Return the result of comparing a value found at `path`."""
+        wrong = self.find_mismatch(actual, scope, path)
+        return FieldResult(path, self.expected, None if actual is MISSING else actual, wrong is None, wrong.describe() if wrong else "")
+
+
+def _compares_size(expected: Json) -> bool:
+    """Return whether a matcher asks for more or less than a number."""
+    words = ("gt", "gte", "lt", "lte")
+    return isinstance(expected, dict) and (expected.get("matcher") in words or any(f"${word}" in expected for word in words))
+
+
+def _read_scalar(text: str) -> Json:
+    """Return the number or boolean a text reads as; else the text."""
+    # Only blanks, with which X12 pads fields of fixed width.
+    bare = text.strip(" ")
+    if bare.lower() in _BOOLEANS:
+        return _BOOLEANS[bare.lower()]
+    if _NUMBER.fullmatch(bare):
+        return float(bare) if "." in bare else int(bare)
+    return text
+
+
+def iterate_field_ranges(document: Json, pointer: str, fields: PreparedRows, scope: Scope) -> Iterator[TextRange]:
+    """Yield the characters that made the fields of a document hold; nothing where one does not: the pointers lead to that."""
+    # All fields are compared before the first range is given out: one that does not hold takes back the others.
+    found: list[Iterator[TextRange]] = []
+    for path, comparison in fields:
+        keys = trace_dotted(document, path)
+        actual = find_dotted(document, path)
+        at = pointer if keys is None else write_pointer(pointer, keys)
+        if comparison.find_mismatch(actual, scope, at) is not None:
+            return iter(())
+        found.append(comparison.iterate_ranges(actual, scope, at))
+    return chain.from_iterable(found)
+
+
+PreparedRows = tuple[tuple[str, Comparison], ...]
+"""Dot paths, each with what is expected there."""
+
+
+def prepare_rows(fields: tuple[RowField, ...]) -> PreparedRows:
+    """Return the fields of a row or JSON file, each with its path."""
+    for index, field in enumerate(fields):
+        if not field.path:
+            raise SpecError("the path is empty", field=f"fields.{index}.path")
+    return tuple((field.path, Comparison(field.expected, field=f"fields.{index}.expected")) for index, field in enumerate(fields))
+
+
+def refuse_fields_when_absent(absent: bool, fields: Sequence[object]) -> None:
+    """Refuse values beside an absence claim: it is about the record as a whole and would ignore them."""
+    if absent and fields:
+        raise SpecError(
+            "absent: true takes no fields", field="absent", hint="narrow down which record is meant by the search or correlation instead"
+        )
+
+
+def refuse_wrong_count(count: int | None, absent: bool, fields: Sequence[object]) -> None:
+    """Refuse a number of records that cannot be, or that the rest of the claim contradicts."""
+    if count is not None and count < 0:
+        raise SpecError(f"count: expected 0 or more, found {count}", field="count")
+    if count == 0 and fields:
+        raise SpecError("count: 0 takes no fields: there is nothing to look into", field="count")
+    if absent and count is not None:
+        raise SpecError("absent: true takes no count", field="absent")
+
+
+def compare_count(expected: int, actual: int) -> FieldResult:
+    """Return the result of counting records."""
+    why = "" if expected == actual else f"count: expected {expected}, found {actual}"
+    return FieldResult("count", expected, actual, expected == actual, why)
+
+
+def choose_scope_builder(comparisons: Sequence[Comparison]) -> Callable[[Evidence], Scope]:
+    """Return how to get the scope these comparisons need; reading the clock is left out where none asks for it."""
+    return Scope.read_from if any(comparison.dynamic for comparison in comparisons) else lambda _: NO_SCOPE
+
+
+def decide_fields(
+    subject: str, results: Sequence[FieldResult], *, key: str = "field_results", pointers: tuple[str, ...] = (), **more: Json
+) -> Verdict:
+    """Return the verdict over the fields of one record; `more` goes into the details beside the results."""
+    held = sum(result.passed for result in results)
+    details: dict[str, Json] = {key: [result.to_record() for result in results], "held": held, "total": len(results), **more}
+    if not results:
+        return passed(f"{subject} found", details=details, pointers=pointers)
+    told = f"{subject}: {held} of {len(results)} {'field holds' if len(results) == 1 else 'fields hold'}"
+    if held == len(results):
+        return passed(told, details=details, pointers=pointers)
+    return failed(f"{told}: {describe_failures(results)}", details=details, pointers=pointers, score=held / len(results))
+
+
+def describe_failures(results: Sequence[FieldResult]) -> str:
+    """Return the first failures in words."""
+    wrong = [result.why for result in results if not result.passed]
+    more = tell_more(len(wrong), _SHOWN, "; and")
+    return "; ".join(wrong[:_SHOWN]) + more
+
+
+def fail_no_match(reason: str, fields: Sequence[tuple[str, Json]], *, key: str = "field_results", **more: Json) -> Verdict:
+    """Fail every field, because no record was found."""
+    records: list[Json] = [FieldResult(path, expected, None, False).to_record() for path, expected in fields]
+    return failed(reason, code="no_match", details={key: records, "held": 0, "total": len(records), **more})
+
+
+def describe_found(records: Sequence[Sequence[tuple[str, Json]]]) -> str:
+    """Return what records have where something else is looked for, the newest first: a failure names the wrong value."""
+    told = dict.fromkeys(", ".join(f"{name} {show(value, 80)}" for name, value in one) for one in reversed(records))
+    told.pop("", None)
+    return f"; found {'; '.join(list(told)[:_SHOWN])}{tell_more(len(told), _SHOWN)}" if told else ""
+
+
+def decide_absence(found: str | None, what: str, *, pointers: tuple[str, ...] = ()) -> Verdict:
+    """Return the verdict of an absence claim: `found` describes what should not be there."""
+    if found is None:
+        return passed(f"there is no {what}")
+    return failed(f"expected no {what}, found {found}", pointers=pointers)
+
+
+def fail_unreadable(what: str, problems: Sequence[str]) -> Verdict:
+    """Return an absence that cannot be claimed, because something could not be read."""
+    return errored("unreadable_evidence", f"cannot tell that there is no {what}: {'; '.join(problems[:_SHOWN])}")
+
+
+def find_misspelt(paths: Sequence[str], rows: Sequence[Mapping[str, Json]]) -> str | None:
+    """Return which member that rows are chosen by none of them has, where one of another name is meant in all likelihood."""
+    for path in paths:
+        first = path.partition(".")[0]
+        if not any(first in row or path in row for row in rows):
+            spend(sum(map(len, rows)))
+            near = nearest(first, dict.fromkeys(name for row in rows[:_LOOKED_AT] for name in row))
+            if near:
+                return f"no row has {first!r}; nearest: {', '.join(near)}"
+    return None
+
+
+def build_dotted_pointer(base: str, path: str) -> str:
+    """Return a pointer into the evidence for a dot path: `$.state.portal.rows[0]` and `a.0.b` give `$.state.portal.rows[0].a[0].b`."""
+    for part in path.split("."):
+        base = f"{base}[{part}]" if part.isascii() and part.isdigit() else join_path(base, part)
+    return base
+
+
+def declare_state_reads(spec: msgspec.Struct) -> Reads:
+    """Say what a claim about the end state reads: with `absent: true` it needs to know that there is nothing.
+
+    How many there are, and what holds of all of them, is certain only where all of them were seen.
+    """
+    count: int | None = getattr(spec, "count", None)
+    if getattr(spec, "absent", False) or count == 0:
+        return Reads(("state",), "absence")
+    if count is not None or getattr(spec, "match", None) in ("all", "exactly_one"):
+        return Reads(("state",), "exact", "fail")
+    return Reads(("state",), "presence")

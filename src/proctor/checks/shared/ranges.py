@@ -1,0 +1,110 @@
+"""Which characters of a text a claim found: asked where a verdict is shown, never while deciding.
+
+Positions count code points of the text as it was recorded, whatever was done to it to compare it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from typing import Final, Literal
+
+from proctor.checks.shared.javascript_json import iterate_texts, write_javascript_json
+from proctor.matchers.equal import join_path
+from proctor.model.evidence import Json
+from proctor.model.javascript import quote_javascript_text
+from proctor.model.verdict import TextRange
+from proctor.work import spend
+
+MOST_SPANS: Final = 20
+"""Finds in one JSON text that are told."""
+
+Span = tuple[int, int]
+
+
+def locate_text(
+    path: str, text: str | None, wanted: str, *, ignore_case: bool, at: Literal["start", "end", "whole", "anywhere"] = "anywhere"
+) -> Iterator[TextRange]:
+    """Yield every piece of `text` that is `wanted`, or the one at its start or end, or the whole text."""
+    if not text or not wanted:
+        return
+    for start, end in find_spans(text, wanted, ignore_case=ignore_case, at=at):
+        yield TextRange(path, start, end)
+
+
+def find_spans(
+    text: str, wanted: str, *, ignore_case: bool, at: Literal["start", "end", "whole", "anywhere"] = "anywhere"
+) -> Iterator[Span]:
+    """Yield where `wanted` stands in `text`; both are lower-cased to be compared, if case is ignored."""
+    searched = text.lower() if ignore_case else text
+    wanted = wanted.lower() if ignore_case else wanted
+    restore = _find_restorer(text, searched)
+    if at == "anywhere":
+        begin = searched.find(wanted)
+        while begin >= 0:
+            yield restore(begin, begin + len(wanted))
+            begin = searched.find(wanted, begin + len(wanted))
+    elif at == "whole":
+        if searched == wanted:
+            yield 0, len(text)
+    elif at == "start":
+        if searched.startswith(wanted):
+            yield restore(0, len(wanted))
+    elif searched.endswith(wanted):
+        yield restore(len(searched) - len(wanted), len(searched))
+
+
+def _find_restorer(text: str, folded: str) -> Callable[[int, int], Span]:
+    """Return what turns positions in the folded text into positions in the text itself."""
+    if len(folded) == len(text):
+        return lambda start, end: (start, end)
+    # Lower-casing makes two characters of `İ`; each of them stands for the one it came from.
+    origin = [index for index, char in enumerate(text) for _ in char.lower()]
+    return lambda start, end: (origin[start], origin[end - 1] + 1)
+
+
+def locate_in_json(value: Json, path: str, find: Callable[[str], Iterator[Span]]) -> Iterator[TextRange]:
+    """Yield the pieces of the texts inside `value` that lie in what `find` finds in its compact JSON text.
+
+    A find may reach over keys and punctuation, which are no text of the evidence: only what lies inside of texts is told.
+    """
+    spans = [span for span, _ in zip(find(write_javascript_json(value)), range(MOST_SPANS), strict=False)]
+    if not spans:
+        return
+    for begin, at, text in iterate_texts(value, path):
+        offsets = _list_offsets(text)
+        for start, end in spans:
+            first = max(0, bisect_right(offsets, start - begin) - 1)
+            behind = min(len(text), bisect_left(offsets, end - begin))
+            if first < behind:
+                yield TextRange(at, first, behind)
+
+
+def iterate_whole_texts(value: Json, path: str) -> Iterator[TextRange]:
+    """Yield every text in a value from end to end; `path` is where the value stands."""
+    return (TextRange(at, 0, len(text)) for at, text in iterate_text_places(value, path) if text)
+
+
+def iterate_text_places(value: Json, path: str) -> Iterator[tuple[str, str]]:
+    """Yield every text in a value with its place, in order."""
+    waiting: list[tuple[Json, str]] = [(value, path)]
+    while waiting:
+        value, at = waiting.pop()
+        # Along hostile nesting the paths grow too.
+        spend(1 + len(at) // 64)
+        if isinstance(value, str):
+            yield at, value
+        elif isinstance(value, dict):
+            waiting += reversed([(item, join_path(at, key)) for key, item in value.items()])
+        elif isinstance(value, (list, tuple)):
+            waiting += reversed([(item, f"{at}[{number}]") for number, item in enumerate(value)])
+
+
+def _list_offsets(text: str) -> range | list[int]:
+    """Return where each character of a text begins inside the quotes of its JSON text, and where the last one ends."""
+    if len(quote_javascript_text(text)) == len(text) + 2:
+        return range(len(text) + 1)
+    offsets = [0]
+    for char in text:
+        offsets.append(offsets[-1] + len(quote_javascript_text(char)) - 2)
+    return offsets

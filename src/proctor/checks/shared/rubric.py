@@ -1,0 +1,239 @@
+"""Rubrics: claims that a judge decides by a text of ours, with fields of the author's.
+
+The text of a rubric stands in `rubrics/<name>/<version>.md`, exactly as the judge gets it: the first paragraph is the criterion, then come
+the points, marked `-`, and the choices, marked `*`, where the judge chooses one. A changed text is a new version in a file of its own, so
+that old verdicts still say what was asked; name and version are part of the question, so a remembered reply to another version is never
+taken. `{{name}}` in a text is filled with what the suite's author wrote. Whatever the agent, its tools or its users wrote goes into the
+material, behind the fence, and never into the text.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from pkgutil import get_data
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from proctor.checks.shared.calls import list_recorded_calls
+from proctor.errors import SpecError
+from proctor.model.account import Part
+from proctor.model.evidence import Evidence, Json
+from proctor.model.json_values import MISSING, is_finite
+from proctor.model.judgement import Material, Opinion, Question, make_pending, make_verdict
+from proctor.model.show import show
+from proctor.model.verdict import Verdict, missing
+from proctor.paths.dotted import find_dotted
+
+VERSIONS: Final = {
+    "answers_the_question": "1",
+    "context_relevance": "1",
+    "faithful_to_context": "1",
+    "no_personal_data": "1",
+    "refuses_politely": "1",
+    "sql_equivalent": "1",
+    "summary_covers": "1",
+    "tone": "1",
+}
+"""The rubrics there are, and the version in use of each."""
+METRICS: Final = dict.fromkeys(
+    ["answer_relevancy", "bias", "context_precision", "context_recall", "faithfulness", "pairwise", "task_completion", "toxicity"], "1"
+)
+"""The texts of metrics, which come without a labelled set, and the version in use of each."""
+
+_PLACE: Final = re.compile(r"\{\{(\w+)\}\}")
+
+ContextSource = Literal["tool_results", "steps", "variables", "body"]
+SOURCE_PARTS: Final[dict[ContextSource, tuple[Part, ...]]] = {
+    "tool_results": ("tool_calls", "tool_results"),
+    "steps": ("nodes",),
+    "variables": (),
+    "body": ("answer",),
+}
+"""Which parts of the evidence each source of context is read from."""
+
+
+class Rubric(msgspec.Struct, frozen=True):
+    """The text of one version of a rubric."""
+
+    name: str
+    version: str
+    criterion: str
+    points: tuple[str, ...]
+    choices: dict[str, str] = {}
+
+    @property
+    def label(self) -> str:
+        """What the question is called, before the judge and in reports."""
+        return f"{self.name}, rubric version {self.version}"
+
+
+class Place(NamedTuple):
+    """Something to judge, and where it stands in the evidence."""
+
+    value: Json
+    pointer: str
+
+
+class ContextFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the context of an answer is taken from."""
+
+    context: tuple[str, ...] = ()
+    """The context itself, as one text or several; left out: it is taken from the evidence."""
+    context_from: ContextSource | None = None
+    """Where the context stands in the evidence: `tool_results` (what is taken where nothing is said), `steps`, `variables` or `body`."""
+    context_path: str | None = None
+    """A dot path to the context inside the variables or the body."""
+
+    def require_source(self) -> None:
+        """Refuse a context given in two ways, and a path without something it leads into."""
+        if self.context and self.context_from is not None:
+            raise SpecError(
+                "the context is either given or taken from the evidence: `context` or `context_from`, not both", field="context_from"
+            )
+        for index, text in enumerate(self.context):
+            require_filled(text, f"context.{index}")
+        if self.context_path is not None and self.context_from not in ("variables", "body"):
+            raise SpecError("a path leads into the variables or the body: add `context_from: variables` or `body`", field="context_path")
+        require_filled(self.context_path, "context_path")
+
+    def list_parts(self) -> tuple[Part, ...]:
+        """Return the parts of the evidence that the context is read from."""
+        return () if self.context else SOURCE_PARTS[self.context_from or "tool_results"]
+
+    def find_in(self, evidence: Evidence) -> Place | Verdict:
+        """Return the context that the answer is held against, or `missing_evidence` where none was recorded."""
+        if self.context:
+            return Place(list(self.context), "")
+        match self.context_from or "tool_results":
+            case "tool_results":
+                return _find_tool_results(evidence)
+            case "steps":
+                outputs = [
+                    {"step": node.name, "output": node.output} for node in evidence.nodes or () if node.ran() and node.output is not None
+                ]
+                return Place(outputs, "$.nodes") if outputs else missing("outputs of steps")
+            case "variables":
+                return _find_inside(evidence.context, self.context_path, "variables", "$.context")
+            case "body":
+                return _find_inside(evidence.body, self.context_path, "response body", "$.body")
+
+
+@functools.cache
+def load_rubric(name: str, version: str | None = None) -> Rubric:
+    """Return the text of a rubric, by default in the version in use."""
+    version = version or (VERSIONS | METRICS)[name]
+    content = get_data("proctor.checks", f"rubrics/{name}/{version}.md")
+    assert content is not None, "part of the package"
+    criterion, _, points = content.decode().strip().partition("\n\n")
+    lines = [line for line in points.split("\n") if line]
+    choices = dict(line.removeprefix("* ").split(": ", 1) for line in lines if line.startswith("* "))
+    return Rubric(name, version, criterion, tuple(line.removeprefix("- ") for line in lines if line.startswith("- ")), choices)
+
+
+def ask_rubric(
+    rubric: Rubric,
+    material: Material,
+    *,
+    threshold: float | None = None,
+    fill: Mapping[str, str] = {},
+    reference: str | None = None,
+    pointers: tuple[str, ...] = (),
+) -> Verdict:
+    """Return the verdict that waits for a judge's opinion of the material."""
+    question = build_question(rubric, material, threshold=threshold, fill=fill, reference=reference)
+
+    def settle(opinions: Sequence[Opinion]) -> Verdict:
+        (opinion,) = opinions
+        details: dict[str, Json] = {**opinion.details, "rubric": {"name": rubric.name, "version": rubric.version}}
+        if threshold is not None:
+            details["threshold"] = threshold
+        return make_verdict(msgspec.structs.replace(opinion, details=details), pointers=pointers)
+
+    return make_pending([question], settle)
+
+
+def build_question(
+    rubric: Rubric, material: Material, *, threshold: float | None = None, fill: Mapping[str, str] = {}, reference: str | None = None
+) -> Question:
+    """Return the question that a rubric asks about some material."""
+    return Question(
+        criterion=_fill_in(rubric.criterion, fill),
+        material=material,
+        label=rubric.label,
+        threshold=threshold,
+        rubric=tuple(_fill_in(point, fill) for point in rubric.points),
+        reference=reference,
+    )
+
+
+def _fill_in(text: str, fill: Mapping[str, str]) -> str:
+    # In one pass: what an author wrote is not looked through for further places to fill.
+    return _PLACE.sub(lambda place: fill[place[1]], text)
+
+
+def require_threshold(threshold: float | None) -> None:
+    """Refuse a threshold that is no number from above 0 to 1."""
+    if threshold is not None and not (is_finite(threshold) and 0 < threshold <= 1):
+        raise SpecError(f"the threshold is a number above 0 and up to 1, found {show(threshold)}", field="threshold")
+
+
+def require_filled(text: str | None, field: str) -> None:
+    """Refuse a text that is given and empty."""
+    if text is not None and not text.strip():
+        raise SpecError("an empty text says nothing", field=field)
+
+
+def find_answer(evidence: Evidence) -> Place | Verdict:
+    """Return the answer: its text, else its body."""
+    if evidence.text is not None:
+        return Place(evidence.text, "$.text")
+    return missing("response text") if evidence.body is None else Place(evidence.body, "$.body")
+
+
+def find_request(evidence: Evidence) -> Json:
+    """Return what the agent was asked: in a conversation the last thing it was told; None where that was not recorded."""
+    if evidence.turns and evidence.turns[-1].input is not None:
+        return evidence.turns[-1].input
+    return evidence.input if evidence.input != "" else None
+
+
+def find_question(evidence: Evidence, given: str | None) -> Json | Verdict:
+    """Return the question of the suite's author, else what the agent was asked, or `missing_evidence`."""
+    question = given if given is not None else find_request(evidence)
+    return missing("input") if question is None else question
+
+
+def find_conversation(evidence: Evidence) -> dict[str, Json]:
+    """Return the turns of a conversation as a part of the context; nothing where there was only one."""
+    if evidence.turns is None or len(evidence.turns) < 2:
+        return {}
+    turns = [{"user": turn.input, "agent": turn.text if turn.text is not None else turn.body} for turn in evidence.turns]
+    return {"conversation": turns}
+
+
+def _find_tool_results(evidence: Evidence) -> Place | Verdict:
+    calls = list_recorded_calls(evidence)
+    if calls is None:
+        return missing("tool calls")
+    results: list[Json] = []
+    for call in calls:
+        if call.failed():
+            results.append({"tool": call.name, "error": call.failure()})
+        elif call.result is not None:
+            results.append({"tool": call.name, "result": call.result})
+    # Where no tool gave anything back there is no context, and nothing that an answer could be faithful to.
+    return Place(results, "$.tool_calls") if results else missing("results of tool calls")
+
+
+def _find_inside(document: Json, path: str | None, what: str, pointer: str) -> Place | Verdict:
+    if document is None or document == {} or document == []:
+        return missing(what)
+    if path is None:
+        return Place(document, pointer)
+    found = find_dotted(document, path)
+    if found is MISSING or found is None or found in ("", [], {}):
+        return missing(f"{what} at {show(path)}")
+    return Place(found, f"{pointer}.{path}")

@@ -1,0 +1,329 @@
+"""What faxes, messages, cards and records have in common as evidence: entries, chosen by some of their members, looked into by others.
+
+Of several entries that are chosen one that satisfies everything is enough; else the first in which most holds is reported. Every field and
+every phrase, required or forbidden, counts as one. Phrases are compared as words: case, punctuation and line breaks do not matter
+(`codecs/speech.py`). In an entry without any text no phrase holds, not even a forbidden one: nobody could look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from proctor.checks.shared.fields import (
+    LAST,
+    Comparison,
+    FieldResult,
+    PreparedRows,
+    RowField,
+    build_dotted_pointer,
+    compare_count,
+    decide_absence,
+    describe_failures,
+    describe_found,
+    fail_unreadable,
+    iterate_field_ranges,
+    prepare_rows,
+    refuse_fields_when_absent,
+    refuse_wrong_count,
+)
+from proctor.checks.shared.json_places import write_pointer
+from proctor.checks.shared.ranges import locate_text
+from proctor.codecs.addresses import fold_address, list_addresses
+from proctor.codecs.speech import Speech, normalize
+from proctor.errors import SpecError
+from proctor.expressions.scope import Scope
+from proctor.matchers.mismatch import equal_after_conversion
+from proctor.model.evidence import Json
+from proctor.model.json_values import MISSING, Missing
+from proctor.model.show import show
+from proctor.model.verdict import TextRange, Verdict, failed, passed
+from proctor.paths.dotted import find_dotted, trace_dotted
+from proctor.work import spend
+
+_PER_LOOK = 20
+"""Steps that comparing one member of one entry counts."""
+_LONGEST = 2_000
+"""Characters of a phrase."""
+UNREAD = "unread"
+"""The member by which an entry says what of its text nobody could read."""
+_DIRECTION = "direction"
+_DIRECTIONS = ("outbound", "inbound")
+_COPIES = ("cc", "bcc")
+"""Members with further recipients."""
+_SHOWN = 3
+"""Entries that are pointed to where none may be there."""
+
+Entry = Mapping[str, Json]
+
+
+class EntrySpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What every claim about entries may say of them."""
+
+    contains: tuple[str, ...] = ()
+    """Phrases that the text must have; case and punctuation do not matter."""
+    not_contains: tuple[str, ...] = ()
+    """Phrases that the text must not have."""
+    fields: tuple[RowField, ...] = ()
+    """Other values of the record to compare: `patient_id`, `status`, `source.label`."""
+    count: int | None = None
+    """How many such records there must be, whatever their text."""
+    absent: bool = False
+    """The claim is that there is no such record."""
+
+
+class Phrase(msgspec.Struct, frozen=True):
+    """A phrase that must be there, or must not, in the form in which it is compared."""
+
+    text: str
+    speech: Speech
+    is_forbidden: bool
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """What came of looking into one entry."""
+
+    index: int
+    fields: tuple[FieldResult, ...]
+    phrases: tuple[FieldResult, ...]
+
+    @property
+    def held(self) -> int:
+        """How many fields and phrases hold."""
+        return sum(result.passed for result in (*self.fields, *self.phrases))
+
+
+class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """What is claimed of the entries of a family, prepared."""
+
+    what: str
+    base: str
+    """Where the entries stand in the evidence."""
+    chosen_by: PreparedRows
+    fields: PreparedRows
+    phrases: tuple[Phrase, ...] = ()
+    searched: tuple[str, ...] = ("text",)
+    """The members in which phrases are looked for."""
+    defaults: Mapping[str, Json] = {}
+    """What an entry without a member has."""
+    needed: tuple[str, ...] = ()
+    """Members that every entry has: of one without them nobody knows whether it is meant."""
+    folded: tuple[str, ...] = ()
+    """Members that are addresses or words of a system: how they are written does not matter."""
+    count: int | None = None
+    """How many entries must be meant; 0 is an absence."""
+    is_absent: bool = False
+
+    def list_comparisons(self) -> list[Comparison]:
+        """Return everything that compares a value."""
+        return [comparison for _, comparison in (*self.chosen_by, *self.fields)]
+
+    def decide(self, entries: Sequence[Entry], scope: Scope) -> Verdict:
+        """Return the verdict over the entry in which most holds."""
+        found = self.choose(entries, scope)
+        if self.is_absent or self.count == 0:
+            # An entry that is there decides; what others do not say matters only where none was found.
+            unclear = None if found else self.find_unclear(entries, scope)
+            if unclear is not None:
+                return fail_unreadable(self.what, [unclear])
+            pointers = tuple(f"{self.base}[{index}]" for index in found[:_SHOWN])
+            return decide_absence(str(len(found)) if found else None, self.what, pointers=pointers)
+        if not found:
+            return self.fail_without_entry(entries, scope)
+        best = self.find_best(entries, found, scope)
+        if self.count is None or self.count == len(found):
+            return self.tell(best)
+        wrong = msgspec.structs.replace(best, fields=(*best.fields, compare_count(self.count, len(found))))
+        return msgspec.structs.replace(self.tell(wrong), pointers=tuple(f"{self.base}[{index}]" for index in found[:_SHOWN]))
+
+    def choose(self, entries: Sequence[Entry], scope: Scope) -> list[int]:
+        """Return the positions of the entries that are meant."""
+        spend(len(entries) * (1 + _PER_LOOK * len(self.chosen_by)))
+        return [index for index, entry in enumerate(entries) if all(self._fits(entry, path, one, scope) for path, one in self.chosen_by)]
+
+    def find_best(self, entries: Sequence[Entry], found: Sequence[int], scope: Scope) -> Looked:
+        """Return what came of the first entry in which all holds, else of the first in which most does."""
+        best: Looked | None = None
+        for index in found:
+            looked = self.look(entries[index], index, scope)
+            if best is None or looked.held > best.held:
+                best = looked
+            if best.held == len(self.fields) + len(self.phrases):
+                break
+        assert best is not None, "called with at least one entry"
+        return best
+
+    def look(self, entry: Entry, index: int, scope: Scope) -> Looked:
+        """Compare the fields of an entry, and look for the phrases."""
+        spend(_PER_LOOK * (1 + len(self.fields)))
+        fields = tuple(comparison.compare(path, self._find(entry, path), scope) for path, comparison in self.fields)
+        return Looked(index, fields, tuple(self._look_for_phrases(entry)) if self.phrases else ())
+
+    def tell(self, looked: Looked) -> Verdict:
+        """Return the verdict over one entry."""
+        place = f"{self.base}[{looked.index}]"
+        results = (*looked.fields, *looked.phrases)
+        details = self._write_details(looked.fields, looked.phrases, matched=place)
+        if not results:
+            return passed(f"{self.what} found", details=details, pointers=(place,))
+        told = f"{self.what}: {looked.held} of {len(results)} {'claim holds' if len(results) == 1 else 'claims hold'}"
+        if looked.held == len(results):
+            return passed(told, details=details, pointers=(place,))
+        wrong = tuple(build_dotted_pointer(place, one.path) for one in looked.fields if not one.passed and one.actual is not None)
+        return failed(
+            f"{told}: {describe_failures(results)}", details=details, pointers=wrong or (place,), score=looked.held / len(results)
+        )
+
+    def fail_without_entry(self, entries: Sequence[Entry], scope: Scope) -> Verdict:
+        """Fail everything, because no entry is the one that is meant."""
+        fields = [FieldResult(path, comparison.expected, None, False) for path, comparison in self.fields]
+        phrases = [_record(phrase, False) for phrase in self.phrases]
+        others = [
+            [(path, self._find(one, path)) for path, sought in self.chosen_by if not self._fits(one, path, sought, scope)]
+            for one in entries[-LAST:]
+        ]
+        found = describe_found([[(path, value) for path, value in one if value is not MISSING] for one in others])
+        told = f"no {self.what} ({len(entries)} recorded){found}" if entries else f"no {self.what} (none recorded)"
+        return failed(told, code="no_match", details=self._write_details(fields, phrases))
+
+    def iterate_ranges(self, entries: Sequence[Entry], scope: Scope, *, most: int | None = None) -> Iterator[TextRange]:
+        """Yield the fields and phrases of the entry that decided, which is among the first `most` that are chosen.
+
+        Without any, or of those that must not be there, what they were chosen by.
+        """
+        found = self.choose(entries, scope)[:most]
+        if not found:
+            return
+        if self.is_absent or not (self.fields or self.phrases):
+            for index in found if self.is_absent else found[:1]:
+                yield from iterate_field_ranges(entries[index], f"{self.base}[{index}]", self._list_recorded(entries[index]), scope)
+            return
+        index = self.find_best(entries, found, scope).index
+        entry, place = entries[index], f"{self.base}[{index}]"
+        yield from iterate_field_ranges(entry, place, self.fields, scope)
+        for name in self.searched if self.phrases else ():
+            text = entry.get(name)
+            for phrase in self.phrases if isinstance(text, str) else ():
+                yield from locate_text(write_pointer(place, (name,)), str(text), phrase.text, ignore_case=True)
+
+    def find_unclear(self, entries: Sequence[Entry], scope: Scope) -> str | None:
+        """Return why nobody knows whether an entry is meant, where none is for certain; None where all are known not to be."""
+        for index, entry in enumerate(entries):
+            reasons: list[str] = []
+            for path, one in self.chosen_by:
+                if self._fits(entry, path, one, scope):
+                    continue
+                reasons.append(self._tell_unclear(entry, path, one))
+                # What is another one for certain in one respect is another one.
+                if not reasons[-1]:
+                    break
+            else:
+                if reasons:
+                    return f"{self.base}[{index}] {reasons[0]}"
+        return None
+
+    def _tell_unclear(self, entry: Entry, path: str, comparison: Comparison) -> str:
+        """Return why a member that does not fit might be meant all the same; nothing where it is another one."""
+        actual = self._find(entry, path)
+        if actual is MISSING:
+            return f"does not say {path!r}" if path in self.needed else ""
+        several: list[Json] = actual if isinstance(actual, list) else [actual]
+        if path == _DIRECTION and isinstance(comparison.expected, str) and actual not in _DIRECTIONS:
+            return f"has the direction {show(actual, 80)}, which is neither outbound nor inbound"
+        if path in self.folded and any(isinstance(one, (dict, list)) for one in several):
+            return f"has {path!r} {show(actual, 80)}, which is no text"
+        if any(equal_after_conversion(comparison.expected, one) for one in several):
+            return f"has {path!r} {show(actual, 80)}, which is equal after conversion, but text never equals a number"
+        return ""
+
+    def _list_recorded(self, entry: Entry) -> PreparedRows:
+        return tuple((path, comparison) for path, comparison in self.chosen_by if trace_dotted(entry, path) is not None)
+
+    def _find(self, entry: Entry, path: str) -> Json | Missing:
+        # A column may have a dot in its name; then it is not a path.
+        found = entry[path] if path in entry else find_dotted(entry, path)
+        if path == _DIRECTION and path in self.defaults and isinstance(found, str):
+            # Providers tell more with it: `outbound-api`.
+            found = found.strip().lower().partition("-")[0]
+        return self.defaults.get(path, MISSING) if found is MISSING else found
+
+    def _fits(self, entry: Entry, path: str, comparison: Comparison, scope: Scope) -> bool:
+        actual = self._find(entry, path)
+        # What is not recorded fits no value, also no matcher that takes nothing for something.
+        if actual is MISSING:
+            return comparison.expected is None
+        # A message may have several recipients.
+        several: list[Json] = actual if isinstance(actual, list) else []
+        if path in self.folded and isinstance(comparison.expected, str):
+            wanted = fold_address(comparison.expected)
+            copies = [entry.get(name) for name in _COPIES] if path == "to" else []
+            copies = [one for copy in copies for one in (copy if isinstance(copy, list) else [copy])]
+            if any(isinstance(one, str) and wanted in list_addresses(one) for one in (actual, *several, *copies)):
+                return True
+        # The list itself too: what is expected may be a list, or a matcher of one.
+        return any(comparison.find_mismatch(one, scope, path) is None for one in (actual, *several))
+
+    def _look_for_phrases(self, entry: Entry) -> Iterator[FieldResult]:
+        texts = [text for name in self.searched if isinstance(text := entry.get(name), str) and text.strip()]
+        # Once for all phrases: bringing the texts to words walks each of them to its end.
+        spend(sum(map(len, texts)) + 1)
+        spoken = [normalize(text) for text in texts]
+        unread = entry.get(UNREAD)
+        for phrase in self.phrases:
+            spend(1 + sum(map(len, texts)) // 64)
+            found = any(speech.contains(phrase.speech, spend) for speech in spoken)
+            # What is not in the part that was read may be in the rest.
+            blind = "there is no text" if not texts else str(unread) if unread and phrase.is_forbidden and not found else ""
+            yield _record(phrase, found, blind)
+
+    def _write_details(self, fields: Sequence[FieldResult], phrases: Sequence[FieldResult], **more: Json) -> dict[str, Json]:
+        details: dict[str, Json] = {"field_results": [result.to_record() for result in fields]}
+        if self.phrases:
+            details["phrase_results"] = [result.expected for result in phrases]
+        held = sum(result.passed for result in (*fields, *phrases))
+        return {**details, "held": held, "total": len(fields) + len(phrases), **more}
+
+
+def _record(phrase: Phrase, found: bool, blind: str = "") -> FieldResult:
+    """Return what came of a phrase; its record stands where a field has what is expected. `blind` says why nobody could look."""
+    record: dict[str, Json] = {"phrase": phrase.text, "found": found, **({"forbidden": True} if phrase.is_forbidden else {})}
+    holds = not blind and found != phrase.is_forbidden
+    if blind:
+        why = f"{blind} in which {show(phrase.text)} could be looked for"
+    else:
+        why = f"{show(phrase.text)} is there" if phrase.is_forbidden else f"{show(phrase.text)} is not there"
+    return FieldResult("text", record, None, holds, "" if holds else why)
+
+
+def prepare_choice(**members: Json) -> PreparedRows:
+    """Return the members by which entries are chosen; one that is null does not matter. `sender` is recorded as `from`."""
+    named = {"from" if name == "sender" else name: value for name, value in members.items() if value is not None}
+    return tuple((name, Comparison(value, field=name)) for name, value in named.items())
+
+
+def describe_choice(what: str, chosen_by: PreparedRows) -> str:
+    """Return what is looked for, in words."""
+    told = ", ".join(f"{path} {show(comparison.expected)}" for path, comparison in chosen_by)
+    return f"{what} with {told}" if told else what
+
+
+def prepare_phrases(contains: Sequence[str], not_contains: Sequence[str]) -> tuple[Phrase, ...]:
+    """Return the phrases in the form in which they are compared. Raises `SpecError` for one without words."""
+    found: list[Phrase] = []
+    for name, phrases, forbidden in (("contains", contains, False), ("not_contains", not_contains, True)):
+        for index, text in enumerate(phrases):
+            if len(text) > _LONGEST:
+                raise SpecError(f"a phrase of more than {_LONGEST} characters", field=f"{name}.{index}")
+            speech = normalize(text)
+            if not speech.begins:
+                raise SpecError(f"a phrase without words: {show(text)}", field=f"{name}.{index}")
+            found.append(Phrase(text, speech, forbidden))
+    return tuple(found)
+
+
+def prepare_claimed(fields: tuple[RowField, ...], phrases: tuple[Phrase, ...], absent: bool, count: int | None) -> PreparedRows:
+    """Return the fields of a claim; an absence takes neither fields nor phrases."""
+    refuse_wrong_count(count, absent, (*fields, *phrases))
+    refuse_fields_when_absent(absent, (*fields, *phrases))
+    return prepare_rows(fields)

@@ -1,0 +1,171 @@
+"""Claims about files the agent left behind.
+
+With `fields` the content is read as JSON, and one file that satisfies all of them is enough; else the file in which most hold is
+reported. Content that is not JSON fails and says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from proctor.checks.registry import Decide, check
+from proctor.checks.shared.fields import (
+    FieldResult,
+    PreparedRows,
+    RowField,
+    choose_scope_builder,
+    decide_absence,
+    decide_fields,
+    declare_state_reads,
+    fail_no_match,
+    iterate_field_ranges,
+    prepare_rows,
+    refuse_fields_when_absent,
+)
+from proctor.checks.shared.json_places import JsonDocument
+from proctor.errors import CheckFault
+from proctor.expressions.scope import Scope
+from proctor.model.evidence import Evidence, Json, StateFile
+from proctor.model.show import nearest, show, tell_more
+from proctor.model.verdict import TextRange, Verdict, missing
+from proctor.paths.dotted import find_dotted, trace_dotted
+from proctor.patterns.globs import LONGEST_PATH, compile_glob, matches_glob
+from proctor.work import spend
+
+_DIVIDERS = re.compile(r"[/\\]+")
+_PER_FILE = 20
+"""Steps that looking at one file counts, whatever its size."""
+_PER_FIELD = 10
+"""What a verdict over one file takes, in steps, and what each of its fields adds."""
+
+
+class FilePresent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file matching a pattern is there, optionally JSON with the given values."""
+
+    path: str
+    """A path or pattern: `*` stays inside a folder, `**` crosses folders."""
+    fields: tuple[RowField, ...] = ()
+    """The values to compare, the content read as JSON."""
+    absent: bool = False
+    """The claim is that no file matches."""
+
+
+def _locate(spec: FilePresent, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
+    """Find the paths that match, or in the file that decided the values of its fields: all, or those that do not hold."""
+    files = evidence.state.files if evidence.state is not None else None
+    glob = compile_glob(spec.path)
+    matched = ((index, file) for index, file in enumerate(files or ()) if _is_at(file, glob))
+    if not spec.fields:
+        for index, file in matched:
+            yield TextRange(f"$.state.files[{index}].path", 0, len(file.path))
+            if not spec.absent:
+                return
+        return
+    fields = prepare_rows(spec.fields)
+    scope = choose_scope_builder([comparison for _, comparison in fields])(evidence)
+    held = verdict.details.get("held")
+    for index, file in matched:
+        spend(_PER_FILE + _PER_FIELD * len(fields) + (len(file.content) // 64 if isinstance(file.content, str) else 0))
+        results = _look(file, fields, scope)
+        if sum(result.passed for result in results) == held:
+            yield from _locate_fields(file, f"$.state.files[{index}].content", fields, results, scope)
+            return
+
+
+def _locate_fields(file: StateFile, pointer: str, fields: PreparedRows, results: list[FieldResult], scope: Scope) -> Iterator[TextRange]:
+    if not isinstance(file.content, str):
+        return iterate_field_ranges(file.content, pointer, fields, scope)
+    document = _read(file)
+    if isinstance(document, str):
+        return iter(())
+    holds = all(result.passed for result in results)
+    places = (trace_dotted(document[0], result.path) for result in results if result.passed == holds)
+    return JsonDocument(document[0], pointer, file.content).locate(keys for keys in places if keys is not None)
+
+
+@check(
+    "file_present",
+    shorthand="path",
+    example="file_present: {path: 'outbound/*.json', fields: [{path: claim.id, expected: C-17}]}",
+    reads=declare_state_reads,
+    product=True,
+    locate_by=_locate,
+)
+def file_present(spec: FilePresent) -> Decide:
+    """A file matching a pattern is there, optionally JSON with the given values."""
+    refuse_fields_when_absent(spec.absent, spec.fields)
+    glob = compile_glob(spec.path)
+    fields = prepare_rows(spec.fields)
+    scope_of = choose_scope_builder([comparison for _, comparison in fields])
+    what = f"file {show(spec.path)}"
+
+    def decide(evidence: Evidence) -> Verdict:
+        files = evidence.state.files if evidence.state is not None else None
+        if files is None:
+            return missing("files")
+        matched = [(index, file) for index, file in enumerate(files) if _is_at(file, glob)]
+        paths = [file.path for _, file in matched]
+        if spec.absent:
+            # A path that is too long to be held against the pattern may be the one that should not be there.
+            too_long = next((index for index, file in enumerate(files) if len(file.path) > LONGEST_PATH), None)
+            if not matched and too_long is not None:
+                return missing(f"whether $.state.files[{too_long}], whose path has more than {LONGEST_PATH} characters, is the {what} is")
+            told = ", ".join(map(show, paths[:3])) + tell_more(len(paths), 3)
+            return decide_absence(told if matched else None, what, pointers=tuple(f"$.state.files[{index}]" for index, _ in matched[:10]))
+        if not matched:
+            near = nearest(spec.path, [file.path for file in files])
+            told = f"; nearest: {', '.join(map(show, near))}" if near else f" ({len(files)} files recorded)"
+            return fail_no_match(f"no {what}{told}", [(path, comparison.expected) for path, comparison in fields], matched_paths=[])
+        return _choose_best(matched, fields, scope_of(evidence), paths)
+
+    return decide
+
+
+def _is_at(file: StateFile, glob: tuple[str, ...]) -> bool:
+    """Return whether the path of a file fits a pattern, as it is or as other systems write it, with two slashes or backslashes."""
+    if matches_glob(glob, file.path, spend):
+        return True
+    plain = _DIVIDERS.sub("/", file.path) if "//" in file.path or "\\" in file.path else file.path
+    return plain != file.path and matches_glob(glob, plain, spend)
+
+
+def _choose_best(matched: list[tuple[int, StateFile]], fields: PreparedRows, scope: Scope, paths: list[str]) -> Verdict:
+    best: Verdict | None = None
+    for index, file in matched:
+        spend(_PER_FILE + _PER_FIELD * len(fields) + (len(file.content) // 64 if isinstance(file.content, str) else 0))
+        verdict = decide_fields(
+            show(file.path), _look(file, fields, scope) if fields else [], pointers=(f"$.state.files[{index}]",), matched_paths=paths
+        )
+        if verdict.passed:
+            return verdict
+        if best is None or verdict.score > best.score:
+            best = verdict
+    assert best is not None, "called with at least one file"
+    return best
+
+
+def _look(file: StateFile, fields: PreparedRows, scope: Scope) -> list[FieldResult]:
+    document = _read(file)
+    if isinstance(document, str):
+        why = f"the content is not JSON ({document})"
+        return [
+            FieldResult(path, comparison.expected, None, False, why if position == 0 else f"{path} cannot be read")
+            for position, (path, comparison) in enumerate(fields)
+        ]
+    return [comparison.compare(path, find_dotted(document[0], path), scope) for path, comparison in fields]
+
+
+def _read(file: StateFile) -> tuple[Json] | str:
+    """Return the content as JSON, alone in a tuple, or what is wrong with it."""
+    if file.content is None:
+        return "there is no content"
+    try:
+        # In a tuple, since the document may itself be a text, as a complaint is.
+        return (msgspec.json.decode(file.content) if isinstance(file.content, str) else file.content,)
+    except RecursionError:
+        raise CheckFault("json_limit", f"{show(file.path)} is nested too deeply to be read") from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        return str(error)

@@ -1,0 +1,157 @@
+"""Claims about the rows of a web portal after the run.
+
+The row is the one whose `key` has the `value`; without a value it is the only row of the collection. Several rows that correlate are
+an `error` (`several_matches`): which one is meant cannot be told. An absence claim needs none to correlate; where the collection is not
+there and another has nearly its name, nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from proctor.checks.registry import Decide, check
+from proctor.checks.shared.fields import (
+    LAST,
+    Comparison,
+    RowField,
+    build_dotted_pointer,
+    choose_scope_builder,
+    decide_absence,
+    decide_fields,
+    declare_state_reads,
+    describe_found,
+    fail_no_match,
+    fail_unreadable,
+    find_misspelt,
+    iterate_field_ranges,
+    prepare_rows,
+    refuse_fields_when_absent,
+)
+from proctor.checks.shared.json_places import write_pointer
+from proctor.errors import SpecError
+from proctor.expressions.scope import Scope
+from proctor.matchers.equal import join_path
+from proctor.matchers.mismatch import equal_after_conversion
+from proctor.model.evidence import Evidence, Json
+from proctor.model.json_values import MISSING
+from proctor.model.show import nearest, show
+from proctor.model.verdict import TextRange, Verdict, errored, missing
+from proctor.paths.dotted import find_dotted, trace_dotted
+
+
+class PortalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A portal row has the given values; the score is the share of fields that hold."""
+
+    resource: str
+    """The collection: `prior_auth_requests`."""
+    key: str | None = None
+    """The identifying column: `request_id`."""
+    value: Json | msgspec.UnsetType = msgspec.UNSET
+    """The value of that column; left out: the only row."""
+    fields: tuple[RowField, ...] = ()
+    """The values to compare."""
+    absent: bool = False
+    """The claim is that no row correlates."""
+
+
+_RESULTS = "assertion_results"
+_CONVERTED = "one is equal after conversion, but text never equals a number"
+
+
+def _locate(spec: PortalRecord, evidence: Evidence) -> Iterator[TextRange]:
+    """Find the texts of the one row that fit, or those that let rows correlate that must not be there."""
+    portal = evidence.state.portal if evidence.state is not None else None
+    fields = prepare_rows(spec.fields)
+    wanted = Comparison(spec.value, field="value") if spec.value is not msgspec.UNSET else None
+    scope = choose_scope_builder([comparison for _, comparison in fields] + ([wanted] if wanted else []))(evidence)
+    base = join_path("$.state.portal", spec.resource)
+    key = spec.key or ""
+    rows = (portal or {}).get(spec.resource, [])
+    found = [index for index, row in enumerate(rows) if wanted is None or _does_correlate(row, key, wanted, scope)]
+    if len(found) == 1 and fields:
+        yield from iterate_field_ranges(rows[found[0]], f"{base}[{found[0]}]", fields, scope)
+    elif wanted is not None:
+        for index in found:
+            row = rows[index]
+            keys = (key,) if key in row else trace_dotted(row, key)
+            actual = row[key] if key in row else find_dotted(row, key)
+            yield from wanted.iterate_ranges(actual, scope, write_pointer(f"{base}[{index}]", keys or ()))
+
+
+@check(
+    "portal_record",
+    example="portal_record: {resource: requests, key: id, value: R-1, fields: [{path: status, expected: submitted}]}",
+    reads=declare_state_reads,
+    product=True,
+    locate=_locate,
+)
+def portal_record(spec: PortalRecord) -> Decide:
+    """A portal row has the given values; the score is the share of fields that hold."""
+    if not spec.resource:
+        raise SpecError("the resource is empty", field="resource")
+    if spec.key is None and spec.value is not msgspec.UNSET:
+        raise SpecError("value needs key: which column has that value", field="value")
+    refuse_fields_when_absent(spec.absent, spec.fields)
+    fields = prepare_rows(spec.fields)
+    wanted = Comparison(spec.value, field="value") if spec.value is not msgspec.UNSET else None
+    scope_of = choose_scope_builder([comparison for _, comparison in fields] + ([wanted] if wanted else []))
+    what = f"row of {spec.resource} with {spec.key} {show(spec.value)}" if wanted else f"row of {spec.resource}"
+    base = join_path("$.state.portal", spec.resource)
+
+    def decide(evidence: Evidence) -> Verdict:
+        portal = evidence.state.portal if evidence.state is not None else None
+        if portal is None:
+            return missing("portal state")
+        scope = scope_of(evidence)
+        rows = portal.get(spec.resource, [])
+        found = [index for index, row in enumerate(rows) if wanted is None or _does_correlate(row, spec.key or "", wanted, scope)]
+        pointers = tuple(f"{base}[{index}]" for index in found[:10])
+        if spec.absent:
+            # A portal makes a collection with its first row, so one that is not there has none; a misspelt one is another matter.
+            if spec.resource not in portal and nearest(spec.resource, portal):
+                there = _describe_others(spec, portal).removeprefix("; ")
+                return missing(f"the collection {show(spec.resource)} ({there})")
+            if not found and wanted and (misspelt := find_misspelt([spec.key or ""], rows)):
+                return fail_unreadable(what, [misspelt])
+            if not found and _is_converted(spec, rows):
+                return fail_unreadable(what, [_CONVERTED])
+            return decide_absence(f"{len(found)}" if found else None, what, pointers=pointers)
+        if not found:
+            reason = _describe_nothing_found(what, spec, rows, portal)
+            return fail_no_match(reason, [(path, comparison.expected) for path, comparison in fields], key=_RESULTS)
+        if len(found) > 1:
+            hint = "" if wanted else "; name the row by key and value"
+            return errored("several_matches", f"expected one {what}, found {len(found)}{hint}")
+        results = [comparison.compare(path, find_dotted(rows[found[0]], path), scope) for path, comparison in fields]
+        wrong = tuple(
+            build_dotted_pointer(pointers[0], result.path) for result in results if not result.passed and result.actual is not None
+        )
+        return decide_fields(what, results, key=_RESULTS, pointers=wrong or pointers)
+
+    return decide
+
+
+def _does_correlate(row: Json, key: str, wanted: Comparison, scope: Scope) -> bool:
+    actual = row[key] if isinstance(row, dict) and key in row else find_dotted(row, key)
+    # An absent column is no null: a row without the key is not the row that is meant.
+    return actual is not MISSING and wanted.find_mismatch(actual, scope, key) is None
+
+
+def _is_converted(spec: PortalRecord, rows: list[dict[str, Json]]) -> bool:
+    return any(equal_after_conversion(spec.value, row.get(spec.key or "")) for row in rows)
+
+
+def _describe_others(spec: PortalRecord, portal: dict[str, list[dict[str, Json]]]) -> str:
+    near = nearest(spec.resource, portal) or tuple(portal)[:5]
+    return f"; there are {', '.join(map(show, near))}" if near else ""
+
+
+def _describe_nothing_found(what: str, spec: PortalRecord, rows: list[dict[str, Json]], portal: dict[str, list[dict[str, Json]]]) -> str:
+    if spec.resource not in portal:
+        return f"no {what}: the portal has no {show(spec.resource)}{_describe_others(spec, portal)}"
+    key = spec.key or ""
+    there = [[(key, row[key] if key in row else find_dotted(row, key))] for row in rows[-LAST:]]
+    more = f"; {_CONVERTED}" if _is_converted(spec, rows) else describe_found([one for one in there if one[0][1] is not MISSING])
+    return f"no {what} ({len(rows)} rows){more}"

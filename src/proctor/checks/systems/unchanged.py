@@ -1,0 +1,101 @@
+"""The claim that nothing happened to simulated systems beside what is named: what must *not* have happened.
+
+Every difference from how the systems began is looked at. One that lies at a place in `besides` is meant to be there, and so is one that an
+entry of `allowed` takes, as many as it takes. A place is `SYSTEM/PLACE`: `clinic/Appointment/17`, `shop/orders/7`, `drop/outbox/a.json`,
+or a pattern of it, in which `*` stays inside a part and `**` crosses parts.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from proctor.checks.registry import Decide, check
+from proctor.checks.shared.missing_evidence import Reads
+from proctor.errors import SpecError
+from proctor.model.evidence import Evidence, StateChange
+from proctor.model.show import show, tell_more
+from proctor.model.verdict import Verdict, failed, missing, passed
+from proctor.patterns.globs import compile_address, matches_glob
+from proctor.work import spend
+
+_PER_CHANGE = 5
+"""Steps that looking at one change counts, beside those of its place."""
+_SHOWN = 3
+"""Changes that a reason names."""
+
+
+class AllowedChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Changes that are meant to be there."""
+
+    place: str
+    """A place or a pattern: `clinic/Appointment/*`."""
+    change: Literal["added", "changed", "removed"] | None = None
+    """What happened there; left out: anything."""
+    at_most: int | None = None
+    """How many such changes; left out: any number."""
+
+
+class Unchanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Nothing differs in the simulated systems but what is named."""
+
+    besides: tuple[str, ...] = ()
+    """Places that may differ: `clinic/Appointment/*`."""
+    allowed: tuple[AllowedChange, ...] = ()
+    """Changes that may be there, of one kind or so many."""
+
+
+@check(
+    "unchanged",
+    shorthand="besides",
+    example="unchanged: {allowed: [{place: clinic/Appointment/*, change: added, at_most: 1}]}",
+    reads=Reads(("state",), "absence"),
+    product=True,
+)
+def unchanged(spec: Unchanged) -> Decide:
+    """Nothing differs in the simulated systems but what is named."""
+    besides = tuple(compile_address(place, f"besides.{index}") for index, place in enumerate(spec.besides))
+    allowed = tuple((entry, compile_address(entry.place, f"allowed.{index}.place")) for index, entry in enumerate(spec.allowed))
+    for index, entry in enumerate(spec.allowed):
+        if entry.at_most is not None and entry.at_most < 0:
+            raise SpecError(f"at_most: expected 0 or more, found {entry.at_most}", field=f"allowed.{index}.at_most")
+
+    def decide(evidence: Evidence) -> Verdict:
+        changes = evidence.state.changes if evidence.state is not None else None
+        if changes is None:
+            return missing("changes of simulated systems")
+        left = [entry.at_most for entry, _ in allowed]
+        strange: list[tuple[int, StateChange]] = []
+        for index, change in enumerate(changes):
+            spend(_PER_CHANGE)
+            place = f"{change.system}/{change.place}"
+            # Before `allowed`: what may differ anyway must not use up the number that an entry takes.
+            if any(matches_glob(glob, place, spend) for glob in besides):
+                continue
+            if not _take(change, place, allowed, left):
+                strange.append((index, change))
+        details = {"changes": len(changes), "unexpected": [describe_change(change) for _, change in strange[:100]]}
+        if not strange:
+            return passed(f"nothing else changed in the systems ({len(changes)} changes in all)", details=details)
+        more = tell_more(len(strange), _SHOWN)
+        told = ", ".join(describe_change(change) for _, change in strange[:_SHOWN])
+        pointers = tuple(f"$.state.changes[{index}]" for index, _ in strange[:10])
+        return failed(f"expected no other change, found {told}{more}", details=details, pointers=pointers)
+
+    return decide
+
+
+def _take(change: StateChange, place: str, allowed: tuple[tuple[AllowedChange, tuple[str, ...]], ...], left: list[int | None]) -> bool:
+    """Return whether an entry takes the change; of one that takes so many, one less is left."""
+    for position, (entry, glob) in enumerate(allowed):
+        room = left[position]
+        if entry.change in (None, change.change) and room != 0 and matches_glob(glob, place, spend):
+            left[position] = None if room is None else room - 1
+            return True
+    return False
+
+
+def describe_change(change: StateChange) -> str:
+    """Return a change in a few words: `clinic/Appointment/17 added`."""
+    return f"{show(f'{change.system}/{change.place}', 100)[1:-1]} {change.change}"

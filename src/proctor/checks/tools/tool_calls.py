@@ -1,0 +1,392 @@
+"""Claims about which tools were called, how often, and with what.
+
+Counting rules: every recorded call counts, also one that failed or was given unusable arguments; names compare exactly
+and case-sensitively; calls stand in the order they were made, over all turns of a conversation. Evidence that did not
+record tools (`tool_calls` and `nodes` both absent) decides nothing: `missing_evidence`.
+"""
+
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from typing import Literal
+
+import msgspec
+
+from proctor.checks.registry import Decide, check
+from proctor.checks.shared.calls import (
+    MISSING_CALLS,
+    build_scope,
+    call_path,
+    call_paths,
+    describe_count,
+    describe_tools,
+    fail_never_called,
+    fail_no_call_fits,
+    find_indexes_of,
+    list_names,
+    list_recorded_calls,
+    locate_arguments,
+    locate_fitting,
+    require_name,
+    resolve_name,
+)
+from proctor.checks.shared.missing_evidence import Reads
+from proctor.errors import SpecError
+from proctor.matchers.call_arguments import ArgumentRule, build_argument_rule
+from proctor.matchers.equal import join_path
+from proctor.model.account import Part
+from proctor.model.evidence import Evidence, Json, ToolCall
+from proctor.model.show import show
+from proctor.model.verdict import TextRange, Verdict, defer_verdict, failed, passed
+
+ArgumentMatch = Literal["partial", "exact", "ignore"]
+ArgumentValues = Literal["matchers", "placeholders", "literal"]
+
+
+class ToolCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool was called, optionally with given arguments, a number of times, or at a given position."""
+
+    name: str
+    """The tool's name."""
+    arguments: dict[str, Json] | None = None
+    """Arguments the call must have; left out: any arguments."""
+    match: ArgumentMatch = "partial"
+    """`partial`: the listed arguments must fit, others are free; `exact`: the whole argument object must be equal."""
+    values: ArgumentValues = "matchers"
+    """How expected values are read: `matchers` (matcher objects, `*`, lists in any order), `placeholders` (the words
+    `any`, `string`, `number`, `boolean`, `object`, `array`, `null` stand for a type), `literal` (plain deep equality)."""
+    strict: bool = False
+    """No argument beyond the listed ones may be given."""
+    forbidden_arguments: tuple[str, ...] = ()
+    """Argument names that no call of this tool may carry."""
+    index: int | None = None
+    """The position among all calls, 0 is the first, negative counts from the end."""
+    at_least: int = 1
+    """How many such calls there must be."""
+    at_most: int | None = None
+    """How many such calls there may be."""
+    server_prefix: bool = False
+    """`server:tool` stands for `tool` when no tool has the long name."""
+
+
+class ToolNotCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool was never called, or never with the given arguments."""
+
+    name: str
+    """The tool's name."""
+    arguments: dict[str, Json] | None = None
+    """Only calls with these arguments are forbidden."""
+    match: ArgumentMatch = "partial"
+    """As in `tool_called`."""
+    values: ArgumentValues = "matchers"
+    """As in `tool_called`."""
+    server_prefix: bool = False
+    """As in `tool_called`."""
+
+
+class ToolCallCount(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool was called exactly so many times."""
+
+    name: str
+    """The tool's name."""
+    count: int
+    """The exact number of calls."""
+
+
+class NoToolsCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """No tool was called at all."""
+
+
+def _declare_call_reads(spec: ToolCalled | ToolNotCalled) -> Reads:
+    if isinstance(spec, ToolNotCalled):
+        return Reads(("tool_calls", "tool_arguments") if spec.arguments is not None else ("tool_calls",), "absence", tools=(spec.name,))
+    with_arguments = spec.arguments is not None or bool(spec.forbidden_arguments)
+    # A further call that nobody saw could break any of these, so only a plain "was called" is safe on half of the evidence.
+    counted = spec.index is not None or spec.at_most is not None or bool(spec.forbidden_arguments) or spec.at_least == 0
+    parts: tuple[Part, ...] = ("tool_calls", "tool_arguments") if with_arguments else ("tool_calls",)
+    # A position is one among all calls.
+    return Reads(parts, "exact" if counted else "presence", tools=(spec.name,) if spec.index is None else ())
+
+
+def _declare_count_reads(spec: ToolCallCount) -> Reads:
+    return Reads(("tool_calls",), "exact", tools=(spec.name,))
+
+
+def has_structure(spec: ToolCalled | ToolNotCalled) -> bool:
+    """Return whether comparing one call may take long: with lists, objects and matchers, which are objects."""
+    return any(isinstance(value, (dict, list)) for value in (spec.arguments or {}).values())
+
+
+def _locate(spec: ToolCalled | ToolNotCalled, evidence: Evidence) -> Iterator[TextRange]:
+    rule = build_argument_rule(spec.arguments, match=spec.match, values=spec.values, strict=getattr(spec, "strict", False))
+    every = isinstance(spec, ToolNotCalled) or spec.at_most is not None or spec.at_least > 1 or spec.index is not None
+    found = locate_fitting(rule, evidence, spec.name, server_prefix=spec.server_prefix, every=every)
+    if not isinstance(spec, ToolCalled):
+        return found
+    calls = list_recorded_calls(evidence) or ()
+    if spec.forbidden_arguments:
+        name = resolve_name(spec.name, evidence, calls) if spec.server_prefix else spec.name
+        if _find_forbidden(name, frozenset(spec.forbidden_arguments), evidence, calls, find_indexes_of(calls, name)) is not None:
+            return locate_arguments(evidence, name, spec.forbidden_arguments)
+    if spec.index is None:
+        return found
+    place = call_path(evidence, spec.index if spec.index >= 0 else len(calls) + spec.index)
+    return (one for one in found if one.path.startswith(f"{place}."))
+
+
+@check(
+    "tool_called",
+    shorthand="name",
+    example="tool_called: {name: search, arguments: {q: shoes}}",
+    reads=_declare_call_reads,
+    product=has_structure,
+    locate=_locate,
+)
+def tool_called(spec: ToolCalled) -> Decide:
+    """A tool was called, optionally with given arguments, a number of times, or at a given position."""
+    _check_counts(spec)
+    rule = build_argument_rule(spec.arguments, match=spec.match, values=spec.values, strict=spec.strict)
+    ok = passed(_claim(spec, rule, "was called"))
+    told = _describe_wanted(spec, rule)
+    careful = _decide_carefully(spec, told, rule, ok)
+    once = spec.index is None and spec.at_least == 1 and spec.at_most is None and not spec.forbidden_arguments
+    if not once or (rule is not None and rule.plain is None):
+        return careful
+    # What `server:tool` stands for depends on the tools that this evidence knows.
+    if spec.server_prefix:
+        return careful  # a prefix needs a look at all tools
+    name = spec.name
+    wanted = {} if rule is None or rule.plain is None else rule.plain
+    if not wanted:
+        pick, values = _accept_anything, None
+    else:
+        # One key gives its value, several give a tuple; all of it in one call below the interpreter.
+        pick, values = itemgetter(*wanted), tuple(wanted.values()) if len(wanted) > 1 else next(iter(wanted.values()))
+
+    # The hot path: `==` decides on an object of arguments. Aliases, and arguments that are no object, need a second look. The words
+    # for a failure are found when they are read.
+    def decide(evidence: Evidence) -> Verdict:
+        calls = evidence.tool_calls
+        if calls is None:
+            return careful(evidence)
+        for call in calls:
+            if call.name == name:
+                try:
+                    if pick(call.arguments) == values:
+                        return ok
+                # An argument that is listed and not there: this call does not fit, a later one may.
+                except KeyError:
+                    continue
+                # Arguments that are no object; what they may still fit is known to the careful way alone.
+                except TypeError:
+                    return careful(evidence)
+        for call in calls:
+            if call.aliases:
+                return careful(evidence)
+        return defer_verdict(lambda: _fail_wrong_count(spec, told, name, rule, evidence, calls, find_indexes_of(calls, name), ()))
+
+    return decide
+
+
+def _accept_anything(arguments: Json) -> None:
+    """Accept any arguments."""
+
+
+def _check_counts(spec: ToolCalled) -> None:
+    require_name(spec.name)
+    if spec.at_least < 0:
+        raise SpecError(f"at_least cannot be negative, found {spec.at_least}", field="at_least")
+    if spec.at_most is not None and spec.at_most < spec.at_least:
+        raise SpecError(f"at_most {spec.at_most} is below at_least {spec.at_least}", field="at_most")
+    if spec.index is not None and (spec.at_least != 1 or spec.at_most is not None):
+        raise SpecError("index speaks of one call; at_least and at_most count calls: use one or the other", field="index")
+
+
+def _decide_carefully(spec: ToolCalled, told: str, rule: ArgumentRule | None, ok: Verdict) -> Decide:
+    forbidden = frozenset(spec.forbidden_arguments)
+
+    def decide(evidence: Evidence) -> Verdict:
+        calls = list_recorded_calls(evidence)
+        if calls is None:
+            return MISSING_CALLS
+        name = resolve_name(spec.name, evidence, calls) if spec.server_prefix else spec.name
+        named = find_indexes_of(calls, name)
+        if forbidden:
+            found = _find_forbidden(name, forbidden, evidence, calls, named)
+            if found is not None:
+                return found
+        if spec.index is not None:
+            return _decide_position(told, spec.index, name, rule, evidence, calls, ok)
+        scope = build_scope(rule, evidence)
+        fitting = named if rule is None else [index for index in named if rule.fits(calls[index].arguments, scope)]
+        if len(fitting) >= spec.at_least and (spec.at_most is None or len(fitting) <= spec.at_most):
+            return ok
+        return defer_verdict(lambda: _fail_wrong_count(spec, told, name, rule, evidence, calls, named, fitting))
+
+    return decide
+
+
+def _fail_wrong_count(
+    spec: ToolCalled,
+    wanted: str,
+    name: str,
+    rule: ArgumentRule | None,
+    evidence: Evidence,
+    calls: Sequence[ToolCall],
+    named: Sequence[int],
+    fitting: Sequence[int],
+) -> Verdict:
+    if len(fitting) < spec.at_least:
+        if not named:
+            return fail_never_called(name, wanted, calls)
+        if rule is not None and not fitting:
+            return fail_no_call_fits(name, wanted, rule, evidence, calls, named)
+    with_arguments = " with these arguments" if rule is not None else ""
+    return failed(
+        f"expected {wanted}; {show(name)} was called {describe_count(len(fitting))}{with_arguments}",
+        details={"tool": name, "calls": len(named), "fitting": len(fitting)},
+        pointers=call_paths(evidence, fitting),
+    )
+
+
+def _decide_position(
+    wanted: str, index: int, name: str, rule: ArgumentRule | None, evidence: Evidence, calls: Sequence[ToolCall], ok: Verdict
+) -> Verdict:
+    at = index if index >= 0 else len(calls) + index
+    if not 0 <= at < len(calls):
+        return failed(
+            f"expected {wanted}; there is no position {index}, {describe_tools(calls)}", details={"tools_called": list_names(calls)}
+        )
+    call = calls[at]
+    if not call.goes_by(name):
+        return failed(
+            f"expected {wanted}; {call_path(evidence, at)} is a call of {show(call.name)}, {describe_tools(calls)}",
+            details={"tools_called": list_names(calls)},
+            pointers=(call_path(evidence, at),),
+        )
+    if rule is None or rule.fits(call.arguments, build_scope(rule, evidence)):
+        return ok
+    return fail_no_call_fits(name, wanted, rule, evidence, calls, [at])
+
+
+def _find_forbidden(
+    name: str, forbidden: frozenset[str], evidence: Evidence, calls: Sequence[ToolCall], named: Sequence[int]
+) -> Verdict | None:
+    for index in named:
+        arguments = calls[index].arguments
+        # Along the arguments, not with `&`, which walks along the forbidden names for every call.
+        found = sorted(key for key in arguments if key in forbidden) if isinstance(arguments, dict) else ()
+        if found:
+            path = f"{call_path(evidence, index)}.arguments"
+            return failed(
+                f"{show(name)} must not be given {', '.join(show(key) for key in found)}; {call_path(evidence, index)} has "
+                + ", ".join(f"{key} = {show(arguments[key])}" for key in found),
+                details={"tool": name, "forbidden": found},
+                pointers=tuple(join_path(path, key) for key in found),
+            )
+    return None
+
+
+def _describe_wanted(spec: ToolCalled, rule: ArgumentRule | None) -> str:
+    """Return what was expected, after the word `expected`."""
+    shown = f" with {_show_arguments(spec, rule)}" if rule is not None else ""
+    if spec.index is not None:
+        return f"call {spec.index} to be {show(spec.name)}{shown}"
+    if spec.at_most is not None:
+        bounds = f"{spec.at_least}" if spec.at_least == spec.at_most else f"{spec.at_least} to {spec.at_most}"
+        return f"{bounds} calls of {show(spec.name)}{shown}"
+    count = "a call" if spec.at_least == 1 else f"at least {spec.at_least} calls"
+    return f"{count} of {show(spec.name)}{shown}"
+
+
+def _show_arguments(spec: ToolCalled | ToolNotCalled, rule: ArgumentRule) -> str:
+    if not spec.arguments:
+        return "no arguments"
+    exactly = "exactly " if spec.match == "exact" or getattr(spec, "strict", False) else ""
+    return f"{exactly}{show(spec.arguments)}"
+
+
+def _claim(spec: ToolCalled | ToolNotCalled, rule: ArgumentRule | None, verb: str) -> str:
+    shown = f" with {_show_arguments(spec, rule)}" if rule is not None else ""
+    return f"{show(spec.name)} {verb}{shown}"
+
+
+@check(
+    "tool_not_called",
+    shorthand="name",
+    example="tool_not_called: delete_account",
+    reads=_declare_call_reads,
+    product=has_structure,
+    locate=_locate,
+)
+def tool_not_called(spec: ToolNotCalled) -> Decide:
+    """A tool was never called, or never with the given arguments."""
+    require_name(spec.name)
+    rule = build_argument_rule(spec.arguments, match=spec.match, values=spec.values)
+    claim = _claim(spec, rule, "was not called")
+    ok = passed(claim)
+
+    def decide(evidence: Evidence) -> Verdict:
+        calls = list_recorded_calls(evidence)
+        if calls is None:
+            return MISSING_CALLS
+        name = resolve_name(spec.name, evidence, calls) if spec.server_prefix else spec.name
+        fitting = find_indexes_of(calls, name)
+        if rule is not None and fitting:
+            scope = build_scope(rule, evidence)
+            fitting = [index for index in fitting if rule.fits(calls[index].arguments, scope)]
+        if not fitting:
+            return ok
+        shown = f" with {_show_arguments(spec, rule)}" if rule is not None else ""
+        return failed(
+            f"expected no call of {show(name)}{shown}; it was called {describe_count(len(fitting))}, {call_path(evidence, fitting[0])} "
+            f"with {show(calls[fitting[0]].arguments)}",
+            details={"tool": name, "calls": len(fitting)},
+            pointers=call_paths(evidence, fitting),
+        )
+
+    return decide
+
+
+@check("tool_call_count", example="tool_call_count: {name: search, count: 2}", reads=_declare_count_reads)
+def tool_call_count(spec: ToolCallCount) -> Decide:
+    """A tool was called exactly so many times."""
+    require_name(spec.name)
+    if spec.count < 0:
+        raise SpecError(f"count cannot be negative, found {spec.count}", field="count")
+    ok = passed(f"{show(spec.name)} was called {describe_count(spec.count)}")
+
+    def decide(evidence: Evidence) -> Verdict:
+        calls = list_recorded_calls(evidence)
+        if calls is None:
+            return MISSING_CALLS
+        named = find_indexes_of(calls, spec.name)
+        if len(named) == spec.count:
+            return ok
+        return failed(
+            f"expected {show(spec.name)} to be called {describe_count(spec.count)}; "
+            f"it was called {describe_count(len(named))}, {describe_tools(calls)}",
+            details={"tool": spec.name, "expected": spec.count, "calls": len(named)},
+            pointers=call_paths(evidence, named),
+        )
+
+    return decide
+
+
+@check("no_tools_called", example="no_tools_called: {}", reads=Reads(("tool_calls",), "absence"))
+def no_tools_called(spec: NoToolsCalled) -> Decide:
+    """No tool was called at all."""
+    ok = passed("no tool was called")
+
+    def decide(evidence: Evidence) -> Verdict:
+        calls = list_recorded_calls(evidence)
+        if calls is None:
+            return MISSING_CALLS
+        if not calls:
+            return ok
+        return failed(
+            f"expected no tool call at all; {describe_tools(calls)}",
+            details={"calls": len(calls), "tools_called": list_names(calls)},
+            pointers=call_paths(evidence, range(len(calls))),
+        )
+
+    return decide

@@ -1,0 +1,28 @@
+"""Finds the run that a word on the command line means, and says which it is where the word does not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from proctor.actions.history.chosen_runs import choose_pair, find_chosen_run
+from proctor.store.files.run_references import LATEST
+
+RUN_HELP = "a run: its id or the beginning of one, its name, @TAG, latest, previous, or baseline"
+
+
+def choose_run(home: Path, word: str, *, quiet: bool = False) -> str:
+    """Return the run as every action takes it, its id or its folder. Raises `StoreError`."""
+    found = find_chosen_run(home, word)
+    if found.said is not None and not quiet and word != LATEST:
+        print(found.said, file=sys.stderr)
+    return found.run
+
+
+def choose_two_runs(home: Path, first: str | None, second: str | None, *, quiet: bool = False) -> tuple[str, str]:
+    """Return the base and the candidate of a comparison, and say which they are; a single run is the candidate. Raises `StoreError`."""
+    base, candidate = choose_pair(home, first if second is not None else None, second or first)
+    for said in dict.fromkeys((base.said, candidate.said)):
+        if said is not None and not quiet:
+            print(said, file=sys.stderr)
+    return base.run, candidate.run

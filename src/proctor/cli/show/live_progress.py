@@ -1,0 +1,178 @@
+"""Shows a person how a run goes: one line that moves on a terminal, one plain line per attempt elsewhere.
+
+On GitHub every failure also becomes an annotation at the place where the assertion is written, so that a pull request shows it beside
+the suite.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Literal
+
+from proctor.cli.show.verbose import print_case
+from proctor.model.result import CaseResult
+from proctor.model.show import tell_more
+from proctor.report.words.case_faults import CaseFaults, find_case_fault
+from proctor.report.words.judge_faults import find_fault
+from proctor.report.words.neutral import to_one_line
+from proctor.runner.events import Event, Listener
+
+_EVERY_S = 0.2
+_MOST_NAMES = 3
+
+
+def make_listener(*, quiet: bool, verbose: bool = False) -> "LiveProgress":
+    """Return the display that fits where standard error goes."""
+    if verbose:
+        return LiveProgress(_print_assertions)
+    if quiet:
+        return LiveProgress(lambda event: None)
+    return LiveProgress(_MovingLine() if sys.stderr.isatty() else _PlainLines())
+
+
+def _print_assertions(event: Event) -> None:
+    """Show each attempt in full as it ends, and what else happens to the run."""
+    if event.kind == "finished" and event.result is not None:
+        print_case(event.result)
+    elif event.kind in ("retrying", "slowed", "stopping"):
+        print(f"{event.kind}  {to_one_line(event.case, 80)}  {to_one_line(event.message, 160)}", file=sys.stderr)
+
+
+class LiveProgress:
+    """A listener that can be told to clear up."""
+
+    def __init__(self, listen: Listener) -> None:
+        self._listen = listen
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        self._listen(event)
+
+    def finish(self) -> None:
+        """Leave the screen as it was found."""
+        finish: Callable[[], None] | None = getattr(self._listen, "finish", None)
+        if finish is not None:
+            finish()
+
+
+class _MovingLine:
+    """One line: what is running, how many are done, how fast, how many failed, how long to go."""
+
+    def __init__(self) -> None:
+        self._total = 0
+        self._running: dict[tuple[str, int], None] = {}
+        self._done = self._failed = 0
+        self._line = _FailureLines()
+        self._started = time.monotonic()
+        self._next = 0.0
+
+    def __call__(self, event: Event) -> None:
+        key = (event.case, event.attempt)
+        if event.kind == "planned":
+            self._total = event.total
+        elif event.kind == "started":
+            self._running[key] = None
+        elif event.kind == "finished" and event.result is not None:
+            self._running.pop(key, None)
+            self._done += 1
+            if event.result.outcome in ("fail", "error"):
+                self._failed += 1
+                self._print_above(self._line(event.result))
+        elif event.kind in ("slowed", "stopping"):
+            self._print_above(f"{event.kind}: {to_one_line(event.message, 160)}")
+        now = time.monotonic()
+        # A terminal takes longer to draw a line than some attempts take; the last state is always drawn.
+        if now >= self._next or self._done == self._total:
+            self._next = now + _EVERY_S
+            self._draw_line(now)
+
+    def _draw_line(self, now: float) -> None:
+        spent = max(now - self._started, 1e-6)
+        rate = self._done / spent
+        left = f", about {(self._total - self._done) / rate:.0f} s to go" if self._done and self._done < self._total else ""
+        names = ", ".join(to_one_line(case, 24) for case, _ in list(self._running)[:_MOST_NAMES])
+        more = tell_more(len(self._running), _MOST_NAMES)
+        running = f"; running {names}{more}" if names else ""
+        text = f"{self._done}/{self._total} done, {self._failed} failed, {rate:.1f} a second{left}{running}"
+        print(f"\r\x1b[2K{text[:160]}", end="", file=sys.stderr, flush=True)
+
+    def _print_above(self, line: str) -> None:
+        print(f"\r\x1b[2K{line}", file=sys.stderr)
+
+    def finish(self) -> None:
+        print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+
+class _PlainLines:
+    """For logs: one line per finished attempt."""
+
+    def __init__(self) -> None:
+        self._total = self._done = 0
+        self._line = _FailureLines()
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "planned":
+            self._total = event.total
+        elif event.kind == "finished" and event.result is not None:
+            self._done += 1
+            line = (
+                self._line(event.result)
+                if event.result.outcome in ("fail", "error")
+                else f"{event.result.outcome}  {to_one_line(event.case, 80)}{_describe_attempt(event.attempt)}"
+            )
+            print(f"{self._done}/{self._total}  {line}", file=sys.stderr)
+        elif event.kind in ("retrying", "slowed", "stopping"):
+            print(f"{event.kind}  {to_one_line(event.case, 80)}  {to_one_line(event.message, 160)}", file=sys.stderr)
+
+
+class _FailureLines:
+    """A failed attempt on one line: the case, and the first thing that went wrong. Why the judge is away is told once."""
+
+    def __init__(self) -> None:
+        self._told: tuple[str, str] | None = None
+        self._case_faults = CaseFaults()
+
+    def __call__(self, result: CaseResult) -> str:
+        first = next(iter(result.failures()), None)
+        reason = result.reason or "" if first is None else first.reason
+        fault = find_fault(first.verdict) if first is not None else None
+        if fault is not None and fault == self._told:
+            reason = "not judged, as above"
+        self._told = fault or self._told
+        if self._case_faults.is_told(result):
+            reason = f"as above [{result.code}]"
+        attempt = _describe_attempt(result.attempt)
+        return f"{result.outcome}  {to_one_line(result.case.id, 80)}{attempt}  {to_one_line(reason, 160)}".rstrip()
+
+
+def _describe_attempt(number: int) -> str:
+    """Return which attempt it was, where it was not the first."""
+    return f" (attempt {number + 1})" if number else ""
+
+
+def write_annotations(results: Iterable[CaseResult], *, level: Literal["error", "warning"] = "error") -> list[str]:
+    """Return GitHub's workflow commands for every assertion that did not hold, at the place where it is written."""
+    lines: list[str] = []
+    faults = CaseFaults()
+    for result in results:
+        if faults.is_told(result):
+            continue
+        # What keeps a whole case from being decided stands beside its first claim.
+        most = 1 if find_case_fault(result) is not None else None
+        for entry in islice(result.failures(), most):
+            origin = entry.assertion.origin
+            place = f" file={_escape_property(origin.file)},line={origin.line or 1},col={origin.column or 1}," if origin.file else " "
+            title = _escape_property(f"{result.case.id}: {entry.assertion.label or entry.assertion.check}")
+            lines.append(f"::{level}{place}title={title}::{_escape_message(entry.reason)}")
+    return lines
+
+
+def _escape_message(text: str) -> str:
+    # The percent sign first, or it would escape the escapes that come after it.
+    return to_one_line(text, 500).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _escape_property(text: str) -> str:
+    # GitHub's workflow commands end a property at these.
+    return _escape_message(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,74 @@
+"""Prints what was read of records before the verdicts: `check --explain` and `show --evidence`."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+
+from proctor.cli.show.output import Output
+from proctor.cli.show.renderers import wants_colour
+from proctor.errors import InputError
+from proctor.model.run import RunEntry
+from proctor.report.blocks.evidence_text import EvidencePainter
+from proctor.report.words.neutral import to_lines, to_one_line
+from proctor.report.words.style import Style
+from proctor.report.words.wording import evidence_place
+from proctor.sources.records import Record
+
+MOST_EXPLAINED = 20
+"""How many records are explained where none is chosen."""
+
+
+class Explainer:
+    """Prints what was read of each record that passes by."""
+
+    def __init__(self, output: Output, *, no_color: bool, record: str | None = None) -> None:
+        self._output = output
+        self._painter = make_painter(output, no_color=no_color)
+        self._record = record
+        self._explained = 0
+        self._passed_over = 0
+
+    def explain_each(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yield every record, each explained before it is decided. Raises `InputError` where the chosen one never came."""
+        for record in records:
+            if self._record is None or is_chosen(record, self._record):
+                self._explain(record)
+            yield record
+        if self._record is not None and not self._explained:
+            raise InputError(f"--record {self._record!r}: no record has this line, id or case")
+        if self._passed_over:
+            self._output.write_text(f"… {self._passed_over:,} more records are not explained; --record LINE|ID chooses one\n\n")
+
+    def _explain(self, record: Record) -> None:
+        if self._explained == MOST_EXPLAINED:
+            self._passed_over += 1
+            return
+        self._explained += 1
+        place = evidence_place(record.source) or "evidence"
+        if record.evidence is None:
+            told = "nobody says why" if record.error is None else record.error.message
+            lines = "\n  ".join(to_lines(told))
+            self._output.write_text(f"{to_one_line(place, 300)}\n  could not be read: {lines}\n\n")
+            return
+        case = "" if record.evidence.case is None else f" · case {record.evidence.case}"
+        self._output.write_text("\n".join(self._painter.paint_block(f"{place}{case}", record.evidence)) + "\n\n")
+
+
+def is_chosen(record: Record, wanted: str) -> bool:
+    """Return whether a record is the one on this line, of this id, or of this case."""
+    source, evidence = record.source, record.evidence
+    return wanted in (str(source.line), source.id, evidence.case if evidence is not None else None)
+
+
+def explain_entry(painter: EvidencePainter, title: str, entry: RunEntry | None, reader: str) -> list[str]:
+    """Return the lines about the evidence of one kept attempt."""
+    if entry is None or entry.evidence is None:
+        return [to_one_line(title, 300), "  no evidence was kept of this attempt"]
+    return painter.paint_block(title, entry.evidence, reader)
+
+
+def make_painter(output: Output, *, no_color: bool) -> EvidencePainter:
+    """Return what paints evidence for this output."""
+    width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
+    return EvidencePainter(Style(colour=wants_colour(output, no_color)), max(60, min(width, 120)))

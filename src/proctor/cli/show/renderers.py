@@ -1,0 +1,139 @@
+"""The report formats behind one small shape: take results as they come, then finish.
+
+Streaming formats keep nothing (`jsonl`), a bounded number of failures (`terminal`), or put results aside until the run has ended (`json`,
+`csv`, `parquet`: `put_aside.py`); the others need the whole run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+from collections.abc import Callable
+from typing import Protocol
+
+from proctor.cli.show.output import Output
+from proctor.model.result import CaseResult, RunResult
+
+FORMATS = ("terminal", "json", "jsonl", "junit", "markdown", "html", "csv", "parquet")
+
+
+class Renderer(Protocol):
+    """Takes results one by one."""
+
+    def add(self, result: CaseResult, /) -> None:
+        """Take one result."""
+        ...
+
+    def list_kept(self) -> list[CaseResult]:
+        """Return the results that this format holds, for the result of the run."""
+        ...
+
+    def finish(self, run: RunResult) -> None:
+        """Write what is left; the run is over."""
+        ...
+
+
+MOST_PARTS = 1000
+"""How many pieces of lines wait to be written together: some hundred lines."""
+
+
+class JsonLines:
+    """One line per case as it ends."""
+
+    def __init__(self, output: Output) -> None:
+        from proctor.report.data.json_text import CaseEncoder  # only this format needs it
+
+        self._write = output.write
+        self._encode_into = CaseEncoder().encode_into
+        self._parts: list[bytes] = []
+        # Somebody may be waiting at the other end of a pipe; nobody reads a file before it is complete.
+        self._most_parts = MOST_PARTS if output.is_file else 0
+
+    def add(self, result: CaseResult) -> None:
+        """Write the line, or let it wait for others."""
+        parts = self._parts
+        self._encode_into(parts, result, b"\n")
+        if len(parts) > self._most_parts:
+            self._flush()
+
+    def _flush(self) -> None:
+        lines = b"".join(self._parts)
+        # Forgotten before they are written: an interrupt that comes while writing must not write them a second time.
+        self._parts.clear()
+        self._write(lines)
+
+    def list_kept(self) -> list[CaseResult]:
+        """Return nothing: every line is written as it comes."""
+        return []
+
+    def finish(self, run: RunResult) -> None:
+        """Write the lines that waited."""
+        self._flush()
+
+
+class Terminal:
+    """For people."""
+
+    def __init__(self, output: Output, *, colour: bool) -> None:
+        from proctor.report.text.terminal import TerminalReport
+
+        self._output = output
+        width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
+        self._report = TerminalReport(colour=colour, width=max(60, min(width, 120)))
+        self.add = self._report.add
+
+    def list_kept(self) -> list[CaseResult]:
+        """Return nothing: the report keeps a bounded number of failures itself."""
+        return []
+
+    def finish(self, run: RunResult) -> None:
+        """Write the whole report."""
+        self._output.write_text(self._report.finish(run))
+
+
+class Whole:
+    """Formats that describe the whole run at once."""
+
+    def __init__(self, output: Output, render: Callable[[RunResult], str]) -> None:
+        self._output = output
+        self._render = render
+        self._results: list[CaseResult] = []
+        self.add = self._results.append
+
+    def list_kept(self) -> list[CaseResult]:
+        """Return every result."""
+        return self._results
+
+    def finish(self, run: RunResult) -> None:
+        """Write the document."""
+        self._output.write_text(self._render(run))
+
+
+_WHOLE = {
+    "junit": ("proctor.report.data.junit", "render_junit"),
+    "markdown": ("proctor.report.text.markdown", "render_markdown"),
+}
+
+
+def make_renderer(format: str, output: Output, *, no_color: bool = False) -> Renderer:
+    """Return the renderer of a format."""
+    if format == "jsonl":
+        return JsonLines(output)
+    if format == "terminal":
+        return Terminal(output, colour=wants_colour(output, no_color))
+    if format in ("csv", "parquet", "json"):
+        from proctor.cli.show.spooled_rows import JsonRun, Table  # only these formats need it
+
+        return JsonRun(output) if format == "json" else Table(output, format)
+    if format == "html":
+        from proctor.report.html.report import render_html
+
+        return Whole(output, render_html)
+    module, name = _WHOLE[format]
+    return Whole(output, getattr(importlib.import_module(module), name))
+
+
+def wants_colour(output: Output, no_color: bool) -> bool:
+    """Return whether to use colour: only on a terminal, and only if nobody asked for none (the NO_COLOR convention)."""
+    return output.is_terminal and not no_color and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

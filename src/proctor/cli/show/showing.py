@@ -1,0 +1,157 @@
+"""Shows a finished run in whatever format was asked for, and chooses the exit code."""
+
+import argparse
+import sys
+from collections.abc import Mapping
+
+from proctor.cli.show.output import Output
+from proctor.cli.show.renderers import Whole, make_renderer
+from proctor.cli.signals.exit_codes import Exit
+from proctor.errors import InputError
+from proctor.model.case import Suite
+from proctor.model.result import RunResult
+from proctor.model.run import RunEntry
+
+Entries = Mapping[tuple[str, int], RunEntry]
+
+
+PIVOT_FORMATS = ("terminal", "markdown", "html", "csv")
+"""Formats that have a place for a table of pass rates."""
+
+
+def add_pivot_flag(parser: argparse.ArgumentParser) -> None:
+    """Add the flag of every command that shows a whole run."""
+    parser.add_argument(
+        "--pivot",
+        metavar="TAG,TAG",
+        help="a table of pass rates by these tags, the last one as columns (default: the axes of the suite's matrix); "
+        f"with --format {', '.join(PIVOT_FORMATS)}",
+    )
+
+
+def check_showing(suite: Suite, *, format: str, output: str | None, pivot: str | None) -> None:
+    """Refuse before a run what could not be shown after it, when the agent has been paid; raises `InputError`."""
+    if pivot is not None:
+        from proctor.report.blocks.pivot import read_axes  # most runs have no such table
+
+        _check_pivot_format(format)
+        if suite.dialect != "mcplab":  # whose agents become tags when the run is built
+            read_axes(pivot, suite.cases)
+    place = Output(output)
+    place.probe()
+    if format == "parquet":
+        from proctor.cli.show.spooled_rows import Table  # only this format needs it
+
+        Table(place, format)
+
+
+def show_run(
+    run: RunResult,
+    *,
+    format: str,
+    output: str | None,
+    no_color: bool,
+    entries: Entries | None = None,
+    pivot: str | None = None,
+) -> None:
+    """Write the run; `entries` hold what only some formats show: conversations, traces, times. `pivot` names the axes of a table."""
+    axes = _choose_axes(run, format, pivot)
+    with Output(output) as place:
+        if entries is not None and format in ("json", "jsonl", "terminal"):
+            from proctor.report.blocks.exchange import add_exchanges  # only some formats show them
+
+            # For people what was asked stands beside what failed; of a large run the rest need not be read for that.
+            run = add_exchanges(run, entries, only_failed=format == "terminal")
+        if format == "html":
+            from proctor.report.html.report import render_html
+
+            place.write_text(render_html(run, entries, axes))
+            return
+        if format == "csv" and pivot is not None:
+            place.write_text(_write_pivot(run, axes, format))
+            return
+        if format == "otlp":
+            from proctor.report.data.evaluation_events import render_otlp  # as above
+
+            for line in render_otlp(run, entries or {}):
+                place.write(line)
+            return
+        render = make_renderer(format, place, no_color=no_color)
+        if format in ("csv", "parquet"):
+            from proctor.cli.show.spooled_rows import Table  # only these formats need it
+
+            assert isinstance(render, Table)
+            for result in run.cases:
+                render.add(result, (entries or {}).get((result.case.id, result.attempt)))
+        elif not isinstance(render, Whole):  # which looks at the results of the run itself
+            for result in run.cases:
+                render.add(result)
+        render.finish(run)
+        if axes and format in ("terminal", "markdown"):
+            place.write_text(_write_pivot(run, axes, format))
+
+
+def _choose_axes(run: RunResult, format: str, pivot: str | None) -> tuple[str, ...]:
+    from proctor.report.blocks.pivot import find_matrix_axes, read_axes  # small, and most commands show no whole run
+
+    if pivot is None:
+        return find_matrix_axes(run)
+    _check_pivot_format(format)
+    return read_axes(pivot, (result.case for result in run.cases))
+
+
+def _check_pivot_format(format: str) -> None:
+    if format not in PIVOT_FORMATS:
+        raise InputError(f"--pivot goes with --format {', '.join(PIVOT_FORMATS)}, not {format}")
+
+
+def _write_pivot(run: RunResult, axes: tuple[str, ...], format: str) -> str:
+    from proctor.report.blocks import pivot_tables
+    from proctor.report.blocks.pivot import build_pivot
+
+    table = build_pivot(run, axes)
+    if format == "csv":
+        return pivot_tables.write_pivot_csv(table)
+    if format == "markdown":
+        return pivot_tables.write_pivot_markdown(table)
+    return pivot_tables.write_pivot_text(table)
+
+
+def write_markdown(run: RunResult) -> str:
+    """Return the run as Markdown, for a job summary."""
+    from proctor.report.text.markdown import render_markdown  # only a job summary needs it
+
+    return render_markdown(run)
+
+
+def choose_exit_code(run: RunResult, *, strict: bool = False) -> int:
+    """Return the exit code for the outcome of a run; `strict` wants every case and every record to have met."""
+    if run.incomplete is not None:
+        return Exit.INTERRUPTED
+    if strict and run.unmet.fails_strict:
+        return Exit.USAGE
+    if run.outcome == "skip":
+        return Exit.NOTHING
+    return Exit.PASSED if run.outcome == "pass" else Exit.FAILED
+
+
+def choose_shown_code(run: RunResult) -> int:
+    """Return the exit code for having shown a run: success whatever its outcome, unless a part of the run is missing."""
+    return Exit.PASSED if run.incomplete is None else Exit.INTERRUPTED
+
+
+def print_unmet(run: RunResult) -> None:
+    """Say on standard error what is missing of the run, and which cases and records did not meet, for formats that cannot tell it."""
+    print_incomplete(run)
+    if run.unmet.any or run.unmet.records_not_selected:
+        from proctor.report.words.wording import unmet_words  # most runs have nothing to say here
+
+        print(unmet_words(run.unmet), file=sys.stderr)
+
+
+def print_incomplete(run: RunResult) -> None:
+    """Say on standard error how much there is of a run that is not all there."""
+    if run.incomplete is not None:
+        from proctor.report.words.wording import incomplete_words  # most runs are all there
+
+        print(incomplete_words(run.incomplete), file=sys.stderr)

@@ -1,0 +1,1 @@
+"""Agents under eval: models, tools, MCP clients, prompts and their results."""

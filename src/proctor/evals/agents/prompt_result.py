@@ -1,0 +1,323 @@
+"""The result of one prompt: the answer, the tool calls, the time and the tokens, and what went wrong.
+
+Messages are those of this prompt only: what was given as context is not repeated. `evidence` is the same as every check of ours reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypedDict, Unpack, cast
+
+from proctor.errors import EvidenceError
+from proctor.evals.agents.latency import LatencyBreakdown
+from proctor.evals.agents.messages import Message, compose_messages, write_indented
+from proctor.evals.agents.options import refuse_unknown_options, show_options
+from proctor.evidence.shared.calls import read_call
+from proctor.evidence.shared.usage import add_usage, read_usage
+from proctor.evidence.values.text import parse_json
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
+from proctor.model.show import kind_of, nearest
+
+_FIELDS: Final = {
+    "prompt": "prompt",
+    "text": "text",
+    "messages": "messages",
+    "tool_calls": "tool_calls",
+    "toolCalls": "tool_calls",
+    "usage": "usage",
+    "latency": "latency",
+    "error": "error",
+    "error_code": "error_code",
+    "provider": "provider",
+    "model": "model",
+    "spans": "spans",
+    "widget_snapshots": "widget_snapshots",
+    "widgetSnapshots": "widget_snapshots",
+    "stop_reason": "stop_reason",
+}
+_LATENCY_KEYS: Final = {"e2eMs": "e2e_ms", "llmMs": "llm_ms", "mcpMs": "mcp_ms"}
+CallLike = ToolCall | Mapping[str, Json]
+
+
+class ResultOptions(TypedDict, total=False):
+    """What else may be known of a prompt."""
+
+    messages: Sequence[Message] | None
+    """Everything said in it; left out, made of prompt, calls and text."""
+    usage: Usage | Mapping[str, Json] | None
+    latency: LatencyBreakdown | Mapping[str, float] | float | None
+    """In milliseconds; a number is the time of the whole prompt."""
+    error: str | None
+    error_code: str | None
+    """The stable word for the error."""
+    provider: str | None
+    model: str | None
+    stop_reason: str | None
+    available_tools: tuple[str, ...] | None
+    """The tools that the agent had; left out, unknown."""
+
+
+class PromptResult:
+    """The result of one prompt."""
+
+    @show_options(ResultOptions)
+    def __init__(
+        self,
+        *,
+        prompt: str = "",
+        text: str = "",
+        tool_calls: Iterable[CallLike] = (),
+        spans: Sequence[Message] = (),
+        widget_snapshots: Sequence[Message] = (),
+        servers: Sequence[Message] = (),
+        **options: Unpack[ResultOptions],
+    ) -> None:
+        refuse_unknown_options(PromptResult.__init__, options)
+        messages = options.get("messages")
+        self.prompt: Final = prompt
+        self.text: Final = text
+        self._calls = tuple(_read_call(call) for call in tool_calls)
+        self._messages = compose_messages(prompt, text, self._calls) if messages is None else list(messages)
+        self._usage = _read_usage(options.get("usage"))
+        self._latency = _read_latency(options.get("latency"))
+        self._error, self._error_code = options.get("error"), options.get("error_code")
+        self._provider, self._model = options.get("provider"), options.get("model")
+        self._spans, self._widgets = list(spans), list(widget_snapshots)
+        self._stop_reason = options.get("stop_reason")
+        self._available_tools = options.get("available_tools")
+        self._servers = list(servers)
+
+    @classmethod
+    def from_(cls, data: Mapping[str, Any] | None = None, /, **more: Any) -> PromptResult:
+        """Return a result out of a mapping or keywords: `prompt`, `text`, `tool_calls`, `messages`, `usage`, `latency`, `error`, ..."""
+        fields: dict[str, Any] = {}
+        for key, value in {**(data or {}), **more}.items():
+            if key not in _FIELDS:
+                close = nearest(key, _FIELDS)
+                raise TypeError(f"a PromptResult has no field {key!r}" + (f"; nearest: {close[0]!r}" if close else ""))
+            fields[_FIELDS[key]] = value
+        return cls(**fields)
+
+    @classmethod
+    def error(
+        cls,
+        message: str,
+        latency: LatencyBreakdown | Mapping[str, float] | float = 0,
+        prompt: str = "",
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        spans: Sequence[Message] = (),
+    ) -> PromptResult:
+        """Return the result of a prompt that failed."""
+        return cls(prompt=prompt, messages=(), latency=latency, error=message, provider=provider, model=model, spans=spans)
+
+    def __repr__(self) -> str:
+        failed = f", error={self._error!r}" if self._error is not None else ""
+        return f"PromptResult(prompt={self.prompt!r}, text={self.text!r}, tools_called={self.tools_called()!r}{failed})"
+
+    # --- what was said ------------------------------------------------------------------------------------------------------
+
+    def get_prompt(self) -> str:
+        """Return what was asked."""
+        return self.prompt
+
+    def get_text(self) -> str:
+        """Return the answer."""
+        return self.text
+
+    def get_messages(self) -> list[Message]:
+        """Return everything said in this prompt."""
+        return list(self._messages)
+
+    def get_user_messages(self) -> list[Message]:
+        """Return what the user said."""
+        return self._list_messages_of("user")
+
+    def get_assistant_messages(self) -> list[Message]:
+        """Return what the model said."""
+        return self._list_messages_of("assistant")
+
+    def get_tool_messages(self) -> list[Message]:
+        """Return what the tools said."""
+        return self._list_messages_of("tool")
+
+    def format_trace(self) -> str:
+        """Return all messages as indented JSON."""
+        return write_indented(self._messages)
+
+    def _list_messages_of(self, role: str) -> list[Message]:
+        return [message for message in self._messages if message.get("role") == role]
+
+    # --- tools ----------------------------------------------------------------------------------------------------------------
+
+    def tools_called(self) -> list[str]:
+        """Return the names of the tools called, in order, as often as they were."""
+        return [call.name for call in self._calls]
+
+    def has_tool_call(self, name: str) -> bool:
+        """Return whether the tool of exactly this name was called."""
+        return any(call.name == name for call in self._calls)
+
+    def get_tool_calls(self) -> list[ToolCall]:
+        """Return the calls, in order."""
+        return list(self._calls)
+
+    def get_tool_arguments(self, name: str) -> Json:
+        """Return the arguments of the first call of a tool; nothing where it was not called."""
+        return next((call.arguments for call in self._calls if call.name == name), None)
+
+    # --- time and tokens --------------------------------------------------------------------------------------------------
+
+    def e2e_latency_ms(self) -> float:
+        """Return the time from the prompt to the result."""
+        return self._latency.e2e_ms
+
+    def llm_latency_ms(self) -> float:
+        """Return the time spent waiting for the model."""
+        return self._latency.llm_ms
+
+    def mcp_latency_ms(self) -> float:
+        """Return the time spent waiting for tools."""
+        return self._latency.mcp_ms
+
+    def get_latency(self) -> LatencyBreakdown:
+        """Return the time of the whole prompt, of the model and of the tools."""
+        return self._latency
+
+    def input_tokens(self) -> int:
+        """Return the tokens the model was given; 0 where it does not say."""
+        return (self._usage.input_tokens if self._usage else None) or 0
+
+    def output_tokens(self) -> int:
+        """Return the tokens the model gave; 0 where it does not say."""
+        return (self._usage.output_tokens if self._usage else None) or 0
+
+    def total_tokens(self) -> int:
+        """Return input and output tokens together, as the original does; the reported total where one of them is unknown."""
+        usage = self._usage or Usage()
+        is_known = usage.input_tokens is not None and usage.output_tokens is not None
+        return self.input_tokens() + self.output_tokens() if is_known else usage.total() or 0
+
+    def get_usage(self) -> Usage:
+        """Return the tokens that went in, came out and both together."""
+        return Usage(input_tokens=self.input_tokens(), output_tokens=self.output_tokens(), total_tokens=self.total_tokens())
+
+    # --- how it went ----------------------------------------------------------------------------------------------------------
+
+    def has_error(self) -> bool:
+        """Return whether the prompt went wrong; an empty message counts."""
+        return self._error is not None
+
+    def get_error(self) -> str | None:
+        """Return what went wrong."""
+        return self._error
+
+    def get_error_code(self) -> str | None:
+        """Return the stable word for it: `rate_limited`, `timeout`, `server_gone`, ..."""
+        return self._error_code
+
+    def get_stop_reason(self) -> str | None:
+        """Return why the agent stopped: `answered`, `max_steps`, `stop_after_tool_call`, `stop_when` or `error`."""
+        return self._stop_reason or ("error" if self._error is not None else None)
+
+    def get_provider(self) -> str | None:
+        """Return who runs the model."""
+        return self._provider
+
+    def get_model(self) -> str | None:
+        """Return the model's name, without its provider."""
+        return self._model
+
+    def get_spans(self) -> list[Message]:
+        """Return what took how long, in milliseconds from the start of the prompt."""
+        return list(self._spans)
+
+    def get_widget_snapshots(self) -> list[Message]:
+        """Return the widgets that were drawn, where the result was given any: nothing is drawn here."""
+        return list(self._widgets)
+
+    def to_eval_result(self, **overrides: Json) -> dict[str, Json]:
+        """Return a row as the MCPJam service takes it. Passed, unless said otherwise, without an error of the prompt or of a tool."""
+        failed = self.has_error() or any(call.failed() for call in self._calls)
+        row: dict[str, Json] = {
+            "caseTitle": self.prompt if self.prompt.strip() else "PromptResult",
+            "query": self.prompt,
+            "passed": not failed,
+            "durationMs": self._latency.e2e_ms,
+            "provider": self._provider,
+            "model": self._model,
+            "actualToolCalls": [{"toolName": call.name, "arguments": call.arguments} for call in self._calls],
+            "tokens": {"input": self.input_tokens(), "output": self.output_tokens(), "total": self.total_tokens()},
+            "error": self._error,
+            "trace": {"messages": self.get_messages(), "spans": self.get_spans()},
+        }
+        return {**{key: value for key, value in row.items() if value is not None}, **overrides}
+
+    @property
+    def evidence(self) -> Evidence:
+        """This prompt as evidence, for checks and suites."""
+        return join_evidence((self,))
+
+    def _make_turn(self) -> EvidenceTurn:
+        return EvidenceTurn(
+            input=self.prompt,
+            text=self.text,
+            body=parse_json(self.text),
+            tool_calls=self._calls,
+            duration_ms=self._latency.e2e_ms,
+            usage=None if self._usage is None else self.get_usage(),
+        )
+
+
+def join_evidence(prompts: Sequence[PromptResult]) -> Evidence:
+    """Return several prompts as one conversation."""
+    turns = tuple(each._make_turn() for each in prompts)  # pyright: ignore[reportPrivateUsage]  # the other half of one class
+    last = prompts[-1] if prompts else None
+    parts = [_list_tools_and_servers(each) for each in prompts]
+    about: dict[str, Json] = {} if last is None else {"provider": last.get_provider(), "model": last.get_model()}
+    codes = [code for each in prompts if (code := each.get_error_code()) is not None]
+    return Evidence(
+        input=turns[0].input if len(turns) == 1 else [turn.input for turn in turns],
+        text=turns[-1].text if turns else None,
+        body=turns[-1].body if turns else None,
+        tool_calls=tuple(call for turn in turns for call in turn.tool_calls or ()),
+        duration_ms=sum(turn.duration_ms or 0 for turn in turns),
+        usage=add_usage(turn.usage for turn in turns),
+        turns=turns,
+        available_tools=tuple(dict.fromkeys(name for names, _ in parts for name in names)) or None,
+        error=next((each.get_error() for each in prompts if each.has_error()), None),
+        metadata={
+            **{key: value for key, value in about.items() if value},
+            **({"servers": parts[-1][1]} if parts and parts[-1][1] else {}),
+            **({"code": codes[0]} if codes else {}),
+            "messages": [message for each in prompts for message in each.get_messages()],
+        },
+    )
+
+
+def _list_tools_and_servers(result: PromptResult) -> tuple[tuple[str, ...], list[Message]]:
+    return result._available_tools or (), result._servers  # pyright: ignore[reportPrivateUsage]  # the other half of one class
+
+
+def _read_call(value: object) -> ToolCall:
+    if isinstance(value, ToolCall):
+        return value
+    if not isinstance(value, Mapping):
+        raise TypeError(f"tool_calls: expected calls, found {kind_of(value)}")
+    try:
+        return read_call(dict(cast("Mapping[str, Json]", value)), "tool_calls")
+    except EvidenceError as error:
+        raise TypeError(error.message) from None
+
+
+def _read_usage(value: Usage | Mapping[str, Json] | None) -> Usage | None:
+    return value if value is None or isinstance(value, Usage) else read_usage(dict(value))
+
+
+def _read_latency(value: LatencyBreakdown | Mapping[str, float] | float | None) -> LatencyBreakdown:
+    if isinstance(value, LatencyBreakdown):
+        return value
+    if isinstance(value, Mapping):
+        return LatencyBreakdown(**{_LATENCY_KEYS.get(key, key): number for key, number in value.items()})
+    return LatencyBreakdown(e2e_ms=value or 0.0)

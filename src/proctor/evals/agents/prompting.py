@@ -1,0 +1,282 @@
+"""Works on one prompt, from the question to its result.
+
+The agent loop is the one of `mcp_agent` targets. Around it stand a watch on the model, which puts the context before the question, keeps
+the time and ends the loop where the caller wants it ended, and the set of tools. Whatever happens, what was observed is in the result.
+
+Reaching `max_steps` or a stop condition is no error here: the caller asked for it. `get_stop_reason` tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+
+from proctor.cassettes.ports import LIVE
+from proctor.evals.agents.latency import LatencyBreakdown
+from proctor.evals.agents.messages import Message, read_sdk_messages, write_sdk_messages
+from proctor.evals.agents.prompt_result import PromptResult
+from proctor.evals.agents.spans import ModelSpan, write_spans
+from proctor.evals.agents.tools import AgentTool, ToolSet
+from proctor.evidence.shared.usage import add_usage
+from proctor.llm.ports import ChatMessage, ChatModel, ChatReply, ChatRequest, ModelFault
+from proctor.model.attempt import Attempt
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, ToolCall
+from proctor.model.json_values import is_number
+from proctor.model.show import show
+from proctor.model.typed import convert_to
+from proctor.targets.mcp.agent import McpAgent
+from proctor.targets.mcp.agent_conversation import AgentSettings
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer of the model and the calls it asked for."""
+
+    text: str
+    tool_names: tuple[str, ...]
+
+
+StopCondition = Callable[[Sequence[Step]], bool]
+"""Asked after every step with all steps so far; true ends the prompt."""
+
+
+def has_tool_call(name: str) -> StopCondition:
+    """Return a condition that stops after the step that called this tool."""
+    return lambda steps: name in steps[-1].tool_names
+
+
+def step_count_is(count: int) -> StopCondition:
+    """Return a condition that stops after so many steps."""
+    return lambda steps: len(steps) >= count
+
+
+class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes with one prompt."""
+
+    context: tuple[PromptResult, ...] = ()
+    timeout_ms: float | None = None
+    """For the whole prompt."""
+    step_ms: float | None = None
+    """For one answer of the model."""
+    stop_after_tool_call: tuple[str, ...] = ()
+    stop_when: tuple[StopCondition, ...] = ()
+
+
+Timeout = float | Mapping[str, float]
+"""Milliseconds for the whole prompt, or `{total_ms, step_ms}`, also as the original spells them."""
+_TIMEOUT_KEYS: Final = {"totalMs": "total_ms", "stepMs": "step_ms", "chunkMs": "chunk_ms"}
+
+
+def read_timeout(timeout: Timeout | None, timeout_ms: float | None) -> tuple[float | None, float | None]:
+    """Return the limits of the whole prompt and of one step; `timeout_ms` counts only where there is no `timeout`. Raises `ValueError`."""
+    if timeout is None:
+        return timeout_ms, None
+    if not isinstance(timeout, Mapping):
+        return _read_milliseconds(timeout, "timeout"), None
+    given = {_TIMEOUT_KEYS.get(key, key): value for key, value in timeout.items()}
+    strange = [key for key in given if key not in _TIMEOUT_KEYS.values()]
+    if strange:
+        raise ValueError(f"timeout: expected total_ms and step_ms, found {strange[0]!r}")
+    # Answers come whole here, so there are no chunks to wait for.
+    limits = {key: _read_milliseconds(value, f"timeout.{key}") for key, value in given.items()}
+    return limits.get("total_ms"), limits.get("step_ms")
+
+
+def _read_milliseconds(value: object, field: str) -> float | None:
+    if value is None:
+        return None
+    if not is_number(value) or not 0 < value < float("inf"):
+        raise ValueError(f"{field}: expected milliseconds above 0, found {show(value)}")
+    return float(value)
+
+
+def read_options(
+    context: PromptResult | Iterable[PromptResult] | None,
+    timeout: Timeout | None,
+    timeout_ms: float | None,
+    stop_after_tool_call: str | Iterable[str],
+    stop_when: StopCondition | Iterable[StopCondition],
+) -> PromptOptions:
+    """Return options from the forms in which a caller may write them: one, or several."""
+    if context is None:
+        context = ()
+    total_ms, step_ms = read_timeout(timeout, timeout_ms)
+    return PromptOptions(
+        context=(context,) if isinstance(context, PromptResult) else tuple(context),
+        timeout_ms=total_ms,
+        step_ms=step_ms,
+        stop_after_tool_call=(stop_after_tool_call,) if isinstance(stop_after_tool_call, str) else tuple(stop_after_tool_call),
+        stop_when=(stop_when,) if callable(stop_when) else tuple(stop_when),
+    )
+
+
+class WatchedModel:
+    """A model with the context before each question, a clock, and an end."""
+
+    def __init__(
+        self,
+        model: ChatModel,
+        context: tuple[ChatMessage, ...],
+        ended: Callable[[Sequence[Step]], str | None],
+        step_ms: float | None = None,
+    ) -> None:
+        self.provider, self.name = model.provider, model.name
+        self._model = model
+        self._step_ms = step_ms
+        self._context = context
+        self._ended = ended
+        self._steps: list[Step] = []
+        self.replies: list[ChatReply] = []
+        self.said: tuple[ChatMessage, ...] = ()
+        """The conversation without the context, as the model was last told it."""
+        self.spans: list[ModelSpan] = []
+        self.stopped: str | None = None
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Ask the model, unless the caller wants no more steps."""
+        self.stopped = self._ended(self._steps) if self._steps else None
+        if self.stopped is not None:
+            # The loop is ended by the only way a model can end it; nobody gets to see this fault.
+            raise ModelFault("bad_answer", "stopped as asked")
+        self.said = request.messages
+        first = next((index for index, message in enumerate(request.messages) if message.role != "system"), 0)
+        messages = (*request.messages[:first], *self._context, *request.messages[first:])
+        started = time.perf_counter()
+        try:
+            reply = await self._ask_in_time(msgspec.structs.replace(request, messages=messages))
+        # Also where the prompt is cancelled: how long the model was waited for is part of what was observed.
+        except BaseException:
+            self.spans.append(ModelSpan(started=started, ended=time.perf_counter()))
+            raise
+        self.spans.append(ModelSpan(started=started, ended=time.perf_counter(), reply=reply))
+        self.replies.append(reply)
+        self._steps.append(Step(text=reply.text, tool_names=tuple(call.name for call in reply.tool_calls)))
+        return reply
+
+    async def _ask_in_time(self, request: ChatRequest) -> ChatReply:
+        """Ask the model within the time of a step."""
+        bound = asyncio.timeout(None if self._step_ms is None else self._step_ms / 1000)
+        try:
+            async with bound:
+                return await self._model.complete(request)
+        except TimeoutError:
+            # A model may raise `TimeoutError` for reasons of its own; only what this limit ended is told in its words.
+            if not bound.expired():
+                raise
+            raise ModelFault("timeout", f"Operation timed out after {self._step_ms:g}ms") from None
+
+    async def close(self) -> None:
+        """Do nothing: whoever made the model closes it."""
+
+
+class Prompting:
+    """One prompt being worked on; `result` can be asked for at any time."""
+
+    def __init__(self, message: str, options: PromptOptions, *, provider: str | None, model: str | None) -> None:
+        self._message = message
+        self._options = options
+        self._provider, self._model = provider, model
+        self._started = time.perf_counter()
+        self._watched: WatchedModel | None = None
+        self._tools = ToolSet(())
+        self._evidence: Evidence | None = None
+
+    async def run(self, model: ChatModel, tools: Sequence[AgentTool], settings: AgentSettings, timeout_s: float) -> None:
+        """Work until there is an answer. Raises what the loop raises."""
+        self._tools = ToolSet(tools, stop_after=self._options.stop_after_tool_call)
+        context = read_sdk_messages(message for each in self._options.context for message in each.get_messages())
+        self._watched = watched = WatchedModel(model, context, self._find_stop_reason, self._options.step_ms)
+        agent = McpAgent("eval", servers=self._tools, model_for=lambda _tape: watched, settings=settings)
+        id = uuid4().hex
+        # The loop ends itself a little before its time: what it is given is so much longer.
+        given = timeout_s / 0.95 if timeout_s < 19 else timeout_s + 1
+        attempt = Attempt(case=Case(id="prompt", input=self._message), request_id=id, session_id=id, timeout_s=given)
+        self._evidence = await agent.run(attempt, LIVE)
+
+    def _find_stop_reason(self, steps: Sequence[Step]) -> str | None:
+        if self._tools.stopped:
+            return "stop_after_tool_call"
+        return "stop_when" if any(condition(steps) for condition in self._options.stop_when) else None
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the loop ended because of its time."""
+        return self._evidence is not None and self._evidence.metadata.get("code") == "timeout"
+
+    def make_result(self, error: str | None = None, error_code: str | None = None) -> PromptResult:
+        """Return what was observed so far."""
+        evidence, watched = self._evidence, self._watched
+        replies = watched.replies if watched is not None else []
+        asked = watched.spans if watched is not None else []
+        calls = self._list_calls()
+        stop = watched.stopped if watched is not None else None
+        if evidence is not None and error is None and stop is None:
+            code = evidence.metadata.get("code")
+            if code == "max_turns":
+                stop = "max_steps"
+            elif evidence.error is not None:
+                error, error_code = evidence.error, code
+            elif evidence.account is not None and "tool_calls" in evidence.account.unknown:
+                # What the model asked for is unknown: nothing can be said of what it did not.
+                error, error_code = evidence.account.unknown["tool_calls"], "bad_answer"
+            else:
+                stop = "answered"
+        about = evidence.metadata.get("servers") if evidence is not None else None
+        return PromptResult(
+            prompt=self._message,
+            text=replies[-1].text if replies else "",
+            messages=self._list_messages(calls),
+            tool_calls=calls,
+            usage=add_usage(reply.usage for reply in replies),
+            latency=LatencyBreakdown(
+                e2e_ms=self._measure_ms(time.perf_counter()),
+                # An answer that never came counts for nothing.
+                llm_ms=round(sum(each.ended - each.started for each in asked if each.reply is not None) * 1000, 3),
+                mcp_ms=round(self._tools.spent_ms(), 3),
+            ),
+            error=error,
+            error_code=error_code,
+            provider=self._provider,
+            model=self._model,
+            spans=self._list_spans(error, calls),
+            stop_reason="error" if error is not None else stop,
+            available_tools=evidence.available_tools if evidence is not None else None,
+            servers=about or (),
+        )
+
+    def _list_calls(self) -> tuple[ToolCall, ...]:
+        if self._evidence is None:
+            return tuple(self._tools.made)
+        return self._evidence.tool_calls or ()
+
+    def _list_messages(self, calls: Sequence[ToolCall]) -> list[Message]:
+        said: list[ChatMessage] = list(self._watched.said) if self._watched is not None else []
+        if self._evidence is not None:
+            # The evidence keeps long texts shortened; what the model was told is whole.
+            kept = self._evidence.metadata["messages"]
+            said += convert_to(kept[len(said) :], list[ChatMessage])
+        said = said or [ChatMessage(role="user", text=self._message)]
+        return write_sdk_messages((message for message in said if message.role != "system"), calls)
+
+    def _list_spans(self, error: str | None, calls: Sequence[ToolCall]) -> list[Message]:
+        sent = [call for call in calls if call.server is not None and not _was_refused(call)]
+        ids = [call.id for call in sent] + [None] * len(self._tools.spans)
+        called = [msgspec.structs.replace(each, id=id) for each, id in zip(self._tools.spans, ids, strict=False)]
+        asked = self._watched.spans if self._watched is not None else ()
+        return write_spans(asked, called, began=self._started, error=error, provider=self._provider, model=self._model)
+
+    def _measure_ms(self, moment: float) -> float:
+        return round((moment - self._started) * 1000, 3)
+
+
+_NO_OBJECT: Final = "are no JSON object"
+
+
+def _was_refused(call: ToolCall) -> bool:
+    """Return whether the loop answered the call itself, so that it reached no tool."""
+    return not isinstance(call.arguments, dict) or (isinstance(call.error, str) and _NO_OBJECT in call.error)

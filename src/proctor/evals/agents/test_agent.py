@@ -1,0 +1,333 @@
+"""An agent to be evaluated: a model, its tools, and a memory of what it was asked.
+
+`prompt` never raises for what happens while it works: a provider that refuses, a server that dies, a time that runs out, a model name
+that cannot be used are results with an error. Nothing is carried from one prompt to the next: a conversation goes on by `context`.
+Every change of options gives a fresh agent with an empty history, so that iterations of an eval do not see each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from inspect import Parameter, isawaitable, signature
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypedDict, Unpack, cast
+
+from proctor.errors import ProctorError, TargetError
+from proctor.evals.agents.blocking import run_blocking
+from proctor.evals.agents.deadline import PromptLimit
+from proctor.evals.agents.models import CustomProviders, make_model, split_model
+from proctor.evals.agents.options import refuse_unknown_options, show_options
+from proctor.evals.agents.prompt_result import PromptResult
+from proctor.evals.agents.prompting import Prompting, PromptOptions, StopCondition, Timeout, read_options
+from proctor.evals.agents.tools import AgentTool, ToolsLike, list_tools_of
+from proctor.llm.ports import ChatModel
+from proctor.model.show import show
+from proctor.targets.mcp.agent_conversation import AgentSettings
+
+if TYPE_CHECKING:
+    from proctor.evals.agents.client_manager import MCPClientManager
+
+SYSTEM_PROMPT: Final = "You are a helpful assistant."
+LONGEST_PROMPT_S: Final = 600.0
+"""Of a prompt without a limit of its own."""
+Context = PromptResult | Iterable[PromptResult] | None
+
+
+class EvalAgent(Protocol):
+    """What a test function is given: our agents, or anything of this shape."""
+
+    @property
+    def prompt(self) -> Callable[..., Awaitable[PromptResult]]:
+        """Ask one thing."""
+        ...
+
+    @property
+    def with_options(self) -> Callable[..., EvalAgent]:
+        """A fresh agent with an empty history."""
+        ...
+
+    def get_prompt_history(self) -> list[PromptResult]:
+        """Return the results so far."""
+        ...
+
+
+class _RememberingAgent:
+    """What agents share: the memory, and the other ways to ask."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self._history: list[PromptResult] = []
+
+    async def _answer(self, message: str, options: PromptOptions) -> PromptResult:
+        raise AssertionError("an agent answers in its own way")
+
+    async def prompt(
+        self,
+        message: str,
+        /,
+        *,
+        context: Context = None,
+        timeout: Timeout | None = None,
+        timeout_ms: float | None = None,
+        stop_after_tool_call: str | Iterable[str] = (),
+        stop_when: StopCondition | Iterable[StopCondition] = (),
+    ) -> PromptResult:
+        """Ask one thing and let the agent work on it.
+
+        `context` are earlier results that the model is told first. At a tool of `stop_after_tool_call` the work ends, and that tool
+        is not executed. `stop_when` is asked after every step. `timeout` is for the whole prompt,
+        or `{"total_ms", "step_ms"}` for it and for each answer of the model; `timeout_ms` is read where there is none. Raises `ValueError`
+        for a limit that is none.
+        """
+        return await self._answer(message, read_options(context, timeout, timeout_ms, stop_after_tool_call, stop_when))
+
+    async def run(self, message: str, /, **options: Any) -> PromptResult:
+        """Ask one prompt: the newer name of `prompt`."""
+        return await self.prompt(message, **options)
+
+    def prompt_sync(self, message: str, /, **options: Any) -> PromptResult:
+        """`prompt` for code that is not asynchronous."""
+        return run_blocking(self.prompt(message, **options))
+
+    def run_sync(self, message: str, /, **options: Any) -> PromptResult:
+        """`run` for code that is not asynchronous."""
+        return self.prompt_sync(message, **options)
+
+    def get_prompt_history(self) -> list[PromptResult]:
+        """Return the results so far."""
+        return list(self._history)
+
+    def reset_prompt_history(self) -> None:
+        """Forget the results so far."""
+        self._history.clear()
+
+    def get_last_result(self) -> PromptResult | None:
+        """Return the latest result."""
+        return self._history[-1] if self._history else None
+
+    def tools_called(self) -> list[str]:
+        """Return the names of the tools that the latest prompt called."""
+        last = self.get_last_result()
+        return last.tools_called() if last is not None else []
+
+
+class AgentOptions(TypedDict, total=False):
+    """What else an agent may be given."""
+
+    tools: ToolsLike | None
+    """Left out, all of `mcp_client_manager`."""
+    api_key: str | None
+    """Of the model; left out, the environment is asked."""
+    temperature: float | None
+    """From 0 to 2; left out, it is not sent."""
+    base_url: str | None
+    custom_providers: CustomProviders | None
+    mcp_client_manager: MCPClientManager | None
+
+
+class TestAgent(_RememberingAgent):
+    """An agent made of a model and tools.
+
+    `model` is `provider/model` or a chat model of ours; `tools` come from `MCPClientManager.get_tools()`. Without `tools` the agent has
+    all of `mcp_client_manager`.
+    """
+
+    @show_options(AgentOptions)
+    def __init__(
+        self, *, model: str | ChatModel, system_prompt: str = SYSTEM_PROMPT, max_steps: int = 10, **options: Unpack[AgentOptions]
+    ) -> None:
+        super().__init__()
+        refuse_unknown_options(TestAgent.__init__, options)
+        if isinstance(max_steps, bool) or max_steps < 1:
+            raise ValueError(f"max_steps: expected at least 1, found {show(max_steps)}")
+        tools = options.get("tools")
+        self._given: dict[str, Any] = {
+            "model": model,
+            "tools": None if tools is None else list_tools_of(tools),
+            "api_key": options.get("api_key"),
+            "system_prompt": system_prompt,
+            "temperature": options.get("temperature"),
+            "max_steps": max_steps,
+            "base_url": options.get("base_url"),
+            "custom_providers": options.get("custom_providers") or {},
+            "mcp_client_manager": options.get("mcp_client_manager"),
+        }
+
+    def __repr__(self) -> str:
+        return f"TestAgent(model={self.get_model()!r})"
+
+    @staticmethod
+    def mock(function: Callable[..., PromptResult | Awaitable[PromptResult]]) -> MockAgent:
+        """Return an agent that answers by a function of the message, and of the options where it takes two; what it raises is raised."""
+        return MockAgent(function)
+
+    def with_options(self, **options: Any) -> TestAgent:
+        """Return a fresh agent that differs in these options."""
+        refuse_unknown_options(TestAgent.__init__, options)
+        return TestAgent(**{**self._given, **options})
+
+    def get_tools(self) -> list[AgentTool]:
+        """Return the tools that the agent was given."""
+        return list(self._given["tools"] or ())
+
+    def get_model(self) -> str:
+        """Return provider and model."""
+        model = self._given["model"]
+        return model if isinstance(model, str) else f"{model.provider}/{model.name}"
+
+    def get_api_key(self) -> str | None:
+        """Return the key that the agent was given."""
+        return self._given["api_key"]
+
+    def get_parsed_provider(self) -> str:
+        """Return the part before the first `/`. Raises `SpecError` where there is none."""
+        return split_model(self.get_model())[0]
+
+    def get_parsed_model(self) -> str:
+        """Return the part after the first `/`."""
+        return split_model(self.get_model())[1]
+
+    def get_max_steps(self) -> int:
+        """Return how often the model may be asked per prompt."""
+        return self._given["max_steps"]
+
+    def get_system_prompt(self) -> str:
+        """Return what the model is told first."""
+        return self._given["system_prompt"]
+
+    def set_system_prompt(self, text: str) -> None:
+        """Set what the model is told first."""
+        self._given["system_prompt"] = text
+
+    def get_temperature(self) -> float | None:
+        """Return the temperature; None is not sent."""
+        return self._given["temperature"]
+
+    def set_temperature(self, temperature: float | None) -> None:
+        """Set the temperature, from 0 to 2. Raises `ValueError`."""
+        if temperature is not None and not 0 <= temperature <= 2:
+            raise ValueError(f"temperature: expected a number from 0 to 2, found {show(temperature)}")
+        self._given["temperature"] = temperature
+
+    async def _answer(self, message: str, options: PromptOptions) -> PromptResult:
+        provider, _, name = self.get_model().partition("/")
+        work = Prompting(message, options, provider=provider if name else None, model=name or provider)
+        try:
+            result = await self._run_in_time(work, _limit(options))
+        except asyncio.CancelledError:
+            # Whoever ended us from outside still finds what was done.
+            self._history.append(work.make_result("the prompt was cancelled", "timeout"))
+            raise
+        self._history.append(result)
+        return result
+
+    async def _run_in_time(self, work: Prompting, limit: PromptLimit) -> PromptResult:
+        given, limit_s = self._given, limit.seconds
+        if limit_s <= 0:
+            return work.make_result(limit.explain_expiry(), "timeout")
+        clock = asyncio.get_running_loop().time
+        ends = clock() + limit_s
+        # The loop ends itself in time, with what it has seen. This limit is for whatever holds it up beyond that.
+        outer = asyncio.timeout(limit_s + min(1.0, limit_s))
+        try:
+            async with outer, _open_model(self) as model:
+                # Servers that are connected when they are needed are connected here, within the time of the prompt.
+                async with asyncio.timeout_at(ends):
+                    tools = await self._tools()
+                settings = AgentSettings(system=given["system_prompt"], max_turns=given["max_steps"], temperature=given["temperature"])
+                await work.run(model, tools, settings, ends - clock())
+        # Before `ProctorError`, which it is, too: its own code tells more than `bad_request`.
+        except TargetError as fault:
+            return work.make_result(str(fault), fault.code)
+        except TimeoutError:
+            return work.make_result(limit.explain_expiry(), "timeout")
+        except ProctorError as error:
+            return work.make_result(str(error), "bad_request")
+        except Exception as error:
+            # A model or tool object of the user's own may raise anything; a prompt is never the end of an eval.
+            return work.make_result(f"{type(error).__name__}: {error}", "agent_failed")
+        return work.make_result(limit.explain_expiry(), "timeout") if work.timed_out else work.make_result()
+
+    async def _tools(self) -> tuple[AgentTool, ...]:
+        given, manager = self._given["tools"], self._given["mcp_client_manager"]
+        if given is not None or manager is None:
+            return given or ()
+        return tuple(await manager.get_tools())
+
+    def _model(self) -> tuple[ChatModel, bool]:
+        """Return the model, and whether it is ours to close."""
+        given = self._given
+        if not isinstance(given["model"], str):
+            return given["model"], False
+        made = make_model(
+            given["model"],
+            api_key=given["api_key"],
+            base_url=given["base_url"],
+            custom=given["custom_providers"],
+            environment=os.environ,
+        )
+        return made, True
+
+
+class _open_model:
+    """A model for one prompt. Connections belong to an event loop, and an agent outlives many, so none are kept."""
+
+    def __init__(self, agent: TestAgent) -> None:
+        self._agent = agent
+        self._close: ChatModel | None = None
+
+    async def __aenter__(self) -> ChatModel:
+        model, ours = self._agent._model()  # pyright: ignore[reportPrivateUsage]  # the other half of one class
+        self._close = model if ours else None
+        return model
+
+    async def __aexit__(self, *_error: object) -> None:
+        if self._close is not None:
+            await self._close.close()
+
+
+class MockAgent(_RememberingAgent):
+    """An agent that answers by a function, for tests of tests."""
+
+    def __init__(self, function: Callable[..., PromptResult | Awaitable[PromptResult]]) -> None:
+        super().__init__()
+        self._function = function
+
+    def with_options(self, **_options: Any) -> Self:
+        """Return a fresh agent with the same function; options change nothing."""
+        return type(self)(self._function)
+
+    async def _answer(self, message: str, options: PromptOptions) -> PromptResult:
+        answer = self._function(message, options) if _takes_two(self._function) else self._function(message)
+        limit = _limit(options)
+        if isawaitable(answer):
+            bound = asyncio.timeout(max(0.0, limit.seconds))
+            try:
+                async with bound:
+                    answer = await answer
+            except TimeoutError:
+                if not bound.expired():
+                    raise
+                answer = PromptResult.error(limit.explain_expiry(), limit.seconds * 1000, message)
+        # What a function returns is not always what its type says.
+        if not isinstance(answer, PromptResult):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"a mock answers with a PromptResult, found {type(cast(object, answer)).__name__}")
+        self._history.append(answer)
+        return answer
+
+
+def _limit(options: PromptOptions) -> PromptLimit:
+    return PromptLimit(LONGEST_PROMPT_S if options.timeout_ms is None else options.timeout_ms / 1000)
+
+
+def _takes_two(function: Callable[..., object]) -> bool:
+    try:
+        parameters = signature(function).parameters.values()
+    # Some functions that are written in C have no signature.
+    except (TypeError, ValueError):
+        return False
+    kinds = [each.kind for each in parameters]
+    positional = sum(kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
+    return positional >= 2 or Parameter.VAR_POSITIONAL in kinds

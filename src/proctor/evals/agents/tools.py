@@ -1,0 +1,141 @@
+"""The tools an agent under eval may use.
+
+Tools of several servers are one set: they fit where the agent loop expects its servers, so that the loop is the one that drives
+`mcp_agent` targets. A tool the caller wants to stop at is not executed: the model is answered with a stub.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from proctor.errors import ProctorError
+from proctor.evals.agents.spans import ToolSpan
+from proctor.model.evidence import Json, ToolCall
+from proctor.model.show import exception_text
+from proctor.targets.mcp.results import CallResult, Listing, RemoteTool
+from proctor.targets.mcp.servers import McpServers, ReachedServers, name_tools
+
+Execute = Callable[[dict[str, Json]], Awaitable[CallResult]]
+STUB = "This tool was not executed: the conversation ends with its call."
+
+
+class AgentTool(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool, and how to call it."""
+
+    name: str
+    execute: Execute
+    description: str = ""
+    schema: dict[str, Json] = {}
+    """The JSON Schema of its arguments."""
+    server: str = "tools"
+    server_name: str | None = None
+    server_version: str | None = None
+    protocol: str = ""
+
+
+ToolsLike = Iterable[AgentTool] | Mapping[str, AgentTool]
+
+
+def list_tools_of(tools: ToolsLike) -> tuple[AgentTool, ...]:
+    """Tools given as a list, or by name. Raises `TypeError` for anything else."""
+    found = tuple(tools.values() if isinstance(tools, Mapping) else tools)
+    for tool in found:
+        # What callers pass is not always what the types say.
+        if not isinstance(tool, AgentTool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"tools: expected what a client manager's get_tools() gives, found {type(tool).__name__}")
+    return found
+
+
+class ToolSet(McpServers):
+    """Tools in the place of the servers they belong to, and a clock beside them."""
+
+    def __init__(self, tools: Iterable[AgentTool], *, stop_after: Iterable[str] = (), now: Callable[[], float] = time.perf_counter) -> None:
+        super().__init__(())
+        self._tools: dict[str, dict[str, AgentTool]] = {}
+        for tool in tools:
+            self._tools.setdefault(tool.server, {})[tool.name] = tool
+        self._stop_after = self._own_names(frozenset(stop_after))
+        self._now = now
+        self.stopped = False
+        """Whether a tool to stop at was called."""
+        self.spans: list[ToolSpan] = []
+        """How long every call took."""
+        self.made: list[ToolCall] = []
+        """Every call that was started, also one that was not finished."""
+
+    def _own_names(self, wanted: frozenset[str]) -> frozenset[tuple[str, str]]:
+        """Return the tools to stop at; a name means the tool's own, or the one it is offered under."""
+        tools = name_tools(self._make_listing(server) for server in self._tools)
+        return frozenset((tool.server, tool.tool) for tool in tools if tool.tool in wanted or tool.name in wanted)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The servers that have tools here."""
+        return tuple(self._tools)
+
+    async def open(self) -> None:
+        """Do nothing: whoever gave the tools keeps their servers."""
+
+    async def close(self) -> None:
+        """Do nothing: whoever gave the tools keeps their servers."""
+
+    @asynccontextmanager
+    async def open_session(self) -> AsyncGenerator[ReachedServers]:
+        """Yield these tools: whoever gave them keeps their sessions."""
+        yield self
+
+    async def get_listing(self, server: str) -> Listing:
+        """Return the tools of one server."""
+        return self._make_listing(server)
+
+    def _make_listing(self, server: str) -> Listing:
+        tools = self._tools[server]
+        first = next(iter(tools.values()))
+        return Listing(
+            server=server,
+            name=first.server_name,
+            version=first.server_version,
+            protocol=first.protocol,
+            tools=tuple(RemoteTool(name=tool.name, description=tool.description, schema=tool.schema) for tool in tools.values()),
+        )
+
+    async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
+        """Call a tool, or answer with the stub; what failed is told in the result."""
+        started = self._now()
+        # What is kept of a call that is cancelled while it runs: no `except` below sees that.
+        answer = CallResult(error="not finished")
+        try:
+            if (server, tool) in self._stop_after:
+                self.stopped = True
+                answer = CallResult(result={"content": [{"type": "text", "text": STUB}]})
+            else:
+                answer = await self._tools[server][tool].execute(arguments)
+        except ProctorError as error:
+            answer = CallResult(error=str(error))
+        except Exception as error:
+            # A tool is the user's code: whatever it raises is a failed call, not the end of the run.
+            answer = CallResult(error=f"{type(error).__name__}: {exception_text(error)}")
+        finally:
+            ended = self._now()
+            self.spans.append(ToolSpan(tool=tool, server=server, started=started, ended=ended, ok=answer.error is None))
+            self.made.append(
+                ToolCall(
+                    name=tool,
+                    arguments=arguments,
+                    result=answer.result,
+                    error=answer.error,
+                    error_kind=None if answer.error is None else "protocol-error",
+                    server=server,
+                    aliases=(f"{server}:{tool}",),
+                    duration_ms=round((ended - started) * 1000, 3),
+                )
+            )
+        return answer
+
+    def spent_ms(self) -> float:
+        """Return the time of all calls together."""
+        return sum(call.ended - call.started for call in self.spans) * 1000

@@ -1,0 +1,1 @@
+"""Scorers, expectations, results and gates."""

@@ -1,0 +1,97 @@
+"""What an eval expects beside the answer of its test function: tool calls, and predicates over what was observed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, cast
+
+import msgspec
+
+from proctor.checks.registry import Decide, default_registry
+from proctor.errors import CheckFault, InputError
+from proctor.evals.agents.prompt_result import PromptResult, join_evidence
+from proctor.evals.grading.results import PredicateResult
+from proctor.formats.mcpjam.predicates import PREDICATES, read_predicate
+from proctor.formats.text.json_text import read_json
+from proctor.formats.text.located import Reading
+from proctor.matchers.calls import ToolCallMatch
+from proctor.model.evidence import Json, ToolCall
+from proctor.validators import CallLike, evaluate_tool_calls
+
+_WIDGETS: Final = ("widgetRendered", "widgetRenderLatencyUnder", "widgetNoConsoleErrors")
+Predicate = Mapping[str, Json]
+
+
+class Expectations:
+    """What must come of an iteration. Raises `ValueError` or `TypeError` for what cannot be used."""
+
+    def __init__(
+        self, calls: Iterable[CallLike | str], options: Mapping[str, object], predicates: Iterable[Predicate], *, negative: bool
+    ) -> None:
+        self.calls = tuple(calls)
+        self.negative = negative
+        self.options = {**options, "is_negative_test": True} if negative else dict(options)
+        if negative and self.calls:
+            raise ValueError("a negative test expects no tool call at all: give is_negative_test or expected_tool_calls, not both")
+        # Both are tried once, so that a mistake shows when the test is written and not when it has run.
+        evaluate_tool_calls(self.calls, (), self.options)
+        self._predicates = tuple(_prepare_predicate(dict(each)) for each in predicates)
+
+    @property
+    def predicates(self) -> tuple[dict[str, Json], ...]:
+        """The predicates in the original's spelling."""
+        return tuple(predicate for predicate, _ in self._predicates)
+
+    def match_calls(self, actual: Sequence[ToolCall]) -> ToolCallMatch | None:
+        """Return how the calls fit; None where none are expected and none are forbidden."""
+        if not self.calls and not self.negative:
+            return None
+        return evaluate_tool_calls(self.calls, actual, self.options)
+
+    def decide_predicates(self, prompts: Sequence[PromptResult]) -> tuple[PredicateResult, ...]:
+        """Return what the predicates say of all prompts together."""
+        if not self._predicates:
+            return ()
+        evidence = join_evidence(prompts)
+        found: list[PredicateResult] = []
+        for predicate, decide in self._predicates:
+            try:
+                verdict = decide(evidence)
+                found.append(PredicateResult(predicate=predicate, passed=verdict.passed, reason=verdict.reason))
+            # A predicate that cannot be decided has not been shown to hold.
+            except CheckFault as fault:
+                found.append(PredicateResult(predicate=predicate, passed=False, reason=fault.message))
+        return tuple(found)
+
+
+def _prepare_predicate(predicate: dict[str, Json]) -> tuple[dict[str, Json], Decide]:
+    spelled = _spell_predicate(predicate)
+    if spelled.get("type") in _WIDGETS:
+        raise ValueError(f"{spelled['type']}: an eval draws no widgets; use this predicate in a suite over recorded renders")
+    try:
+        text = msgspec.json.encode(spelled).decode()
+        reading = Reading(file="predicate", text=text)
+        node = read_json(text, reading)
+        assertion = None if node is None else read_predicate(reading, node)
+        reading.finish()
+    except InputError as error:
+        raise ValueError(str(error)) from None
+    assert assertion is not None
+    return spelled, default_registry().prepare(assertion.check, assertion.spec)
+
+
+def _spell_predicate(predicate: Mapping[str, Json]) -> dict[str, Json]:
+    """Return a predicate in the original's spelling; `tool_called_with` and `tool_name` are read too."""
+    found = {_to_camel(key): value for key, value in predicate.items()}
+    if isinstance(found.get("type"), str) and found["type"] not in PREDICATES:
+        found["type"] = _to_camel(found["type"])
+    wrapper = found.get("args")
+    if isinstance(wrapper, Mapping) and "argument_matching" in wrapper:
+        named = cast("Mapping[str, Json]", wrapper)
+        found["args"] = {_to_camel(key) if key == "argument_matching" else key: value for key, value in named.items()}
+    return found
+
+
+def _to_camel(name: str) -> str:
+    return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)

@@ -1,0 +1,241 @@
+"""A scorer that asks a judge: the options of MCPJam's `judgeScorer`, over the one judge there is here.
+
+The judge is shown the transcript as data and asked for a score from 0 to 1; the threshold alone decides. A judge that gave none is an
+error of the row, never a low score. Advisory unless told otherwise: a model that grades is an opinion.
+
+Connections belong to an event loop, and a scorer outlives many: a model that is given by name is opened for each question and closed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypedDict, Unpack, cast
+
+import msgspec
+
+from proctor.cassettes.ports import LIVE
+from proctor.evals.agents.models import CustomProviders, complete_settings, make_model
+from proctor.evals.agents.options import refuse_unknown_options, show_options
+from proctor.evals.grading.canonical import canonical_digest
+from proctor.evals.grading.score_rows import Policy, Role, ScoreDefinition, ScoreOutcome, make_error_outcome, scored, skipped
+from proctor.evals.grading.scorer_context import ScorerContext
+from proctor.evals.grading.scorers import Scorer, check_limit
+from proctor.judge.llm_judge import LlmJudge
+from proctor.judge.prompt import load_prompt
+from proctor.judge.request import render_request
+from proctor.judge.settings import JudgeSettings
+from proctor.judge.wording import reword_opinion
+from proctor.llm.build import build_model
+from proctor.llm.ports import ChatModel
+from proctor.llm.settings import ModelSettings
+from proctor.model.evidence import Json, ToolCall
+from proctor.model.judgement import Material, Opinion, Question
+from proctor.model.show import show
+from proctor.runner.ports import Judge
+
+DEFAULT_THRESHOLD: Final = 0.7
+BY_RUBRIC: Final = "What the agent did, as the transcript shows it, meets every point of the rubric."
+ModelLike = str | ChatModel | ModelSettings | Mapping[str, object]
+
+
+class JudgeScorerOptions(TypedDict, total=False):
+    """Who is asked, and about what: one of `model` and `judge`, and one of `rubric` and `prompt`."""
+
+    model: ModelLike | None
+    """`provider/name`, a mapping of model settings, or a chat model."""
+    judge: Judge | None
+    """Any judge, such as a jury."""
+    api_key: str | None
+    """Of the model; left out, the environment is asked."""
+    base_url: str | None
+    custom_providers: CustomProviders | None
+    rubric: Sequence[str] | None
+    """Points that all have to be met."""
+    prompt: str | None
+    """What the judge is asked instead."""
+    on_error: Policy | None
+    """What an error does to a gating scorer; left out, `fail` for gating and `ignore` for advisory ones."""
+    on_skipped: Policy | None
+    label: str | None
+
+
+@show_options(JudgeScorerOptions)
+def judge_scorer(
+    *,
+    id: str,
+    threshold: float = DEFAULT_THRESHOLD,
+    role: Role = "advisory",
+    timeout_ms: float = 60_000,
+    scorer_version: str = "1",
+    **options: Unpack[JudgeScorerOptions],
+) -> Scorer:
+    """Return a scorer that asks a model whether the transcript meets a rubric, or what `prompt` says.
+
+    `model` is `provider/name` with the key from `api_key` or the environment, a mapping of model settings, or a chat model; instead of it
+    `judge` may be any judge, such as a jury. Raises `ValueError`, `TypeError` or `SpecError` for what cannot be used.
+    """
+    refuse_unknown_options(judge_scorer, options)
+    points, instruction = _read_rubric(options.get("rubric")), (options.get("prompt") or "").strip()
+    _require_one("rubric and prompt", bool(points), bool(instruction))
+    _require_one("model and judge", options.get("model") is not None, options.get("judge") is not None)
+    check_limit(timeout_ms)
+    asked = _JudgeAccess(options, timeout_ms / 1000)
+    definition = ScoreDefinition(
+        scorer_id=id.strip(),
+        scorer_version=scorer_version,
+        implementation_hash=asked.hash_instruction(instruction or {"criterion": BY_RUBRIC, "rubric": points}),
+        label=options.get("label"),
+        deterministic=False,
+        pass_threshold=threshold,
+        role=role,
+        on_error=options.get("on_error"),
+        on_skipped=options.get("on_skipped"),
+        model=asked.name,
+    )
+
+    async def score(context: ScorerContext) -> ScoreOutcome:
+        if not context.prompts:
+            return skipped("the agent was not asked anything, so there is nothing to judge")
+        question = Question(
+            criterion=instruction or BY_RUBRIC,
+            label=definition.label or definition.scorer_id,
+            rubric=tuple(points),
+            threshold=threshold,
+            reference=context.expected_output,
+            material=Material(subject=build_transcript(context), name="transcript"),
+        )
+        return await asked.ask(question, context)
+
+    return Scorer(definition=definition, score=score, timeout_ms=timeout_ms)
+
+
+class _JudgeAccess:
+    """The judge or the model that is asked."""
+
+    def __init__(self, options: JudgeScorerOptions, timeout_s: float) -> None:
+        model, self._judge = options.get("model"), options.get("judge")
+        self._settings = JudgeSettings(timeout_s=timeout_s)
+        self._given = (options.get("api_key"), options.get("base_url"), options.get("custom_providers") or {})
+        self._model = self._complete_settings(model) if isinstance(model, (Mapping, ModelSettings)) else model
+        self._prompt = load_prompt()
+        self._judge_settings: Json = None
+        if isinstance(self._judge, LlmJudge):
+            self._settings, self._prompt = self._judge.settings, self._judge.prompt
+            self._judge_settings = msgspec.to_builtins(self._settings)
+        self.name = self._find_name()
+        if self._judge is None:
+            self._open_model()  # a model that cannot be used is refused now, not in the middle of a run; nothing is connected yet
+
+    def hash_instruction(self, instruction: Json) -> str:
+        """Return the digest of what makes two such scorers the same: instruction, template, model and the judge's own settings."""
+        parts = {"templateVersion": self._prompt.version, "instruction": instruction, "model": self.name}
+        return canonical_digest({**parts, **({"settings": self._judge_settings} if self._judge_settings else {})})
+
+    def _find_name(self) -> str:
+        model = self._model
+        if model is None:
+            return str(getattr(self._judge, "name", None) or type(self._judge).__name__)
+        if isinstance(model, str):
+            return model
+        return f"{model.provider}/{model.model if isinstance(model, ModelSettings) else model.name}"
+
+    def _complete_settings(self, model: Mapping[str, object] | ModelSettings) -> ModelSettings:
+        api_key, base_url, _ = self._given
+        changes = {key: value for key, value in (("api_key", api_key), ("base_url", base_url)) if value is not None}
+        if isinstance(model, ModelSettings):
+            return complete_settings(msgspec.structs.replace(model, **changes), os.environ)
+        return complete_settings({**model, **changes}, os.environ)
+
+    def _open_model(self) -> tuple[ChatModel, bool]:
+        """Return the model, and whether it is ours to close."""
+        api_key, base_url, custom = self._given
+        if isinstance(self._model, str):
+            return make_model(self._model, api_key=api_key, base_url=base_url, custom=custom, environment=os.environ), True
+        if isinstance(self._model, ModelSettings):
+            return build_model(self._model), True
+        return cast(ChatModel, self._model), False
+
+    async def ask(self, question: Question, context: ScorerContext) -> ScoreOutcome:
+        case, attempt = context.scenario.key or context.scenario.title, context.iteration
+        if self._judge is not None:
+            return self._read_opinion(question, await self._judge.judge([question], case=case, attempt=attempt, tape=LIVE))
+        model, ours = self._open_model()
+        judge = LlmJudge([model], self._settings, costs=self._find_prices(model.name))
+        try:
+            return self._read_opinion(question, await judge.judge([question], case=case, attempt=attempt, tape=LIVE))
+        finally:
+            if ours:
+                await judge.close()
+
+    def _find_prices(self, name: str) -> dict[str, tuple[float, float]]:
+        settings = self._model
+        if not isinstance(settings, ModelSettings) or settings.input_price is None or settings.output_price is None:
+            return {}
+        return {name: (settings.input_price, settings.output_price)}
+
+    def _read_opinion(self, question: Question, opinions: Sequence[Opinion]) -> ScoreOutcome:
+        if len(opinions) != 1:
+            return make_error_outcome(f"the judge gave {len(opinions)} opinions on one question", model=self.name)
+        opinion = reword_opinion(opinions[0], question)
+        details: dict[str, Json] = {**opinion.details, **({} if opinion.code is None else {"code": opinion.code})}
+        if opinion.outcome == "error":
+            return make_error_outcome(opinion.reason or "the judge gave no reason", model=self.name, details=details)
+        return scored(opinion.score, opinion.reason, model=self.name, prompt_hash=self._hash_question(question), details=details)
+
+    def _hash_question(self, question: Question) -> str:
+        """Return the digest of what the judge is shown, which is the same whenever the question is."""
+        settings = self._settings
+        if self._judge is not None and not isinstance(self._judge, LlmJudge):
+            return canonical_digest(msgspec.to_builtins(question))
+        shown = render_request((question,), prompt=self._prompt, max_chars=settings.max_chars, order_seed=settings.order_seed)
+        return canonical_digest([{"role": message.role, "text": message.text} for message in shown.messages])
+
+
+def _require_one(names: str, first: bool, second: bool) -> None:
+    if first == second:
+        raise ValueError(f"a judge scorer needs exactly one of {names}, found {'both' if first else 'neither'}")
+
+
+def _read_rubric(rubric: object) -> list[str]:
+    if rubric is None:
+        return []
+    if isinstance(rubric, (str, bytes)) or not isinstance(rubric, Sequence):
+        raise TypeError(f"rubric: expected a list of points, found {show(rubric)}")
+    points: list[Any] = list(cast("Sequence[object]", rubric))
+    for point in points:
+        if not isinstance(point, str) or not point.strip():
+            raise TypeError(f"rubric: expected texts, found {show(point)}")
+    return points
+
+
+# --- what the judge is shown --------------------------------------------------------------------------------------------------
+
+
+def build_transcript(context: ScorerContext) -> dict[str, Json]:
+    """Return an iteration as JSON: the task, what was expected and done, everything that was said, and the last answer.
+
+    As members and not as one text, in which an answer could write headings of its own. Nothing is left out; the judge's own limit cuts
+    what is too long, and says so.
+    """
+    transcript, usage = context.transcript, context.usage
+    built: dict[str, Json] = {"scenario": context.scenario.title}
+    if context.scenario.is_negative_test:
+        built["negative_test"] = "the right thing is to refuse or to avoid the action"
+    if context.expected_tool_calls:
+        built["expected_tool_calls"] = [_describe_call(call) for call in context.expected_tool_calls]
+    built["tool_calls_made"] = [_describe_call(call) for call in transcript.tool_calls]
+    if transcript.tool_errors:
+        built["tool_failures"] = [
+            {"tool": each.tool_name, "kind": each.kind or "error", "message": each.message} for each in transcript.tool_errors
+        ]
+    built["conversation"] = [{"role": message.get("role"), "content": message.get("content")} for message in context.trace.messages]
+    if transcript.final_assistant_message is not None:
+        built["final_assistant_message"] = transcript.final_assistant_message
+    if usage is not None:
+        built["token_usage"] = {"input": usage.input_tokens, "output": usage.output_tokens, "total": usage.total()}
+    return built
+
+
+def _describe_call(call: ToolCall) -> dict[str, Json]:
+    return {"tool": call.name, "arguments": call.arguments}

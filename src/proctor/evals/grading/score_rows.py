@@ -1,0 +1,334 @@
+"""The scoring contract of MCPJam: what a scorer is, what it found, and what follows for an iteration.
+
+* A definition says how a scorer grades. Its hash covers everything that changes the grading, and not the label.
+* A scorer only says what it saw (`scored`, `skipped`, `not_applicable`); whether that passes follows from the threshold, here. A value
+  that is no number from 0 to 1 is an error and is never brought into range, as is a scorer that raises or takes too long.
+* An iteration passes when every row belongs to a definition (by hash), every gating definition has a row, every gating row that was
+  scored passed, and no gating row is an error or was skipped unless its definition says to ignore that. `not_applicable` never counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, cast, get_args
+
+import msgspec
+
+from proctor.evals.grading.canonical import canonical_digest, canonical_json, text_digest
+from proctor.model.evidence import Json
+from proctor.model.json_values import is_number
+from proctor.model.show import kind_of, nearest, show
+from proctor.model.typed import convert_to
+
+Role = Literal["gating", "advisory"]
+Policy = Literal["fail", "ignore"]
+Status = Literal["scored", "error", "skipped", "not_applicable"]
+Integrity = Literal["valid", "invalid"]
+
+LONGEST_ID: Final = 128
+LONGEST_RATIONALE: Final = 2000
+LONGEST_ERROR: Final = 500
+MOST_EVIDENCE: Final = 20
+LONGEST_EVIDENCE: Final = 300
+
+
+class ScoreDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one scorer grades. Raises `ValueError` for what cannot be used."""
+
+    scorer_id: str
+    id_source: Literal["explicit", "generated"] = "explicit"
+    """`generated`: the id depends on the place in the list, so no gate may name it."""
+    scorer_version: str = "1"
+    implementation_hash: str
+    label: str | None = None
+    deterministic: bool = True
+    pass_threshold: float = 1.0
+    role: Role = "gating"
+    on_error: Policy | None = None
+    """What a row that is an error does to a gating scorer; left out, `fail` for gating and `ignore` for advisory scorers."""
+    on_skipped: Policy | None = None
+    model: str | None = None
+    scope: dict[str, Json] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.scorer_id.strip() or len(self.scorer_id) > LONGEST_ID:
+            raise ValueError(f"id: expected text of 1 to {LONGEST_ID} characters, found {show(self.scorer_id)}")
+        if not is_fraction(self.pass_threshold):
+            raise ValueError(f"threshold: expected a number from 0 to 1, found {show(self.pass_threshold)}")
+        _require_one_of("role", self.role, get_args(Role))
+        for name in ("on_error", "on_skipped"):
+            if getattr(self, name) is None:
+                msgspec.structs.force_setattr(self, name, "fail" if self.role == "gating" else "ignore")
+            _require_one_of(name, getattr(self, name), get_args(Policy))
+
+    def graded_by(self) -> dict[str, Json]:
+        """Return what the hash covers, in the original's spelling."""
+        payload: dict[str, Json] = {
+            "scorerId": self.scorer_id,
+            "idSource": self.id_source,
+            "scorerVersion": self.scorer_version,
+            "implementationHash": self.implementation_hash,
+            "deterministic": self.deterministic,
+            "passThreshold": self.pass_threshold,
+            "role": self.role,
+            "onError": self.on_error,
+            "onSkipped": self.on_skipped,
+            "model": self.model,
+            "scope": self.scope,
+        }
+        return {key: value for key, value in payload.items() if value is not None}
+
+
+def definition_hash(definition: ScoreDefinition) -> str:
+    """Return the hash by which rows are joined to their definition."""
+    return canonical_digest(definition.graded_by())
+
+
+def evaluation_config_hash(definitions: Iterable[ScoreDefinition]) -> str:
+    """Return one hash for a set of definitions, in whatever order they stand."""
+    return text_digest("[" + ",".join(sorted((canonical_json(each.graded_by()) for each in definitions), key=_sort_key)) + "]")
+
+
+def suite_config_hash(hashes: Iterable[str]) -> str:
+    """Return one hash for the tests of a suite; two tests that are graded alike count twice."""
+    return canonical_digest(sorted(hashes))
+
+
+class EvaluationConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The definitions that graded a run, in the order they were written, and their hash."""
+
+    hash: str
+    definitions: tuple[ScoreDefinition, ...]
+
+    @classmethod
+    def of(cls, definitions: Iterable[ScoreDefinition]) -> EvaluationConfig:
+        """Return the definitions with their hash. Raises `ValueError` for an id that is there twice."""
+        listed = tuple(definitions)
+        seen: set[str] = set()
+        for each in listed:
+            if each.scorer_id in seen:
+                raise ValueError(f"two scorers have the id {each.scorer_id!r}")
+            seen.add(each.scorer_id)
+        return cls(hash=evaluation_config_hash(listed), definitions=listed)
+
+
+# --- what a scorer says -------------------------------------------------------------------------------------------------------
+
+
+class ScoreOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a scorer saw. Made by `scored`, `skipped` and `not_applicable`."""
+
+    kind: Status
+    value: object = None
+    rationale: str = ""
+    evidence: tuple[str, ...] = ()
+    model: str | None = None
+    prompt_hash: str | None = None
+    scope: dict[str, Json] | None = None
+    details: dict[str, Json] = {}
+
+
+def scored(
+    value: float,
+    rationale: str = "",
+    *,
+    evidence: Sequence[str] = (),
+    model: str | None = None,
+    prompt_hash: str | None = None,
+    scope: Mapping[str, Json] | None = None,
+    details: Mapping[str, Json] | None = None,
+) -> ScoreOutcome:
+    """Return a score from 0 to 1."""
+    return ScoreOutcome(
+        kind="scored",
+        value=value,
+        rationale=rationale,
+        evidence=tuple(evidence),
+        model=model,
+        prompt_hash=prompt_hash,
+        scope=None if scope is None else dict(scope),
+        details=dict(details or {}),
+    )
+
+
+def skipped(rationale: str = "") -> ScoreOutcome:
+    """Return that something should have been scored and was not; a gating scorer fails by that unless told to ignore it."""
+    return ScoreOutcome(kind="skipped", rationale=rationale)
+
+
+def not_applicable(rationale: str = "") -> ScoreOutcome:
+    """Return that there is nothing to score here; it counts nowhere."""
+    return ScoreOutcome(kind="not_applicable", rationale=rationale)
+
+
+def make_error_outcome(error: str, *, model: str | None = None, details: Mapping[str, Json] | None = None) -> ScoreOutcome:
+    """Return that scoring went wrong."""
+    return ScoreOutcome(kind="error", rationale=error, model=model, details=dict(details or {}))
+
+
+_KEYS: Final = {
+    "kind": "kind",
+    "value": "value",
+    "rationale": "rationale",
+    "evidence": "evidence",
+    "model": "model",
+    "promptHash": "prompt_hash",
+    "prompt_hash": "prompt_hash",
+    "scope": "scope",
+    "details": "details",
+}
+
+
+def read_outcome(answer: object) -> ScoreOutcome:
+    """Return what a scorer of the user's own returned: an outcome, a mapping of the same shape, a number, or true or false."""
+    if isinstance(answer, ScoreOutcome):
+        return answer
+    # Alone, true and false are an answer; `make_row` refuses them where a number is expected.
+    if isinstance(answer, (bool, int, float)):
+        return ScoreOutcome(kind="scored", value=float(answer) if isinstance(answer, bool) else answer)
+    if not isinstance(answer, Mapping):
+        raise TypeError(
+            f"a scorer returns scored(...), skipped(...), not_applicable(...), a number or true or false; found {kind_of(answer)}"
+        )
+    fields: dict[str, Any] = {}
+    for key, value in cast("Mapping[str, object]", answer).items():
+        if key not in _KEYS:
+            close = nearest(str(key), _KEYS)
+            raise TypeError(f"an outcome has no member {key!r}" + (f"; nearest: {close[0]!r}" if close else ""))
+        fields[_KEYS[key]] = value
+    try:
+        return convert_to(fields, ScoreOutcome)
+    except msgspec.ValidationError as error:
+        raise TypeError(f"an outcome that cannot be used: {error}") from None
+
+
+# --- rows ---------------------------------------------------------------------------------------------------------------------
+
+
+class ScoreResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one scorer says of one iteration. `value` and `passed` are there only when it was scored, `error` only with an error."""
+
+    scorer_id: str
+    scorer_version: str
+    definition_hash: str
+    status: Status
+    value: float | None = None
+    pass_threshold: float
+    passed: bool | None = None
+    rationale: str | None = None
+    evidence: tuple[str, ...] = ()
+    deterministic: bool
+    model: str | None = None
+    prompt_hash: str | None = None
+    error: str | None = None
+    scope: dict[str, Json] | None = None
+    details: dict[str, Json] = {}
+    """Of a judge: who judged and how, with the replies, tokens and cost."""
+
+
+def make_row(definition: ScoreDefinition, outcome: ScoreOutcome) -> ScoreResult:
+    """Return the row that an outcome makes."""
+    fault = outcome.rationale if outcome.kind == "error" else _explain_unusable(outcome.value) if outcome.kind == "scored" else None
+    status: Status = "error" if fault is not None else outcome.kind
+    value = float(cast(float, outcome.value)) if status == "scored" else None
+    return ScoreResult(
+        scorer_id=definition.scorer_id,
+        scorer_version=definition.scorer_version,
+        definition_hash=definition_hash(definition),
+        status=status,
+        value=value,
+        pass_threshold=definition.pass_threshold,
+        passed=None if value is None else value >= definition.pass_threshold,
+        rationale=_cut_end(outcome.rationale, LONGEST_RATIONALE) or None if status != "error" else None,
+        evidence=tuple(_cut_end(each, LONGEST_EVIDENCE) for each in outcome.evidence[:MOST_EVIDENCE]) if status == "scored" else (),
+        deterministic=definition.deterministic,
+        model=outcome.model or definition.model,
+        prompt_hash=outcome.prompt_hash,
+        error=None if fault is None else _cut_end(fault.strip() or "unknown error", LONGEST_ERROR),
+        scope=outcome.scope or definition.scope,
+        details=outcome.details,
+    )
+
+
+def _explain_unusable(value: object) -> str | None:
+    if not is_number(value):
+        return f"the scorer returned {show(value)} where a number from 0 to 1 is expected"
+    return None if is_fraction(value) else f"the scorer returned {show(value)}, which is not from 0 to 1"
+
+
+# --- what follows -------------------------------------------------------------------------------------------------------------
+
+
+class GatingVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether an iteration passes, and by which scorers it does not."""
+
+    passed: bool
+    disagreeing: tuple[str, ...] = ()
+    """Gating scorers that scored below their threshold."""
+    unresolved: tuple[str, ...] = ()
+    """Gating scorers without a usable row."""
+    unknown: tuple[str, ...] = ()
+    """Rows that belong to no definition."""
+
+
+def row_holds(definition: ScoreDefinition, row: ScoreResult) -> bool:
+    """Return whether a row leaves its gate standing. The threshold is the definition's: a row cannot bring its own."""
+    if definition.role == "advisory" or row.status == "not_applicable":
+        return True
+    if row.status == "scored":
+        return row.passed is True and row.value is not None and row.value >= definition.pass_threshold
+    return (definition.on_error if row.status == "error" else definition.on_skipped) == "ignore"
+
+
+def gating_verdict(rows: Iterable[ScoreResult], config: EvaluationConfig) -> GatingVerdict:
+    """Return whether an iteration with these rows passes."""
+    by_hash = {definition_hash(each): each for each in config.definitions}
+    listed = list(rows)
+    unknown = tuple(row.scorer_id for row in listed if row.definition_hash not in by_hash)
+    disagreeing: list[str] = []
+    unresolved: list[str] = []
+    for joined, definition in by_hash.items():
+        if definition.role == "advisory":
+            continue
+        own = [row for row in listed if row.definition_hash == joined]
+        broken = [row for row in own if not row_holds(definition, row)]
+        if any(row.status == "scored" for row in broken):
+            disagreeing.append(definition.scorer_id)
+        elif broken or not own:
+            unresolved.append(definition.scorer_id)
+    passed = not (unknown or disagreeing or unresolved)
+    return GatingVerdict(passed=passed, disagreeing=tuple(disagreeing), unresolved=tuple(unresolved), unknown=unknown)
+
+
+def score_integrity(rows: Iterable[ScoreResult], definitions: Iterable[ScoreDefinition]) -> Integrity:
+    """Return whether rows and definitions belong together and no row claims what does not follow from it."""
+    by_hash = {definition_hash(each): each for each in definitions}
+    return "valid" if all(_is_sound(row, by_hash.get(row.definition_hash)) for row in rows) else "invalid"
+
+
+def _is_sound(row: ScoreResult, definition: ScoreDefinition | None) -> bool:
+    if definition is None or row.scorer_id != definition.scorer_id or row.pass_threshold != definition.pass_threshold:
+        return False
+    if row.status != "scored":
+        return row.value is None and row.passed is None
+    return row.value is not None and is_fraction(row.value) and row.passed is (row.value >= row.pass_threshold)
+
+
+def is_fraction(value: float) -> bool:
+    """Return whether a value is a number from 0 to 1."""
+    # The value comes from callers: what the type promises is checked here.
+    given: Any = value
+    return is_number(given) and 0 <= given <= 1
+
+
+def _require_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name}: expected {' or '.join(allowed)}, found {show(value)}")
+
+
+def _sort_key(text: str) -> bytes:
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def _cut_end(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -1,0 +1,216 @@
+"""Scorers: functions that grade an iteration, beside the answer of its test function.
+
+A scorer never says whether it passed, only what it saw; the threshold of its definition decides. It runs after the test function, with a
+time limit of its own, several at once, and its row stands where it was written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypedDict, Unpack, overload
+
+import msgspec
+
+from proctor.evals.agents.calling import call_function, copy_context, describe_exception, end_task
+from proctor.evals.agents.options import refuse_unknown_options, show_options
+from proctor.evals.grading.canonical import canonical_digest
+from proctor.evals.grading.expectations import Expectations, Predicate
+from proctor.evals.grading.score_rows import (
+    Policy,
+    Role,
+    ScoreDefinition,
+    ScoreOutcome,
+    ScoreResult,
+    make_error_outcome,
+    make_row,
+    read_outcome,
+    scored,
+    skipped,
+)
+from proctor.evals.grading.scorer_context import ScorerContext
+from proctor.model.evidence import Json
+from proctor.model.json_values import is_finite
+from proctor.model.show import show
+
+ScoreFunction = Callable[[ScorerContext], Any]
+PREDICATES_VERSION: Final = "1"
+
+
+class Scorer(msgspec.Struct, frozen=True, kw_only=True):
+    """A definition and the function that grades by it."""
+
+    definition: ScoreDefinition
+    score: ScoreFunction
+    timeout_ms: float | None = None
+    """Its own limit; left out, that of the run."""
+
+
+class ScorerOptions(TypedDict, total=False):
+    """What else may be said about a scorer."""
+
+    config: Json
+    """Tells two versions of the function apart, as `scorer_version` does."""
+    on_error: Policy | None
+    """What an error does to a gating scorer; left out, `fail` for gating and `ignore` for advisory ones."""
+    on_skipped: Policy | None
+    timeout_ms: float | None
+    """Its own limit; left out, that of the run."""
+    label: str | None
+    model: str | None
+    """The model that is asked, where one is."""
+
+
+@overload
+def scorer(
+    id: str,
+    function: ScoreFunction,
+    *,
+    threshold: float = ...,
+    role: Role = ...,
+    deterministic: bool = ...,
+    scorer_version: str = ...,
+    **options: Unpack[ScorerOptions],
+) -> Scorer: ...
+@overload
+def scorer(
+    id: str,
+    function: None = None,
+    *,
+    threshold: float = ...,
+    role: Role = ...,
+    deterministic: bool = ...,
+    scorer_version: str = ...,
+    **options: Unpack[ScorerOptions],
+) -> Callable[[ScoreFunction], Scorer]: ...
+@show_options(ScorerOptions)
+def scorer(
+    id: str,
+    function: ScoreFunction | None = None,
+    *,
+    threshold: float = 1.0,
+    role: Role = "gating",
+    deterministic: bool = True,
+    scorer_version: str = "1",
+    **options: Unpack[ScorerOptions],
+) -> Scorer | Callable[[ScoreFunction], Scorer]:
+    """Return a scorer out of a function of the context, asynchronous or not; without one, a decorator.
+
+    The function answers `scored(...)`, `skipped(...)`, `not_applicable(...)`, a number from 0 to 1, or true or false. `config` and
+    `scorer_version` are what tells two versions of it apart: a function itself cannot be compared. `deterministic=False` for one that asks
+    a model: it is not asked about an iteration whose test function raised.
+    """
+    refuse_unknown_options(scorer, options)
+    config, timeout_ms = options.get("config"), options.get("timeout_ms")
+    definition = ScoreDefinition(
+        scorer_id=id,
+        scorer_version=scorer_version,
+        implementation_hash=canonical_digest({"kind": "custom", **({} if config is None else {"config": config})}),
+        label=options.get("label"),
+        deterministic=deterministic,
+        pass_threshold=threshold,
+        role=role,
+        on_error=options.get("on_error"),
+        on_skipped=options.get("on_skipped"),
+        model=options.get("model"),
+    )
+    check_limit(timeout_ms)
+
+    def make(score: ScoreFunction) -> Scorer:
+        if not callable(score):
+            raise TypeError(f"a scorer is made of a function of the context, found {type(score).__name__}")
+        return Scorer(definition=definition, score=score, timeout_ms=timeout_ms)
+
+    return make if function is None else make(function)
+
+
+def predicate_scorer(predicate: Predicate, *, id: str | None = None, ordinal: int | None = None, role: Role = "gating") -> Scorer:
+    """Return a predicate as a scorer: 1 where it holds, else 0.
+
+    Without an id it is called `predicate:<type>#<ordinal>`, without an ordinal `predicate:<type>#` and eight digits of its digest.
+    """
+    prepared = Expectations((), {}, (predicate,), negative=False)
+
+    def score(context: ScorerContext) -> ScoreOutcome:
+        (found,) = prepared.decide_predicates(context.prompts)
+        return scored(1.0 if found.passed else 0.0, found.reason)
+
+    return Scorer(definition=define_predicate(prepared.predicates[0], id=id, ordinal=ordinal, role=role), score=score)
+
+
+def define_predicate(
+    predicate: Mapping[str, Json], *, id: str | None = None, ordinal: int | None = None, role: Role = "gating"
+) -> ScoreDefinition:
+    """Return how a predicate, in the original's spelling, grades."""
+    digest = canonical_digest(predicate)
+    kind = str(predicate["type"])
+    chosen = (id or "").strip()
+    return ScoreDefinition(
+        scorer_id=chosen or f"predicate:{kind}#{digest[:8] if ordinal is None else ordinal}",
+        id_source="explicit" if chosen else "generated",
+        scorer_version=PREDICATES_VERSION,
+        implementation_hash=digest,
+        label=kind,
+        role=role,
+    )
+
+
+class ScorerLimits(msgspec.Struct, frozen=True):
+    """How the scorers of one iteration are run. Raises `ValueError` for what cannot be used."""
+
+    concurrency: int = 4
+    timeout_ms: float = 60_000
+
+    def __post_init__(self) -> None:
+        # The values come from callers: what the types promise is checked here.
+        count: Any = self.concurrency
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ValueError(f"scorer_concurrency: expected a whole number of at least 1, found {show(count)}")
+        check_limit(self.timeout_ms, "scorer_timeout_ms")
+
+
+def check_limit(timeout_ms: float | None, name: str = "timeout_ms") -> None:
+    """Raise `ValueError` for a limit that is none."""
+    if timeout_ms is not None and not (is_finite(timeout_ms) and timeout_ms > 0):
+        raise ValueError(f"{name}: expected more than 0, found {show(timeout_ms)}")
+
+
+DEFAULT_LIMITS: Final = ScorerLimits()
+
+
+async def run_scorers(
+    scorers: Sequence[Scorer], context: ScorerContext, limits: ScorerLimits = DEFAULT_LIMITS, *, only_deterministic: bool = False
+) -> tuple[ScoreResult, ...]:
+    """Return the rows of all scorers, in the order they are given. What goes wrong in one is its row."""
+    gate = asyncio.Semaphore(limits.concurrency)
+
+    async def one(each: Scorer) -> ScoreResult:
+        if only_deterministic and not each.definition.deterministic:
+            return make_row(each.definition, skipped("the test function gave no answer, so what it left was not judged"))
+        async with gate:
+            return make_row(each.definition, await _run_scorer(each, context, each.timeout_ms or limits.timeout_ms))
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(each)) for each in scorers]
+    return tuple(task.result() for task in tasks)
+
+
+async def _run_scorer(each: Scorer, context: ScorerContext, timeout_ms: float) -> ScoreOutcome:
+    own = copy_context()
+    task = asyncio.create_task(call_function(each.score, context, own), context=own)
+    try:
+        await asyncio.wait({task}, timeout=timeout_ms / 1000)
+        if not task.done():
+            return make_error_outcome(f"Operation timed out after {timeout_ms:g}ms")
+    finally:
+        # Also where the run is cancelled: `wait` leaves the task running then, and a scorer may cost money.
+        await end_task(task)
+    if task.cancelled():
+        return make_error_outcome("the scorer was cancelled")
+    raised = task.exception()
+    if raised is not None:
+        return make_error_outcome(describe_exception(raised))
+    try:
+        return read_outcome(task.result())
+    except TypeError as error:
+        return make_error_outcome(str(error))

@@ -1,0 +1,1 @@
+"""MCPJam suites."""

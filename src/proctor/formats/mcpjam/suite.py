@@ -1,0 +1,608 @@
+"""MCPJam documents as suites.
+
+Two shapes are read. A *suite file* (`schemaVersion: "1"`) is closed: an unknown key is an error. A *list of cases* (bare, or
+under `cases` or `tests`) carries the settings of the SDK's tests: `expectedToolCalls` with `matchOptions`, `predicates` (also
+called `checks` or `assertions`, also as `{mode, list}`), and `prompt`, `query` or `steps`; `expectedTools` is the form of the
+retired command line.
+
+* Match options merge field by field: suite, then case.
+* Expectations about calls make one assertion `tool_calls_match`; a negative case makes the same one, negative. Nothing
+  expected and nothing limited makes none, as in the original.
+* What only a live run needs (model, servers, direct calls) is kept in `settings` as written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+from proctor.checks.tools.tool_order import ToolsCalled
+from proctor.checks.tools.tool_pairing import ExpectedCall, ToolCallsMatch
+from proctor.formats.mcpjam.predicates import ARGUMENT_MATCHING, PREDICATES, read_predicate, read_word
+from proctor.formats.native.drafting import draft_assertion, make_slug, make_unique
+from proctor.formats.text.located import Located, Reading
+from proctor.model.case import Assertion, Case, Scoring, Skip, Suite, Turn
+from proctor.model.evidence import Json
+from proctor.model.show import show
+
+# --- the steps of an MCPJam case: prompts, direct tool calls, assertions, and interactions with widgets
+
+MOST_STEPS = 200
+"""MCPJam's own limit, per case."""
+_MOST_RENDER_MS = 120_000
+"""MCPJam's own limit, in milliseconds."""
+
+_STEP_KEYS = {
+    "prompt": ("id", "kind", "prompt"),
+    "toolCall": ("id", "kind", "serverId", "serverName", "toolName", "arguments", "renderTimeoutMs"),
+    "interact": ("id", "kind", "toolName", "action"),
+    "assert": ("id", "kind", "assertion"),
+}
+_WIDGET_ASSERTIONS = {
+    "textVisible": ("toolName", "text"),
+    "elementVisible": ("toolName", "target"),
+    "elementHidden": ("toolName", "target"),
+    "inputValue": ("toolName", "target", "equals"),
+    "widgetToolCalled": ("toolName", "calledToolName"),
+}
+_ACTIONS = ("click", "type", "key", "scroll", "wait")
+
+
+class Steps:
+    """The steps of one case, read in order."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._ids: dict[str, Located] = {}
+        self._asserts: list[tuple[Located, int]] = []
+        self.turns: list[Turn] = []
+        self.direct_calls: list[Json] = []
+        self.unsupported: str | None = None
+        """The first step that recorded evidence cannot show."""
+
+    def read(self, node: Located) -> None:
+        """Read the list; problems go to the reading."""
+        reading = self._reading
+        if reading.require_list(node, "steps") is None:
+            return
+        if not 1 <= len(node.value) <= MOST_STEPS:
+            reading.error(node, f"steps: expected 1 to {MOST_STEPS} steps, found {len(node.value)}", code="wrong_size")
+        for step in node.items():
+            self._step(step)
+
+    def list_assertions(self) -> list[Assertion]:
+        """Return the assertions among the steps, each about its turn."""
+        several = len(self.turns) > 1
+        # One that stands before the first prompt is about the run as well.
+        read = (read_predicate(self._reading, node, turn=turn if several and turn >= 0 else None) for node, turn in self._asserts)
+        return [assertion for assertion in read if assertion is not None]
+
+    def _step(self, node: Located) -> None:
+        reading = self._reading
+        if reading.require_object(node, "a step") is None:
+            return
+        named = reading.require_member(node, "kind", "a step")
+        kind = reading.require_text(named, "the kind of a step")
+        if kind is None or named is None:
+            return
+        keys = _STEP_KEYS.get(kind)
+        if keys is None:
+            reading.error_unknown(named, f"unknown kind of step {show(kind, 60)}", kind, _STEP_KEYS, code="unknown_step")
+            return
+        reading.check_keys(node, keys, f"a {kind} step")
+        self._read_id(node, kind)
+        match kind:
+            case "prompt":
+                text = reading.require_text(reading.require_member(node, "prompt", "a prompt step"), "'prompt'")
+                if text is not None:
+                    self.turns.append(Turn(input=text, origin=reading.origin(node)))
+            case "toolCall":
+                self._read_tool_call(node)
+            case "interact":
+                self._read_interact(node)
+            case _:
+                self._read_assert(node)
+
+    def _read_id(self, node: Located, kind: str) -> None:
+        found = self._reading.require_member(node, "id", f"a {kind} step")
+        value = self._reading.require_text(found, "the id of a step")
+        if value is None or found is None:
+            return
+        if value in self._ids:
+            first = self._ids[value]
+            self._reading.error(
+                found,
+                f"duplicate step id {show(value, 80)}",
+                hint=f"first used in line {first.line}; step ids are unique in a case",
+                code="duplicate_id",
+            )
+        self._ids.setdefault(value, found)
+
+    def _read_tool_call(self, node: Located) -> None:
+        reading = self._reading
+        what = "a toolCall step"
+        server = reading.require_text(reading.require_member(node, "serverName", what), "'serverName'")
+        tool = reading.require_text(reading.require_member(node, "toolName", what), "'toolName'")
+        arguments = reading.require_object(reading.require_member(node, "arguments", what), "'arguments'")
+        limit = node.get("renderTimeoutMs")
+        wait = reading.require_integer(limit, "'renderTimeoutMs'", at_least=1)
+        if wait is not None and limit is not None and wait > _MOST_RENDER_MS:
+            reading.error(limit, f"'renderTimeoutMs': expected at most {_MOST_RENDER_MS}, found {wait}")
+        if server is None or tool is None or arguments is None:
+            return
+        # `after_prompts` keeps its place: a live run makes the call between the same two prompts.
+        call: dict[str, Json] = {"server": server, "tool": tool, "arguments": arguments.plain(), "after_prompts": len(self.turns)}
+        for key, name in (("id", "id"), ("serverId", "server_id"), ("renderTimeoutMs", "render_timeout_ms")):
+            found = node.get(key)
+            if found is not None:
+                call[name] = found.plain()
+        self.direct_calls.append(call)
+
+    def _read_interact(self, node: Located) -> None:
+        reading = self._reading
+        reading.require_text(reading.require_member(node, "toolName", "an interact step"), "'toolName'")
+        action = reading.require_object(reading.require_member(node, "action", "an interact step"), "'action'")
+        if action is not None:
+            self._read_kind(action, _ACTIONS, "action")
+        self._mark_unsupported("an interact step drives a widget")
+
+    def _read_assert(self, node: Located) -> None:
+        reading = self._reading
+        assertion = reading.require_object(reading.require_member(node, "assertion", "an assert step"), "'assertion'")
+        if assertion is None:
+            return
+        widget = assertion.get("kind")
+        if widget is None:
+            self._asserts.append((assertion, len(self.turns) - 1))
+            return
+        if assertion.get("type") is not None:
+            reading.error_at_key(assertion, "kind", "an assertion has 'type' (a predicate) or 'kind' (a widget assertion), not both")
+            return
+        kind = self._read_kind(assertion, tuple(_WIDGET_ASSERTIONS), "widget assertion")
+        if kind is not None:
+            fields = _WIDGET_ASSERTIONS[kind]
+            reading.check_keys(assertion, ("kind", *fields), kind)
+            for key in fields:
+                reading.require_member(assertion, key, kind)
+            self._mark_unsupported(f"{kind} looks at a widget")
+
+    def _read_kind(self, node: Located, words: tuple[str, ...], what: str) -> str | None:
+        named = self._reading.require_member(node, "kind", what)
+        kind = self._reading.require_text(named, f"the kind of {what}")
+        if kind is None or kind in words or named is None:
+            return kind
+        self._reading.error_unknown(named, f"unknown {what} {show(kind, 60)}", kind, words, code="unknown_step")
+        return None
+
+    def _mark_unsupported(self, why: str) -> None:
+        self.unsupported = self.unsupported or f"{why}, which recorded evidence cannot show"
+
+
+# ---
+
+
+# --- the calls an MCPJam case expects, and how they are compared
+
+_ORDERS = ("ignore", "strict", "superset")
+_MATCH_KEYS = ("toolCallOrder", "argumentMatching", "maxExtraToolCalls", "allowExtraToolCalls")
+_NAME_KEYS = ("toolName", "name", "tool")
+_ARGUMENT_KEYS = ("arguments", "args", "input")
+
+
+def read_match_options(reading: Reading, node: Located | None) -> dict[str, Json]:
+    """Return what the options set, in the names of our spec."""
+    if node is None or reading.require_object(node, "'matchOptions'") is None:
+        return {}
+    reading.check_keys(node, _MATCH_KEYS, "'matchOptions'")
+    read: dict[str, Json] = {}
+    order = read_word(reading, node.get("toolCallOrder"), _ORDERS, "'toolCallOrder'")
+    if order is not None:
+        read["order"] = order
+    arguments = read_word(reading, node.get("argumentMatching"), ARGUMENT_MATCHING, "'argumentMatching'")
+    if arguments is not None:
+        read["arguments"] = arguments
+    allow = reading.require_boolean(node.get("allowExtraToolCalls"), "'allowExtraToolCalls'")
+    if allow is not None:
+        read["max_extra"] = None if allow else 0
+    limit = node.get("maxExtraToolCalls")
+    if limit is not None:
+        # The newer option wins, also when it is null: any number.
+        read["max_extra"] = None if limit.value is None else reading.require_integer(limit, "'maxExtraToolCalls'", at_least=0)
+    return read
+
+
+def read_expected_calls(reading: Reading, node: Located, negative: bool | None, options: dict[str, Json]) -> list[Assertion]:
+    """Return the assertions about expected calls; `options` are those of the suite."""
+    options = {**options, **read_match_options(reading, node.get("matchOptions"))}
+    found = reading.require_list(node.get("expectedToolCalls"), "'expectedToolCalls'")
+    calls = [call for entry in found.items() if (call := _call(reading, entry)) is not None] if found is not None else []
+    made = _read_expected_tools(reading, node)
+    at = found if found is not None else node
+    if negative:
+        if calls or made:
+            message = "a negative case expects no tool call at all; these expected calls are not looked at"
+            reading.warn(at, message, hint="leave them out, or leave out 'isNegativeTest'", code="contradiction")
+        where = node.get("isNegativeTest") or node
+        return [draft_assertion(reading, where, "tool_calls_match", ToolCallsMatch(negative=True), label="no tool is called")]
+    positive_only = negative is False and found is not None and not calls
+    if calls or positive_only or (found is not None and options.get("max_extra") is not None):
+        spec = ToolCallsMatch(calls=tuple(calls), positive_only=positive_only, **options)
+        label = f"expected calls · {', '.join(call.name for call in calls)}" if calls else "expected calls"
+        made.insert(0, draft_assertion(reading, at, "tool_calls_match", spec, label=label))
+    return made
+
+
+def _read_expected_tools(reading: Reading, node: Located) -> list[Assertion]:
+    """Return the retired form: names only, any order, each at least once."""
+    found = reading.require_list(node.get("expectedTools"), "'expectedTools'")
+    names = (
+        [name for entry in found.items() if (name := reading.require_text(entry, "an expected tool")) is not None]
+        if found is not None
+        else []
+    )
+    if not names or found is None:
+        return []
+    return [draft_assertion(reading, found, "tools_called", ToolsCalled(names=tuple(names)), label=f"expected tools · {', '.join(names)}")]
+
+
+def _call(reading: Reading, node: Located) -> ExpectedCall | None:
+    if isinstance(node.value, str) and node.value:
+        return ExpectedCall(name=node.value)
+    if reading.require_object(node, "an expected call") is None:
+        return None
+    reading.check_keys(node, (*_NAME_KEYS, *_ARGUMENT_KEYS), "an expected call")
+    named = next((found for key in _NAME_KEYS if (found := node.get(key)) is not None), None)
+    if named is None:
+        reading.error(node, "an expected call needs 'toolName'", code="missing_key")
+        return None
+    name = reading.require_text(named, "'toolName'")
+    if name == "":
+        reading.error(named, "'toolName': expected text of at least one character, found empty text", code="wrong_value")
+        return None
+    given = next((found for key in _ARGUMENT_KEYS if (found := node.get(key)) is not None), None)
+    arguments = reading.require_object(given, "'arguments'") if given is not None and given.value is not None else None
+    return None if name is None else ExpectedCall(name=name, arguments=arguments.plain() if arguments is not None else {})
+
+
+_MOST_CASES = 500
+"""MCPJam's own limit."""
+_MOST_ASSERTIONS = 50
+"""MCPJam's own limit, per case."""
+_MOST_TITLE = 200
+"""MCPJam's own limit, in characters."""
+_MOST_REPETITIONS = 100
+"""MCPJam's own limit."""
+
+_GATE_KEYS = ("predicates", "checks", "assertions")
+_LIVE_KEYS = (
+    "model",
+    "models",
+    "provider",
+    "selectedServers",
+    "servers",
+    "advancedConfig",
+    "expectedOutput",
+    "import",
+    "externalCaseId",
+    "caseId",
+)
+_FILE_KEYS = ("schemaVersion", "mode", "reportingMode", "suite", "target", "defaults", "provenance", "cases")
+_FILE_CASE_KEYS = (
+    "id", "title", "steps", "assertions", "expectedOutput", "isNegativeTest", "model", "repetitions", "passThreshold", "disabled", "import",
+)  # fmt: skip
+_LIST_KEYS = ("name", "title", "description", "cases", "tests", "matchOptions", "defaults", *_GATE_KEYS)
+_LIST_CASE_KEYS = (
+    "id", "name", "title", "description", "prompt", "query", "steps", "expectedToolCalls", "expectedTools", "matchOptions", *_GATE_KEYS,
+    "isNegativeTest", "repetitions", "iterations", "runs", "passThreshold", "disabled", "tags", *_LIVE_KEYS,
+)  # fmt: skip
+_TELLING = ("expectedToolCalls", "expectedTools", "matchOptions", "predicates", "isNegativeTest")
+_DEFAULT_KEYS = ("model", "provider", "repetitions", "passThreshold", "validity", "toolPolicy", "captureLevel")
+_IMPORT_STATUSES = ("exact", "approximated", "unsupported", "unresolved")
+
+
+def sniff(document: Located) -> bool:
+    """Return whether this looks like an MCPJam document."""
+    if document.is_object:
+        if document.get("proctor") is not None:
+            return False
+        if document.get("schemaVersion") is not None and document.get("cases") is not None:
+            return True
+    return any(_tells_case(case) for case in _iterate_cases(document))
+
+
+def _iterate_cases(document: Located) -> Iterator[Located]:
+    if document.is_list:
+        return document.items()
+    for key in ("cases", "tests"):
+        found = document.get(key)
+        if found is not None:
+            return found.items()
+    return iter((document,))
+
+
+def _tells_case(case: Located) -> bool:
+    if any(case.get(key) is not None for key in _TELLING):
+        return True
+    for key in ("steps", *_GATE_KEYS):
+        found = case.get(key)
+        # An override of a case is an object, `{mode, list}`, with the predicates one level deeper.
+        inner = None if found is None else found.get("list") or found
+        for entry in inner.items() if inner is not None else ():
+            # Steps have `kind`; predicates have `type` in the words of MCPJam.
+            kind, named = entry.get("kind"), entry.get("type")
+            if key == "steps" and kind is not None and kind.value in ("prompt", "toolCall", "interact", "assert"):
+                return True
+            # An assertion with a `target` is Mibo's, whatever its type.
+            if key != "steps" and named is not None and entry.get("target") is None and _is_predicate(named.value):
+                return True
+    return False
+
+
+def _is_predicate(word: Json) -> bool:
+    return isinstance(word, str) and word in PREDICATES
+
+
+def read(document: Located, reading: Reading, *, name: str) -> Suite:
+    """Return the suite in the document; problems go to the reading."""
+    if document.get("schemaVersion") is not None:
+        return _read_file(document, reading, name)
+    return _read_list(document, reading, name)
+
+
+def _read_file(document: Located, reading: Reading, name: str) -> Suite:
+    reading.check_keys(document, _FILE_KEYS, "an MCPJam suite file")
+    for key, only in (("schemaVersion", "1"), ("mode", "agentWorkflow"), ("reportingMode", "standard")):
+        found = document.get(key)
+        if found is not None and found.value != only:
+            reading.error(found, f"{key}: expected the text {show(only)}, found {found.kind} {show(found.plain(), 60)}", code="wrong_value")
+    for key in ("mode", "reportingMode", "suite", "target", "defaults"):
+        if document.get(key) is None:
+            # Only a warning: none of these decides a case on recorded evidence.
+            reading.warn(document, f"MCPJam itself refuses a suite file without {key!r}", code="missing_key")
+    title, description = _read_suite_head(document, reading)
+    defaults = reading.require_object(document.get("defaults"), "defaults")
+    if defaults is not None:
+        reading.check_keys(defaults, _DEFAULT_KEYS, "defaults")
+    _read_target(document, reading)
+    cases = _Cases(reading, keys=_FILE_CASE_KEYS, defaults=defaults, closed=True, provenance=document.get("provenance") is not None)
+    return Suite(
+        name=title or name,
+        dialect="mcpjam",
+        description=description or "",
+        cases=cases.read(reading.require_member(document, "cases", "an MCPJam suite file")),
+        settings={key: node.plain() for key, node in document.members() if key != "cases"},
+    )
+
+
+def _read_suite_head(document: Located, reading: Reading) -> tuple[str | None, str | None]:
+    head = reading.require_object(document.get("suite"), "suite")
+    if head is None:
+        return None, None
+    reading.check_keys(head, ("id", "name", "description"), "suite")
+    reading.require_text(reading.require_member(head, "id", "suite"), "suite 'id'")
+    title = _read_title(reading, reading.require_member(head, "name", "suite"), "suite 'name'")
+    return title, reading.require_text(head.get("description"), "suite 'description'")
+
+
+def _read_target(document: Located, reading: Reading) -> None:
+    target = reading.require_object(document.get("target"), "target")
+    if target is None:
+        return
+    reading.check_keys(target, ("servers", "environment"), "target")
+    servers = reading.require_list(reading.require_member(target, "servers", "target"), "target 'servers'")
+    if servers is not None and not servers.value:
+        reading.error(servers, "target 'servers': expected at least one server, found none", code="wrong_size")
+    for server in servers.items() if servers is not None else ():
+        if reading.require_object(server, "a server") is not None:
+            reading.check_keys(server, ("name", "id"), "a server")
+            reading.require_text(reading.require_member(server, "name", "a server"), "server 'name'")
+
+
+def _read_title(reading: Reading, node: Located | None, what: str) -> str | None:
+    value = reading.require_text(node, what)
+    if value is not None and node is not None and len(value) > _MOST_TITLE:
+        reading.error(node, f"{what}: expected at most {_MOST_TITLE} characters, found {len(value)}", code="wrong_size")
+    return value
+
+
+def _read_list(document: Located, reading: Reading, name: str) -> Suite:
+    listed: Located | None = document
+    single = document.is_object and document.get("cases") is None and document.get("tests") is None
+    title: str | None = None
+    description: str | None = None
+    if document.is_object and not single:
+        reading.check_keys(document, _LIST_KEYS, "an MCPJam document")
+        if document.get("cases") is not None and document.get("tests") is not None:
+            reading.error_at_key(document, "tests", "give 'cases' or 'tests', not both")
+        listed = document.get("cases") or document.get("tests")
+        title = reading.require_text(document.get("name") or document.get("title"), "'name'")
+        description = reading.require_text(document.get("description"), "'description'")
+    elif single:
+        listed = Located(value=[document], line=document.line, column=document.column, path=document.path)
+    suite_level = document if document.is_object and not single else None
+    cases = _Cases(
+        reading,
+        keys=_LIST_CASE_KEYS,
+        defaults=reading.require_object(suite_level.get("defaults"), "defaults") if suite_level is not None else None,
+        match_options=suite_level.get("matchOptions") if suite_level is not None else None,
+        gate=_find_gate(suite_level, reading) if suite_level is not None else None,
+    )
+    return Suite(name=title or name, dialect="mcpjam", description=description or "", cases=cases.read(listed))
+
+
+def _find_gate(node: Located, reading: Reading) -> Located | None:
+    """Return the predicates of a case or suite, under any of their names."""
+    given = [key for key in _GATE_KEYS if node.get(key) is not None]
+    for key in given[1:]:
+        reading.error_at_key(node, key, f"{given[0]!r} and {key!r} are two names for the same list; give one")
+    return node.get(given[0]) if given else None
+
+
+class _Cases:
+    """Reads cases against what the suite says for all of them."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        *,
+        keys: tuple[str, ...],
+        defaults: Located | None = None,
+        match_options: Located | None = None,
+        gate: Located | None = None,
+        closed: bool = False,
+        provenance: bool = False,
+    ) -> None:
+        self._reading = reading
+        self._keys = keys
+        self._defaults = defaults
+        self._options = read_match_options(reading, match_options)
+        self._gate = gate
+        self._closed = closed
+        """Whether this is a suite file, which demands more."""
+        self._provenance = provenance
+        self._ids: dict[str, Located] = {}
+        self._repetitions = self._count(defaults, ("repetitions",))
+        self._threshold = self._read_share(defaults)
+
+    def read(self, node: Located | None) -> tuple[Case, ...]:
+        reading = self._reading
+        if node is None or reading.require_list(node, "cases") is None:
+            return ()
+        if not node.value:
+            reading.error(node, "cases: expected at least one case, found none", code="wrong_size")
+        if self._closed and len(node.value) > _MOST_CASES:
+            reading.error(node, f"cases: expected at most {_MOST_CASES}, found {len(node.value)}", code="wrong_size")
+        read = [self._read_case(case) for case in node.items()]
+        return tuple(case for case in read if case is not None)
+
+    def _read_case(self, node: Located) -> Case | None:
+        reading = self._reading
+        if reading.require_object(node, "a case") is None:
+            return None
+        reading.check_keys(node, self._keys, "a case")
+        steps = Steps(reading)
+        written = reading.require_member(node, "steps", "a case") if self._closed else node.get("steps")
+        if written is not None:
+            steps.read(written)
+        prompt = self._find_prompt(node, written)
+        name = _read_title(reading, node.get("title") or node.get("name"), "'title'") or ""
+        negative = reading.require_boolean(node.get("isNegativeTest"), "'isNegativeTest'")
+        assertions = [*read_expected_calls(reading, node, negative, self._options), *steps.list_assertions(), *self._read_predicates(node)]
+        self._import(node)
+        # A single prompt step is an ordinary input, so that its assertions are about the run and evidence without turns fits.
+        only = steps.turns[0].input if len(steps.turns) == 1 else prompt
+        return Case(
+            id=self._make_id(node, name, only),
+            name=name,
+            description=reading.require_text(node.get("description"), "'description'") or "",
+            input=only,
+            turns=tuple(steps.turns) if len(steps.turns) > 1 else (),
+            tags=self._read_tags(node),
+            assertions=tuple(assertions),
+            scoring=Scoring(mode="boolean", when_empty="skip"),
+            skip=self._skip(node, steps),
+            repetitions=self._count(node, ("repetitions", "iterations", "runs")) or self._repetitions,
+            pass_threshold=self._read_share(node, self._threshold),
+            settings=self._read_settings(node, steps),
+            origin=reading.origin(node),
+        )
+
+    def _make_id(self, node: Located, name: str, prompt: str | None) -> str:
+        reading = self._reading
+        found = reading.require_member(node, "id", "a case") if self._closed else node.get("id")
+        value = reading.require_text(found, "'id'")
+        if value is None or found is None:
+            return self._make_unique_id(make_unique(name or make_slug(prompt or "case"), self._ids), node)
+        if value == "":
+            reading.error(found, "'id': expected text of at least one character", code="wrong_value")
+        elif value in self._ids:
+            first = self._ids[value].line
+            reading.error(
+                found, f"duplicate case id {show(value, 80)}", hint=f"first used in line {first}; case ids are unique", code="duplicate_id"
+            )
+        return self._make_unique_id(value, found)
+
+    def _make_unique_id(self, value: str, node: Located) -> str:
+        self._ids.setdefault(value, node)
+        return value
+
+    def _find_prompt(self, node: Located, steps: Located | None) -> str | None:
+        given = [key for key in ("prompt", "query") if node.get(key) is not None]
+        if steps is not None:
+            given.insert(0, "steps")
+        for key in given[1:]:
+            self._reading.error_at_key(node, key, f"a case has {given[0]!r} or {key!r}, not both")
+        found = node.get("prompt") or node.get("query")
+        return self._reading.require_text(found, "'prompt'")
+
+    def _read_tags(self, node: Located) -> dict[str, Json]:
+        tags = node.get("tags")
+        if tags is None:
+            return {}
+        if tags.is_list:
+            return {str(tag): True for tag in cast("list[Json]", tags.plain())}
+        found = self._reading.require_object(tags, "'tags'")
+        return found.plain() if found is not None else {}
+
+    def _read_settings(self, node: Located, steps: Steps) -> dict[str, Json]:
+        kept = {key: found.plain() for key in _LIVE_KEYS if (found := node.get(key)) is not None}
+        if steps.direct_calls:
+            kept["direct_calls"] = steps.direct_calls
+        return kept
+
+    def _skip(self, node: Located, steps: Steps) -> Skip | None:
+        if self._reading.require_boolean(node.get("disabled"), "'disabled'"):
+            return Skip(code="disabled", reason="the case is disabled")
+        return Skip(code="unsupported_step", reason=steps.unsupported) if steps.unsupported is not None else None
+
+    def _import(self, node: Located) -> None:
+        found = self._reading.require_object(node.get("import"), "'import'")
+        if found is None:
+            return
+        self._reading.check_keys(found, ("status", "sourceCaseKey", "note"), "'import'")
+        read_word(self._reading, self._reading.require_member(found, "status", "'import'"), _IMPORT_STATUSES, "'status'")
+        if self._closed and not self._provenance:
+            self._reading.error_at_key(node, "import", "'import' needs 'provenance' at the top of the file", code="missing_key")
+
+    def _count(self, node: Located | None, keys: tuple[str, ...]) -> int | None:
+        for key in keys:
+            found = None if node is None else node.get(key)
+            value = self._reading.require_integer(found, f"{key!r}", at_least=1)
+            if value is not None and found is not None:
+                if value > _MOST_REPETITIONS:
+                    self._reading.error(found, f"{key!r}: expected at most {_MOST_REPETITIONS}, found {value}", code="wrong_value")
+                return value
+        return None
+
+    def _read_share(self, node: Located | None, otherwise: float | None = None) -> float | None:
+        found = None if node is None else node.get("passThreshold")
+        value = self._reading.number(found, "'passThreshold'")
+        if value is None or found is None:
+            return otherwise
+        if not 0 <= value <= 1:
+            self._reading.error(found, f"'passThreshold': expected a number from 0 to 1, found {show(value)}", code="wrong_value")
+            return otherwise
+        return float(value)
+
+    def _read_predicates(self, node: Located) -> list[Assertion]:
+        reading = self._reading
+        own = _find_gate(node, reading)
+        # A bare list adds to the predicates of the suite; only an override with a mode can replace them.
+        mode = "extend"
+        if own is not None and own.is_object:
+            reading.check_keys(own, ("mode", "list"), "the predicates of a case")
+            mode = (
+                read_word(reading, reading.require_member(own, "mode", "an override"), ("inherit", "replace", "extend"), "'mode'")
+                or "inherit"
+            )
+            own = own.get("list")
+        lists = [self._gate if mode != "replace" else None, own if mode != "inherit" else None]
+        read: list[Assertion] = []
+        for found in lists:
+            if found is None or reading.require_list(found, "predicates") is None:
+                continue
+            if self._closed and len(found.value) > _MOST_ASSERTIONS:
+                reading.error(found, f"assertions: expected at most {_MOST_ASSERTIONS}, found {len(found.value)}", code="wrong_size")
+            made = (read_predicate(reading, entry) for entry in found.items())
+            read.extend(assertion for assertion in made if assertion is not None)
+        return read

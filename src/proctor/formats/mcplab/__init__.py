@@ -1,0 +1,1 @@
+"""MCPLab configurations and scenarios."""

@@ -1,0 +1,135 @@
+"""The library of an MCPLab workspace: what `ref` entries refer to.
+
+    <bundle root>/servers.yaml        a map `id -> definition` or a list; not wrapped in a key
+    <bundle root>/agents.yaml         the same
+    <bundle root>/test-cases/*.yaml   one scenario per file (`scenarios/` in older workspaces)
+
+Whoever opens files reads these documents and builds a `Library` with `read_library`; nothing here touches the disk. A library file that
+cannot be read, and an entry that lacks what it needs, only matter when something refers to them: they are left out
+with a warning.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from proctor.formats.mcplab.setup import Entry, iterate_entries, read_agent, read_entry_id, read_server
+from proctor.formats.text.located import Located, Reading
+from proctor.model.problem import Problem
+
+SERVERS_FILE: Final = "servers.yaml"
+AGENTS_FILE: Final = "agents.yaml"
+SCENARIO_FOLDERS: Final = ("test-cases", "scenarios")
+"""Where scenarios are kept; the second is the old name and counts only when the first does not exist."""
+ROOT_FOLDERS: Final = ("evals", "configs")
+"""Where configs are kept, in folders of any depth."""
+_INSIDE_ROOT: Final = (*ROOT_FOLDERS, *SCENARIO_FOLDERS)
+
+
+class LibraryDocument(msgspec.Struct, frozen=True):
+    """One file of the library: what was read (nothing, if it could not be) and its reading."""
+
+    document: Located | None
+    reading: Reading
+
+
+class Library(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a `ref` can name."""
+
+    root: str = ""
+    """The bundle root, for messages."""
+    hint: str | None = None
+    """Where an entry that is missed has to be written; none: in the files of the bundle root."""
+    servers: dict[str, Entry] = {}
+    agents: dict[str, Entry] = {}
+    scenarios: dict[str, LibraryDocument] = {}
+    problems: tuple[Problem, ...] = ()
+    """What was found while reading the library; added to those of every suite that is read with it."""
+
+
+def find_bundle_root(path: str) -> str:
+    """Return the folder whose library a file uses: the parent of `evals`, `configs` or `test-cases`, else the file's own folder."""
+    folder = posixpath.dirname(path.replace("\\", "/"))
+    return posixpath.dirname(folder) if posixpath.basename(folder) in _INSIDE_ROOT else folder
+
+
+def read_library(
+    *,
+    root: str = "",
+    servers: LibraryDocument | None = None,
+    agents: LibraryDocument | None = None,
+    scenarios: Iterable[LibraryDocument] = (),
+) -> Library:
+    """Return a library of files that were read by the caller, each with a `Reading` of its own."""
+    problems: list[Problem] = []
+    known_servers = _read_definitions(servers, "a server of the library", ("transport", "url"), read_server, problems)
+    known_agents = _read_definitions(agents, "an agent of the library", ("provider",), read_agent, problems)
+    known_scenarios: dict[str, LibraryDocument] = {}
+    for entry in scenarios:
+        _add_scenario(entry, known_scenarios, problems)
+    return Library(root=root, servers=known_servers, agents=known_agents, scenarios=known_scenarios, problems=tuple(problems))
+
+
+def _read_definitions(
+    entry: LibraryDocument | None,
+    what: str,
+    needed: tuple[str, ...],
+    read: Callable[[Located, Reading, str, str | None], Entry | None],
+    problems: list[Problem],
+) -> dict[str, Entry]:
+    if entry is None:
+        return {}
+    reading = entry.reading
+    _as_warnings(reading)
+    found: dict[str, Entry] = {}
+    for given_id, node in iterate_entries(entry.document, reading, what, warn_of_map=False):
+        missing = _describe_missing_keys(node, needed)
+        if missing:
+            reading.warn(node, f"{what} without {missing} is left out", code="left_out")
+            continue
+        made = read(node, reading, what, given_id)
+        if made is None:
+            continue
+        if made["id"] in found:
+            reading.error(node.get("id") or node, f"{what}: the id {made['id']!r} appears twice", code="duplicate_id")
+        found.setdefault(made["id"], made)
+    problems.extend(reading.problems)
+    return found
+
+
+def _describe_missing_keys(node: Located, needed: tuple[str, ...]) -> str:
+    if not node.is_object:
+        return ""
+    kind = node.get("type")
+    if "provider" in needed and (kind is None or kind.value != "browser"):
+        needed = ("provider", "model")
+    elif "provider" in needed:
+        return ""
+    return " and ".join(repr(key) for key in needed if (member := node.get(key)) is None or member.value is None)
+
+
+def _add_scenario(entry: LibraryDocument, known: dict[str, LibraryDocument], problems: list[Problem]) -> None:
+    reading, document = entry.reading, entry.document
+    if document is not None and reading.require_object(document, "a test case") is not None:
+        name = read_entry_id(document, reading, "a test case") if document.get("id") is not None else None
+        if name is None:
+            reading.warn(document, "a test case without 'id' is left out of the library", code="left_out")
+        elif name in known:
+            where = known[name].reading.file or "another file"
+            reading.warn(
+                document.get("id") or document, f"the test case {name!r} is also in {where}; that one is used", code="duplicate_id"
+            )
+        else:
+            known[name] = entry
+    _as_warnings(reading)
+    problems.extend(reading.problems)
+    # What is found later, while the scenario is read for a suite, belongs to that suite.
+    reading.problems.clear()
+
+
+def _as_warnings(reading: Reading) -> None:
+    reading.problems[:] = [msgspec.structs.replace(problem, level="warning") for problem in reading.problems]

@@ -1,0 +1,355 @@
+"""MCPLab's `eval` block as assertions.
+
+Assertions stand in MCPLab's own order of checks (forbidden tools, required tools, tool sequence, tool inputs, response, agent
+checks; inside each group as written) and carry its labels. Where the original finds a malformed rule only while evaluating, and then loses
+the whole run, the rule is a load error here. An invalid regular expression is a failed check, as in the original, with a warning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from proctor.checks.answer.json_path import JsonPath
+from proctor.checks.answer.text import ResponseContains, ResponseEndsWith, ResponseEquals, ResponseNotContains, ResponseStartsWith
+from proctor.checks.answer.text_pattern import ResponseMatches
+from proctor.checks.judged.semantic import Judged
+from proctor.checks.tools.tool_arguments import ToolInputContains, ToolInputMatches, ToolInputPath
+from proctor.checks.tools.tool_calls import ToolCalled, ToolNotCalled
+from proctor.checks.tools.tool_order import ToolsExactly, ToolsInOrder
+from proctor.errors import SpecError
+from proctor.formats.mcplab.keys import EVAL_KEYS
+from proctor.formats.native.drafting import draft_assertion
+from proctor.formats.text.located import Located, Reading
+from proctor.model.case import Assertion, Capture
+from proctor.model.evidence import Json
+from proctor.model.show import show
+from proctor.patterns.engine import compile_pattern
+
+_LISTS: Final = ("tool_input_assertions", "response_assertions", "agent_assertions")
+
+# type: check, label, spec
+_TEXT_CHECKS: Final[Mapping[str, tuple[str, str, type[msgspec.Struct]]]] = {
+    "contains": ("response_contains", "Text contains", ResponseContains),
+    "not_contains": ("response_not_contains", "Text does not contain", ResponseNotContains),
+    "starts_with": ("response_starts_with", "Text starts with", ResponseStartsWith),
+    "ends_with": ("response_ends_with", "Text ends with", ResponseEndsWith),
+    "equals": ("response_equals", "Text equals", ResponseEquals),
+}
+_RESPONSE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(_TEXT_CHECKS, ("type", "value")),
+    "regex": ("type", "pattern"),
+    "jsonpath": ("type", "path", "equals"),
+    "jsonpath_exists": ("type", "path"),
+    "jsonpath_not_exists": ("type", "path"),
+}
+_INPUT_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "contains": ("type", "tool", "value"),
+    "regex": ("type", "tool", "pattern"),
+    "jsonpath": ("type", "tool", "path", "equals"),
+}
+_CONTEXT_FLAGS: Final = {
+    "include_prompt": "show_prompt",
+    "include_tool_sequence": "show_tool_names",
+    "include_tool_inputs": "show_tool_inputs",
+}
+# One leading group of inline flags is removed by the original, and the flags themselves are not applied.
+_INLINE_FLAGS = re.compile(r"\(\?[imsx]+\)")
+
+
+def read_rules(node: Located | None, reading: Reading) -> tuple[Assertion, ...]:
+    """Return the assertions of one `eval` block; an absent or empty block has none."""
+    if node is None or node.value is None or reading.require_object(node, "'eval'") is None:
+        return ()
+    reading.check_keys(node, EVAL_KEYS, "'eval'", hints=_MISPLACED)
+    return tuple(_Rules(reading).read_all(node))
+
+
+_MISPLACED: Final = {
+    "required_tools": "write it under 'tool_constraints'",
+    "forbidden_tools": "write it under 'tool_constraints'",
+    "include_prompt": "write it under 'agent_context'",
+}
+
+
+class _Rules:
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+
+    def read_all(self, node: Located) -> list[Assertion]:
+        found: list[Assertion] = []
+        constraints = self._read_object(node, "tool_constraints")
+        if constraints is not None:
+            self.reading.check_keys(constraints, ("required_tools", "forbidden_tools"), "'tool_constraints'")
+            for item, name in self._read_names(constraints.get("forbidden_tools"), "'forbidden_tools'"):
+                spec = ToolNotCalled(name=name, server_prefix=True)
+                found.append(self._draft_assertion(item, "tool_not_called", spec, f"Forbidden tool · {name}", name=item))
+            for item, name in self._read_names(constraints.get("required_tools"), "'required_tools'"):
+                spec = ToolCalled(name=name, server_prefix=True)
+                found.append(self._draft_assertion(item, "tool_called", spec, f"Required tool · {name}", name=item))
+        found += self._read_sequence(node.get("tool_sequence"))
+        inputs, responses, judged = (self._list_items(node, key) for key in _LISTS)
+        found += [made for rule in inputs if (made := self._read_tool_input(rule)) is not None]
+        found += [made for rule in responses if (made := self._read_response(rule)) is not None]
+        shown = self._read_context(self._read_object(node, "agent_context"))
+        found += [made for rule in judged if (made := self._read_agent_check(rule, shown)) is not None]
+        return found
+
+    def _read_sequence(self, node: Located | None) -> list[Assertion]:
+        if node is None or node.value is None:
+            return []
+        if node.is_object:
+            return self._read_allowed_sequences(node)
+        names = tuple(name for _, name in self._read_names(node, "'tool_sequence'"))
+        if not names:
+            return []
+        spec = ToolsInOrder(names=names, server_prefix=True)
+        return [self._draft_assertion(node, "tools_in_order", spec, f"Tool sequence · {' -> '.join(names)}", names=node)]
+
+    def _read_allowed_sequences(self, node: Located) -> list[Assertion]:
+        self.reading.check_keys(node, ("allow",), "'tool_sequence'")
+        allowed = self.reading.require_list(self.reading.require_member(node, "allow", "'tool_sequence' as an object"), "'allow'")
+        if allowed is None:
+            return []
+        self.reading.warn(
+            node,
+            "the old form of 'tool_sequence': the whole list of calls must equal one of the allowed lists",
+            hint="write a plain list for the present meaning: these tools in this order, others may lie between",
+            code="legacy_form",
+        )
+        lists: list[tuple[str, ...]] = []
+        for item in allowed.items():
+            if self.reading.require_list(item, "an allowed sequence") is not None:
+                lists.append(tuple(name for _, name in self._read_names(item, "an allowed sequence")))
+        if not lists:
+            return []
+        label = " | ".join(" -> ".join(names) or "(no tools)" for names in lists)
+        spec = ToolsExactly(any_of=tuple(lists), server_prefix=True)
+        return [self._draft_assertion(node, "tools_exactly", spec, f"Tool sequence · {label}", any_of=allowed)]
+
+    def _read_tool_input(self, rule: Located) -> Assertion | None:
+        what = "a tool input assertion"
+        if self.reading.require_object(rule, what) is None:
+            return None
+        kind = self._read_type(rule, _INPUT_KEYS, what)
+        tool_node = self.reading.require_member(rule, "tool", what)
+        tool = self.reading.require_text(tool_node, "'tool'")
+        if kind is None or tool is None or tool_node is None:
+            return None
+        label = f"Tool input · {tool}"
+        if kind == "contains":
+            text = self._read_value(rule, what)
+            if text is None:
+                return None
+            spec = ToolInputContains(tool=tool, text=text, server_prefix=True)
+            return self._draft_assertion(rule, "tool_input_contains", spec, f"{label} contains {text}", tool=tool_node)
+        if kind == "regex":
+            pattern = self._read_pattern(rule, what)
+            if pattern is None:
+                return None
+            spec = ToolInputMatches(tool=tool, pattern=pattern, on_invalid="fail", server_prefix=True)
+            return self._draft_assertion(rule, "tool_input_matches", spec, f"{label} matches regex {pattern}", tool=tool_node)
+        path = self._read_path(rule, what)
+        if path is None:
+            return None
+        equals = self._equals(rule)
+        spec = ToolInputPath(tool=tool, path=path, equals=equals, syntax="mcplab", server_prefix=True)
+        claim = f"JSONPath {path} exists" if equals is msgspec.UNSET else f"JSONPath {path} == {_write_label(equals)}"
+        return self._draft_assertion(rule, "tool_input_path", spec, f"{label} {claim}", tool=tool_node)
+
+    def _read_response(self, rule: Located) -> Assertion | None:
+        what = "a response assertion"
+        if self.reading.require_object(rule, what) is None:
+            return None
+        kind = self._read_type(rule, _RESPONSE_KEYS, what)
+        if kind is None:
+            return None
+        if kind in _TEXT_CHECKS:
+            text = self._read_value(rule, what)
+            if text is None:
+                return None
+            check, label, spec = _TEXT_CHECKS[kind]
+            # MCPLab lower-cases both sides of every text rule.
+            return self._draft_assertion(rule, check, spec(text=text, ignore_case=True), f"{label} · {text}")
+        if kind == "regex":
+            pattern = self._read_pattern(rule, what, flags="i", drop_inline_flags=True)
+            if pattern is None:
+                return None
+            matches = ResponseMatches(pattern=pattern, flags="i", drop_inline_flags=True, on_invalid="fail")
+            return self._draft_assertion(rule, "response_matches", matches, f"Text matches regex · {pattern}")
+        return self._read_json_path(rule, kind, what)
+
+    def _read_json_path(self, rule: Located, kind: str, what: str) -> Assertion | None:
+        path = self._read_path(rule, what)
+        if path is None:
+            return None
+        equals = self._equals(rule) if kind == "jsonpath" else msgspec.UNSET
+        exists = kind != "jsonpath_not_exists"
+        # MCPLab parses the whole final text as it is (a code fence makes it no JSON), compares single
+        # values only, and takes `null`, `0`, `false` and `""` for documents in which nothing is found.
+        spec = JsonPath(
+            path=path,
+            equals=equals,
+            exists=exists,
+            syntax="mcplab",
+            source="text",
+            unfence=False,
+            scalars_only=True,
+            falsy_is_empty=True,
+        )
+        if equals is not msgspec.UNSET:
+            label = f"JSONPath equals · {path} == {_write_label(equals)}"
+        else:
+            label = f"JSONPath {'exists' if exists else 'not exists'} · {path}"
+        made = self._draft_assertion(rule, "json_path", spec, label)
+        # Without `equals` two rules mean the same; whoever writes them down again wants to know which it was.
+        return msgspec.structs.replace(made, rule={"type": kind})
+
+    def _read_agent_check(self, rule: Located, shown: dict[str, Json]) -> Assertion | None:
+        what = "an agent assertion"
+        if self.reading.require_object(rule, what) is None:
+            return None
+        self.reading.check_keys(rule, ("label", "prompt"), what)
+        label = self.reading.require_text(self.reading.require_member(rule, "label", what), "'label'")
+        prompt = self.reading.require_text(self.reading.require_member(rule, "prompt", what), "'prompt'")
+        if label is None or prompt is None:
+            return None
+        return self._draft_assertion(rule, "judged", Judged(criteria=prompt, **shown), label, criteria=rule.value["prompt"])
+
+    def _read_context(self, node: Located | None) -> dict[str, Json]:
+        if node is None:
+            return {}
+        self.reading.check_keys(node, tuple(_CONTEXT_FLAGS), "'agent_context'")
+        flags: dict[str, Json] = {}
+        for key, field in _CONTEXT_FLAGS.items():
+            flags[field] = bool(self.reading.require_boolean(node.get(key), f"{key!r}"))
+        return flags
+
+    def _draft_assertion(self, node: Located, check: str, spec: msgspec.Struct, label: str, **fields: Located) -> Assertion:
+        spelled = {"text": "value", "pattern": "pattern", "path": "path", "equals": "equals"}
+        known = {field: member for field, key in spelled.items() if (member := node.get(key)) is not None}
+        return draft_assertion(self.reading, node, check, spec, fields={**known, **fields}, label=label)
+
+    def _read_object(self, node: Located, key: str) -> Located | None:
+        found = node.get(key)
+        return None if found is None or found.value is None else self.reading.require_object(found, f"{key!r}")
+
+    def _list_items(self, node: Located, key: str) -> list[Located]:
+        found = node.get(key)
+        if found is None or found.value is None or self.reading.require_list(found, f"{key!r}") is None:
+            return []
+        return list(found.items())
+
+    def _read_names(self, node: Located | None, what: str) -> list[tuple[Located, str]]:
+        """Return the tool names in a list."""
+        if node is None or node.value is None or self.reading.require_list(node, what) is None:
+            return []
+        found: list[tuple[Located, str]] = []
+        for item in node.items():
+            name = self.reading.require_text(item, f"a tool name in {what}")
+            if name is not None:
+                found.append((item, name))
+        return found
+
+    def _read_type(self, rule: Located, keys: Mapping[str, tuple[str, ...]], what: str) -> str | None:
+        """Return the rule's type, after its keys have been compared with those the type takes."""
+        node = self.reading.require_member(rule, "type", what)
+        kind = self.reading.require_text(node, f"the type of {what}")
+        if kind is None or node is None:
+            return None
+        if kind not in keys:
+            self.reading.error_unknown(node, f"unknown type {kind!r} of {what}", kind, keys, code="unknown_type")
+            return None
+        self.reading.check_keys(rule, keys[kind], f"{what} of type {kind!r}")
+        return kind
+
+    def _read_value(self, rule: Located, what: str) -> str | None:
+        node = self.reading.require_member(rule, "value", what)
+        if node is not None and isinstance(node.value, (int, float)):
+            self.reading.error(
+                node, f"'value': expected text, found {node.kind} {show(node.value, 60)}", hint="put it in quotes", code="wrong_type"
+            )
+            return None
+        text = self.reading.require_text(node, "'value'")
+        if text == "" and node is not None:
+            self.reading.warn(node, "an empty 'value': every text contains, begins and ends with it")
+        return text
+
+    def _read_pattern(self, rule: Located, what: str, *, flags: str = "", drop_inline_flags: bool = False) -> str | None:
+        node = self.reading.require_member(rule, "pattern", what)
+        pattern = self.reading.require_text(node, "'pattern'")
+        if node is not None and pattern is not None:
+            warn_of_pattern(self.reading, node, flags=flags, drop_inline_flags=drop_inline_flags, consequence="this check always fails")
+        return pattern
+
+    def _read_path(self, rule: Located, what: str) -> str | None:
+        node = self.reading.require_member(rule, "path", what)
+        path = self.reading.require_text(node, "'path'")
+        if path is not None and node is not None and not path.strip():
+            self.reading.error(node, "an empty path selects nothing", hint="'$' is the whole document", code="empty_path")
+            return None
+        return path
+
+    def _equals(self, rule: Located) -> Json:
+        """Return the value of `equals`; its presence decides, so null is a value."""
+        node = rule.get("equals")
+        if node is None:
+            return msgspec.UNSET
+        if isinstance(node.value, (list, dict)):
+            message = "'equals' with a list or object never holds: only single values are compared"
+            self.reading.warn(node, message, hint="assert on its members")
+        return node.plain()
+
+
+def warn_of_pattern(reading: Reading, node: Located, *, flags: str = "", drop_inline_flags: bool = False, consequence: str) -> None:
+    """Warn where a regular expression cannot be read, or holds a backspace that was surely meant as a word boundary."""
+    pattern: str = node.value
+    dropped = _INLINE_FLAGS.match(pattern) if drop_inline_flags else None
+    skip = dropped.end() if dropped else 0
+    if "\b" in pattern:
+        hint = "in double quotes \\b is a backspace; write the pattern in single quotes for a word boundary"
+        reading.warn(node, "the pattern contains a backspace character", hint=hint)
+    try:
+        compile_pattern(pattern[skip:], flags)
+    except SpecError as error:
+        # Counted in what was compiled, and shown in the pattern as it is written.
+        offset = None if error.offset is None else error.offset + skip
+        moved = SpecError(error.message, field="pattern", offset=offset, nearest=error.nearest)
+        reading.report_spec_warning(node, moved, {"pattern": node}, hint=error.hint or consequence, code="invalid_pattern")
+
+
+def read_captures(node: Located | None, reading: Reading) -> tuple[Capture, ...]:
+    """Return the rules of one `extract` block."""
+    if node is None or node.value is None or reading.require_list(node, "'extract'") is None:
+        return ()
+    found: list[Capture] = []
+    what = "an 'extract' rule"
+    for rule in node.items():
+        if reading.require_object(rule, what) is None:
+            continue
+        reading.check_keys(rule, ("name", "from", "regex"), what)
+        name = reading.require_text(reading.require_member(rule, "name", what), "'name'")
+        source = rule.get("from")
+        if source is not None and source.value != "final_text":
+            reading.warn(
+                source, f"'from': {show(source.plain(), 60)} is ignored, values are read from the final text", expected="final_text"
+            )
+        pattern_node = reading.require_member(rule, "regex", what)
+        pattern = reading.require_text(pattern_node, "'regex'")
+        if name is None or pattern is None or pattern_node is None:
+            continue
+        warn_of_pattern(reading, pattern_node, consequence="the captured value is always null")
+        found.append(Capture(name=name, pattern=pattern))
+    return tuple(found)
+
+
+def _write_label(value: Json) -> str:
+    """Return a value in a label, as JavaScript writes it into text."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return show(value)

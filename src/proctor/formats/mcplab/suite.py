@@ -1,0 +1,373 @@
+"""MCPLab: evaluation configs, and test-case files on their own.
+
+The case is a scenario, its id the scenario's. A scenario runs once per agent in MCPLab; here it is one case, and the
+agents are settings for whoever runs it. The rules are those of MCPLab's loader with two differences: an unknown key is
+told (`mcplab_keys.py`; below the top level it is an error, the loader keeps it silently), and what only fails at run time there is
+refused here while reading. Older forms are read with a warning: `name` for `id`, maps for lists, a top-level `servers` pool,
+`servers` and `agent` in a scenario, `tool_sequence: {allow: ...}`.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from proctor.formats.mcplab.keys import REMOVED_KEYS, SCENARIO_KEYS, check_config_keys, warn_of_snapshots
+from proctor.formats.mcplab.library import Library
+from proctor.formats.mcplab.rules import read_captures, read_rules
+from proctor.formats.mcplab.setup import Entry, iterate_entries, read_agent, read_attachments, read_server, refuse_ref
+from proctor.formats.text.located import Located, Reading
+from proctor.model.case import UNSEEN_TOOLS, Case, Scoring, Suite
+from proctor.model.evidence import Json
+from proctor.model.problem import Origin
+from proctor.model.show import nearest
+
+_ROOT_RULE: Final = (
+    "the library is looked for in the bundle root: the parent of a folder named 'evals' or 'configs', else the folder of this file"
+)
+_SCORING: Final = Scoring(mode="boolean", when_empty="pass")
+
+
+def sniff(document: Located) -> bool:
+    """Return whether the document has `scenarios`, or is one scenario: a `prompt` or `eval` with MCPLab's rule blocks."""
+    if document.get("proctor") is not None:
+        return False
+    if any(document.get(key) is not None for key in ("scenarios", *REMOVED_KEYS)):
+        return True
+    rules = document.get("eval")
+    if rules is not None and (rules.is_object or rules.value is None):
+        return True
+    prompt = document.get("prompt")
+    return prompt is not None and any(document.get(key) is not None for key in ("id", "mcp_servers", "extract"))
+
+
+def read(document: Located, reading: Reading, *, name: str, library: Library | None = None) -> Suite:
+    """Read an evaluation config or one test case. `library` is what `ref` entries refer to; without one they are errors."""
+    if library is not None:
+        reading.problems.extend(library.problems)
+    if reading.require_object(document, "an MCPLab file") is None:
+        return Suite(name=name, dialect="mcplab")
+    config = _Config(reading, library)
+    return config.read_suite(document, name) if _is_config(document) else config.read_single_case(document, name)
+
+
+def _is_config(document: Located) -> bool:
+    return document.get("scenarios") is not None or (document.get("prompt") is None and document.get("eval") is None)
+
+
+class _Config:
+    def __init__(self, reading: Reading, library: Library | None) -> None:
+        self.reading = reading
+        self.library = library
+        self.pool: dict[str, Entry] = {}
+        """The top-level `servers`, which older scenarios name by id."""
+        self.servers: dict[str, tuple[Entry, Origin]] = {}
+        """Every server in use and where it was first defined, to notice two definitions under one id."""
+        self.agents: dict[str, Entry] = {}
+        self.wanted_agents: list[str] = []
+        """Agents named by the scenarios of older files."""
+        self.strict_refs = True
+
+    def read_suite(self, document: Located, name: str) -> Suite:
+        reading = self.reading
+        check_config_keys(document, reading)
+        warn_of_snapshots(document, reading)
+        self._read_pool(document.get("servers"))
+        self._read_agents(document.get("agents"))
+        cases = self._read_cases(document.get("scenarios"))
+        if not cases and not any(problem.level == "error" for problem in reading.problems):
+            reading.warn(document, "no scenarios: there is nothing to check", code="no_cases")
+        defaults = self._run_defaults(document.get("run_defaults"))
+        settings: dict[str, Json] = {
+            "agents": list(self._list_agents().values()),
+            "servers": self._list_servers(),
+            "run_defaults": defaults,
+        }
+        return Suite(
+            name=_read_trimmed_text(document.get("name"), reading, "'name'") or name,
+            description=_read_trimmed_text(document.get("description"), reading, "'description'"),
+            dialect="mcplab",
+            cases=self._with_browsers(cases),
+            settings=settings,
+        )
+
+    def read_single_case(self, document: Located, name: str) -> Suite:
+        """Return a test case on its own. It is never loaded that way by MCPLab, so servers and agents it cannot name are no error."""
+        self.strict_refs = False
+        case = self._read_scenario(document, self.reading, {})
+        return Suite(
+            name=(case.name if case is not None else "") or name,
+            dialect="mcplab",
+            cases=() if case is None else self._with_browsers([case]),
+            settings={"agents": list(self._list_agents().values()), "servers": self._list_servers()},
+        )
+
+    def _read_pool(self, node: Located | None) -> None:
+        if node is None or node.value is None:
+            return
+        if node.is_list and node.value:
+            hint = "write them under 'mcp_servers' of the scenarios that use them"
+            self.reading.warn(node, "top-level 'servers' are the old form", hint=hint, code="legacy_form")
+        for given_id, item in iterate_entries(node, self.reading, "'servers'"):
+            server = self._read_server(item, self.reading, given_id)
+            if server is None:
+                continue
+            if server["id"] in self.pool:
+                self._report_duplicate(item, "server", server["id"])
+            else:
+                self.pool[server["id"]] = server
+                self._define(server, item, self.reading)
+
+    def _read_server(self, node: Located, reading: Reading, given_id: str | None = None) -> Entry | None:
+        """Return a server by reference or written out."""
+        if node.get("ref") is None:
+            return read_server(node, reading, "a server", given_id)
+        # Looked up in both rather than joined: a document may hold many references.
+        known = ChainMap(self.pool, self.library.servers if self.library else {})
+        return self._resolve(node, reading, "server", known)
+
+    def _define(self, server: Entry, node: Located, reading: Reading) -> None:
+        first = self.servers.setdefault(server["id"], (server, reading.origin(node)))
+        # By identity first: all references to one entry of the library give the same object.
+        if first[0] is not server and first[0] != server:
+            reading.error(
+                node.get("id") or node,
+                f"the server {server['id']!r} is defined differently at {first[1]}",
+                hint="use one definition, or another id",
+                code="conflicting_server",
+            )
+
+    def _read_agents(self, node: Located | None) -> None:
+        for given_id, item in iterate_entries(node, self.reading, "'agents'"):
+            if item.get("ref") is not None:
+                agent = self._resolve(item, self.reading, "agent", self.library.agents if self.library else {})
+            else:
+                agent = read_agent(item, self.reading, "an agent", given_id)
+            if agent is None:
+                continue
+            if agent["id"] in self.agents:
+                self._report_duplicate(item, "agent", agent["id"])
+            self.agents.setdefault(agent["id"], agent)
+
+    def _resolve(self, node: Located, reading: Reading, kind: str, known: Mapping[str, Entry]) -> Entry | None:
+        """Return the entry a `ref` names; nothing after a problem."""
+        reading.check_keys(node, ("ref",), f"a reference to a library {kind}")
+        ref = node.get("ref")
+        wanted = reading.require_text(ref, "'ref'")
+        if ref is None or wanted is None:
+            return None
+        if wanted not in known:
+            self._report_unresolved(ref, reading, kind, tuple(known))
+            return None
+        return known[wanted]
+
+    def _report_unresolved(self, ref: Located, reading: Reading, kind: str, known: tuple[str, ...]) -> None:
+        message = f"the {kind} {ref.value!r} is not in the library"
+        if self.library is not None and self.library.root:
+            message += f" of {self.library.root}"
+        hint = self.library.hint if self.library is not None and self.library.hint is not None else _ROOT_RULE
+        report = reading.error if self.strict_refs else reading.warn
+        report(ref, message, nearest=nearest(ref.value, known), hint=hint, code="unresolved_ref")
+
+    def _report_duplicate(self, node: Located, kind: str, name: str) -> None:
+        self.reading.error(node.get("id") or node.get("ref") or node, f"two {kind}s with the id {name!r}", code="duplicate_id")
+
+    def _list_agents(self) -> dict[str, Entry]:
+        return {
+            **self.agents,
+            **{key: agent for key, agent in (self.library.agents if self.library else {}).items() if key not in self.agents},
+        }
+
+    def _list_servers(self) -> list[Entry]:
+        found = {key: server for key, (server, _) in self.servers.items()}
+        for key, server in (self.library.servers if self.library else {}).items():
+            found.setdefault(key, server)
+        return list(found.values())
+
+    def _with_browsers(self, cases: Iterable[Case]) -> tuple[Case, ...]:
+        """Return the cases with the agents named whose recordings cannot show tools: chat pages in a browser."""
+        browsers = [agent["id"] for agent in self._list_agents().values() if agent["type"] == "browser"]
+        if not browsers:
+            return tuple(cases)
+        return tuple(msgspec.structs.replace(case, settings={**case.settings, UNSEEN_TOOLS: browsers}) for case in cases)
+
+    def _read_cases(self, node: Located | None) -> list[Case]:
+        if node is None or node.value is None or self.reading.require_list(node, "'scenarios'") is None:
+            return []
+        cases: dict[str, Case] = {}
+        for item in node.items():
+            if item.get("ref") is not None:
+                case = self._read_referred_scenario(item, cases)
+            else:
+                case = self._read_scenario(item, self.reading, cases)
+            if case is not None:
+                cases.setdefault(case.id, case)
+        return list(cases.values())
+
+    def _read_referred_scenario(self, item: Located, cases: dict[str, Case]) -> Case | None:
+        self.reading.check_keys(item, ("ref", "mcp_servers"), "a reference to a library scenario")
+        ref = item.get("ref")
+        wanted = self.reading.require_text(ref, "'ref'")
+        if ref is None or wanted is None:
+            return None
+        known = self.library.scenarios if self.library else {}
+        found = known.get(wanted)
+        if found is None or found.document is None:
+            self._report_unresolved(ref, self.reading, "scenario", tuple(known))
+            return None
+        if wanted in cases:
+            self._report_duplicate(item, "scenario", wanted)
+            return None
+        case = self._read_scenario(found.document, found.reading, cases, overlay=item.get("mcp_servers"))
+        # Moved, not copied: the next suite that refers to the same scenario starts with a clean list.
+        self.reading.problems.extend(found.reading.problems)
+        found.reading.problems.clear()
+        return case
+
+    def _read_scenario(self, node: Located, reading: Reading, cases: dict[str, Case], overlay: Located | None = None) -> Case | None:
+        """Return one scenario; `overlay` are the servers that a reference puts in place of its own."""
+        if reading.require_object(node, "a scenario") is None:
+            return None
+        if refuse_ref(node, reading):
+            return None
+        reading.check_keys(node, SCENARIO_KEYS, "a scenario")
+        warn_of_snapshots(node, reading)
+        id_node = reading.require_member(node, "id", "a scenario")
+        case_id = reading.require_text(id_node, "the id of a scenario")
+        if case_id is not None and not case_id.strip():
+            reading.error(id_node or node, "the id of a scenario is empty")
+            case_id = None
+        if case_id is not None and id_node is not None and case_id in cases:
+            first = cases[case_id].origin
+            reading.error(id_node, f"two scenarios with the id {case_id!r}: the first is at {first}", code="duplicate_id")
+        prompt = reading.require_text(node.get("prompt"), "'prompt'")
+        if node.get("prompt") is None:
+            reading.warn(node, "a scenario without 'prompt' can only be checked on recorded runs", code="missing_key")
+        self._read_older_agent(node, reading)
+        settings = self._read_scenario_settings(node, reading, overlay)
+        assertions = read_rules(node.get("eval"), reading)
+        captures = read_captures(node.get("extract"), reading)
+        tags = node.get("tags")
+        if case_id is None:
+            return None
+        if not assertions and not _has_rules(node):
+            reading.warn(node, f"the scenario {case_id!r} has no rules: it passes whatever the agent does", code="no_assertions")
+        return Case(
+            id=case_id,
+            name=_read_trimmed_text(node.get("name"), reading, "'name'"),
+            description=_read_trimmed_text(node.get("description"), reading, "'description'"),
+            input=prompt,
+            tags={} if tags is None or tags.value is None else {"tags": tags.plain()},
+            assertions=assertions,
+            captures=captures,
+            scoring=_SCORING,
+            settings=settings,
+            origin=reading.origin(node),
+        )
+
+    def _read_scenario_settings(self, node: Located, reading: Reading, overlay: Located | None) -> dict[str, Json]:
+        settings: dict[str, Json] = {}
+        if node.get("mcp_servers") is not None or node.get("servers") is not None or overlay is not None:
+            settings["mcp_servers"] = self._read_scenario_servers(node, reading, overlay)
+        attachments = read_attachments(node.get("attachments"), reading)
+        if attachments:
+            settings["attachments"] = attachments
+        return settings
+
+    def _read_older_agent(self, node: Located, reading: Reading) -> None:
+        member = node.get("agent")
+        name = reading.require_text(member, "'agent'") if member is not None and member.value is not None else None
+        if member is None or name is None:
+            return
+        reading.warn_at_key(
+            node,
+            "agent",
+            "'agent' does not pin a scenario to an agent: it adds the agent to the selection for all scenarios",
+            hint="write run_defaults: {selected_agents: [...]}",
+            code="legacy_form",
+        )
+        if self.strict_refs and self._is_known_agent(member, name, reading) and name not in self.wanted_agents:
+            self.wanted_agents.append(name)
+
+    def _read_scenario_servers(self, node: Located, reading: Reading, overlay: Located | None) -> list[Entry]:
+        own, older = node.get("mcp_servers"), node.get("servers")
+        if overlay is not None:
+            return self._read_server_list(overlay, self.reading)
+        if own is not None and own.value and older is not None and older.value:
+            reading.error_at_key(node, "servers", "'servers' and 'mcp_servers' cannot stand together", hint="keep 'mcp_servers'")
+            return []
+        if older is not None and older.value and reading.require_list(older, "'servers' of a scenario") is not None:
+            return self._read_older_servers(node, older, reading)
+        return self._read_server_list(own, reading)
+
+    def _read_server_list(self, node: Located | None, reading: Reading) -> list[Entry]:
+        if node is None or node.value is None or reading.require_list(node, "'mcp_servers'") is None:
+            return []
+        found: dict[str, Entry] = {}
+        for item in node.items():
+            if item.get("ref") is None:
+                server = read_server(item, reading, "a server of a scenario")
+            else:
+                server = self._read_server(item, reading)
+            if server is not None:
+                self._define(server, item, reading)
+                found.setdefault(server["id"], server)
+        return list(found.values())
+
+    def _read_older_servers(self, node: Located, older: Located, reading: Reading) -> list[Entry]:
+        reading.warn_at_key(node, "servers", "'servers' of a scenario is the old form", hint="write 'mcp_servers'", code="legacy_form")
+        found: dict[str, Entry] = {}
+        for item in older.items():
+            name = reading.require_text(item, "a server id")
+            if name is None:
+                continue
+            if name in self.pool:
+                found[name] = self.pool[name]
+            elif self.strict_refs:
+                message = f"the server {name!r} is not defined in the top-level 'servers'"
+                reading.error(item, message, nearest=nearest(name, self.pool), code="unresolved_ref")
+        return list(found.values())
+
+    def _is_known_agent(self, node: Located, name: str, reading: Reading) -> bool:
+        if name in self.agents or (self.library is not None and name in self.library.agents):
+            return True
+        close = nearest(name, self._list_agents())
+        reading.error(node, f"the agent {name!r} is not defined", nearest=close, hint=_ROOT_RULE, code="unresolved_ref")
+        return False
+
+    def _run_defaults(self, node: Located | None) -> dict[str, Json]:
+        selected = list(self.wanted_agents)
+        if node is not None and node.value is not None and self.reading.require_object(node, "'run_defaults'") is not None:
+            self.reading.check_keys(node, ("selected_agents",), "'run_defaults'")
+            listed = self.reading.require_list(node.get("selected_agents"), "'selected_agents'")
+            names = [name for item in (listed.items() if listed is not None else ()) if (name := self._select(item))]
+            if listed is not None and all(item.value is None or item.value == "" for item in listed.items()):
+                hint = "leave it out to run all agents"
+                self.reading.error(listed, "'selected_agents' is empty", hint=hint)
+            selected = [*names, *(name for name in selected if name not in names)]
+        return {"selected_agents": selected} if selected else {}
+
+    def _select(self, item: Located) -> str | None:
+        if isinstance(item.value, (list, dict)) or item.value is None:
+            self.reading.require_text(item, "an agent id in 'selected_agents'")
+            return None
+        # YAML reads an id of nothing but digits as a number.
+        name = item.value.strip() if isinstance(item.value, str) else str(item.value)
+        return name if name and self._is_known_agent(item, name, self.reading) else None
+
+
+def _has_rules(node: Located) -> bool:
+    """Return whether anything stands under `eval`, be it unusable."""
+    rules = node.get("eval")
+    if rules is None or not rules.is_object:
+        return rules is not None and rules.value is not None
+    return any(member.value for key, member in rules.members() if key != "agent_context")
+
+
+def _read_trimmed_text(node: Located | None, reading: Reading, what: str) -> str:
+    if node is None or node.value is None:
+        return ""
+    return (reading.require_text(node, what) or "").strip()

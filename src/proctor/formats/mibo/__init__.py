@@ -1,0 +1,1 @@
+"""Mibo test cases."""

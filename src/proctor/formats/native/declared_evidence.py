@@ -1,0 +1,82 @@
+"""The key `evidence` of a suite, `proctor.yaml`, a target and an agent: a mapping and the parts that are complete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from proctor.errors import InputError, SpecError
+from proctor.formats.text.building import UNUSABLE, build_struct
+from proctor.formats.text.located import Located, Reading, item_path, member_path
+from proctor.model.account import PARTS, Part
+from proctor.model.evidence import Json
+from proctor.model.mapping import DeclaredEvidence, EvidenceSettings, list_paths
+from proctor.model.show import nearest
+from proctor.paths.json_path import compile_path
+
+
+def read_declared(node: Located | None, reading: Reading) -> DeclaredEvidence | None:
+    """Return what is declared under `evidence`; problems are reported with the column inside a path."""
+    if node is None:
+        return None
+    built = build_struct(EvidenceSettings, node, reading, "evidence")
+    if built is UNUSABLE:
+        return None
+    assert isinstance(built, EvidenceSettings)
+    try:
+        check_paths(built)
+    except SpecError as error:
+        reading.report_spec_error(node, error)
+        return None
+    complete = node.get("complete")
+    line = f":{complete.line}" if complete is not None and complete.line else ""
+    return DeclaredEvidence(map=built.map, complete=built.complete, source=f"{reading.file or 'the suite'}{line}")
+
+
+def check_paths(settings: EvidenceSettings) -> None:
+    """Raise `SpecError` with the field and the offset for a path that cannot be parsed."""
+    for field, text in list_paths(settings.map, "map.") if settings.map is not None else ():
+        try:
+            compile_path(text)
+        except SpecError as error:
+            raise error.move_to(field) from None
+
+
+def build_declared(settings: Mapping[str, Json] | msgspec.Struct, *, source: str) -> DeclaredEvidence:
+    """Return what a program or a stored agent declares. Raises `InputError` with every problem."""
+    reading = Reading(file=None, text="")
+    plain: Json = msgspec.to_builtins(settings)
+    found = read_declared(_locate({key: value for key, value in plain.items() if value is not None}, "$"), reading)
+    if found is None:
+        problems = [
+            msgspec.structs.replace(one, origin=msgspec.structs.replace(one.origin, line=None, column=None)) for one in reading.problems
+        ]
+        raise InputError(problems[0].message if problems else "evidence: expected an object", problems)
+    return DeclaredEvidence(map=found.map, complete=found.complete, source=source)
+
+
+def parse_complete(text: str, source: str) -> DeclaredEvidence | None:
+    """Return what `--complete tool_calls,answer` declares, or None for an empty text. Raises `InputError` for an unknown part."""
+    words = [word for word in text.replace(" ", ",").split(",") if word]
+    parts: list[Part] = [part for part in PARTS if part in words]
+    for word in words:
+        if word not in PARTS:
+            close = nearest(word, PARTS, most=1)
+            hint = f"; nearest: {close[0]}" if close else ""
+            raise InputError(f"{source}: unknown part {word!r}{hint}; the parts are {', '.join(PARTS)}")
+    return DeclaredEvidence(complete=tuple(parts), source=source) if parts else None
+
+
+def write_declared(declared: EvidenceSettings) -> dict[str, Json]:
+    """Return the key `evidence` as plain data, as it is written in a suite."""
+    return msgspec.to_builtins(EvidenceSettings(map=declared.map, complete=declared.complete))
+
+
+def _locate(value: Json, path: str) -> Located:
+    inner = value
+    if isinstance(value, Mapping):
+        inner = {str(key): _locate(member, member_path(path, str(key))) for key, member in value.items()}
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        inner = [_locate(item, item_path(path, index)) for index, item in enumerate(value)]
+    return Located(value=inner, line=0, column=0, path=path)

@@ -1,0 +1,165 @@
+"""What every dialect reader needs when it turns a document into a suite: verified assertions, sound dependencies, unique ids."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Container, Mapping, Sequence
+
+import msgspec
+from msgspec import structs
+
+from proctor.checks.registry import CheckEntry, Registry, default_registry
+from proctor.errors import SpecError
+from proctor.formats.text.located import Located, Reading
+from proctor.model.case import Assertion
+from proctor.model.evidence import Json
+from proctor.model.show import nearest, show
+
+_LONGEST_CHAIN = 12
+"""Ids of a circle of dependencies that a message names."""
+
+
+def make_default_label(entry: CheckEntry, spec: msgspec.Struct) -> str:
+    """Return what an assertion without a label is called: the check and its main value."""
+    # Without a main value the first field counts where it must be written, such as the field of `json_field`.
+    name = entry.shorthand or next((field.name for field in structs.fields(spec)[:1] if field.required and field.type is str), None)
+    value = None if name is None else getattr(spec, name)
+    return entry.name if value in (None, (), "") else f"{entry.name} · {value if isinstance(value, str) else show(value, 80)}"
+
+
+def draft_assertion(
+    reading: Reading,
+    node: Located,
+    check: str,
+    spec: msgspec.Struct,
+    *,
+    fields: Mapping[str, Located] | None = None,
+    registry: Registry | None = None,
+    **more: Json,
+) -> Assertion:
+    """Return an assertion written at `node`, prepared once to see that its spec can be used.
+
+    `fields` maps spec fields to the values they came from, where the dialect spells them differently. `more` are the
+    other fields of `Assertion`.
+    """
+    try:
+        (registry or default_registry()).prepare(check, spec)
+    except SpecError as error:
+        reading.report_spec_error(node, error, fields)
+    return Assertion(check=check, spec=spec, origin=reading.origin(node), **more)
+
+
+_MOST_CIRCLES = 20
+"""How many assertions that depend on themselves are told: each is a search of its own, and one that is mended mends others."""
+
+
+def verify_dependencies(reading: Reading, entries: Sequence[tuple[Assertion, Located]]) -> None:
+    """Report duplicate ids, unknown dependencies, cycles, and turn assertions that depend on later or whole-run ones."""
+    by_id: dict[str, Assertion] = {}
+    for assertion, node in entries:
+        if assertion.id is None:
+            continue
+        if assertion.id in by_id:
+            reading.error(
+                _find_place(node, "id"),
+                f"duplicate assertion id {assertion.id!r}",
+                code="duplicate_id",
+                hint="ids are unique over the case",
+            )
+        by_id.setdefault(assertion.id, assertion)
+    sound = True
+    for assertion, node in entries:
+        for wanted in assertion.depends_on:
+            other = by_id.get(wanted)
+            if other is None:
+                sound = False
+                reading.error(
+                    _find_place(node, "depends_on"),
+                    f"depends on {wanted!r}, but no assertion of this case has that id",
+                    nearest=nearest(wanted, by_id),
+                    code="unknown_dependency",
+                )
+            elif assertion.turn is not None and other.turn is None:
+                reading.error(
+                    _find_place(node, "depends_on"),
+                    f"an assertion of a turn cannot depend on {wanted!r}, which is about the whole conversation",
+                    code="unknown_dependency",
+                )
+    # Only where every id is known: the search for circles follows each dependency to its assertion.
+    if sound:
+        circular = _find_circular(by_id)
+        for assertion, node in [entry for entry in entries if entry[0].id in circular][:_MOST_CIRCLES]:
+            chain = _find_way_back(assertion.id, by_id) if assertion.id is not None else None
+            if chain is not None:
+                told = f": {_describe_chain(chain)}" if len(chain) > 2 else ""
+                reading.error(
+                    _find_place(node, "depends_on"), f"assertion {assertion.id!r} depends on itself{told}", code="dependency_cycle"
+                )
+
+
+def _find_place(node: Located, key: str) -> Located:
+    found = node.get(key)
+    return node if found is None else found
+
+
+def _find_circular(by_id: Mapping[str, Assertion]) -> set[str]:
+    """Return the ids among which every circle is: what is left when again and again those are taken away that depend on nothing left."""
+    open_ends = {id: len({wanted for wanted in assertion.depends_on if wanted in by_id}) for id, assertion in by_id.items()}
+    needed_by: dict[str, list[str]] = {id: [] for id in by_id}
+    for id, assertion in by_id.items():
+        for wanted in {wanted for wanted in assertion.depends_on if wanted in by_id}:
+            needed_by[wanted].append(id)
+    # Each dependency is looked at once in here, so chains of thousands cost time that grows with their number alone.
+    free = [id for id, count in open_ends.items() if count == 0]
+    while free:
+        for id in needed_by[free.pop()]:
+            open_ends[id] -= 1
+            if open_ends[id] == 0:
+                free.append(id)
+    return {id for id, count in open_ends.items() if count}
+
+
+def _find_way_back(start: str, by_id: Mapping[str, Assertion]) -> list[str] | None:
+    """Return the shortest chain of dependencies that leads from an assertion to itself, both ends included."""
+    came_from: dict[str, str] = {}
+    waiting = deque([start])
+    while waiting:
+        current = waiting.popleft()
+        for wanted in by_id[current].depends_on:
+            if wanted == start:
+                chain = [start]
+                while current != start:
+                    chain.append(current)
+                    current = came_from[current]
+                return [start, *reversed(chain)]
+            if wanted not in came_from and wanted in by_id:
+                came_from[wanted] = current
+                waiting.append(wanted)
+    return None
+
+
+def _describe_chain(chain: Sequence[str]) -> str:
+    names = [*chain[:_LONGEST_CHAIN], "...", chain[-1]] if len(chain) > _LONGEST_CHAIN + 1 else chain
+    return " -> ".join(names)
+
+
+def make_slug(text: str) -> str:
+    """Return a short id made of a sentence: lower case, words joined by hyphens."""
+    words = re.sub(r"[^a-z0-9]+", "-", text.lower()[:400]).strip("-")
+    return words[:60].rstrip("-") or "case"
+
+
+def make_unique(wanted: str, taken: Container[str]) -> str:
+    """Return `wanted`, with the next free number behind it if it is taken; the number is remembered, not searched for."""
+    if wanted not in taken:
+        return wanted
+    # Doubling, then halving the gap: n cases of one name cost n log n lookups, where counting up would cost the square of n. A number left
+    # out in between may be passed over; the one that is returned is always free.
+    used, free = 1, 2
+    while f"{wanted}-{free}" in taken:
+        used, free = free, free * 2
+    while free - used > 1:
+        middle = (used + free) // 2
+        used, free = (middle, free) if f"{wanted}-{middle}" in taken else (used, middle)
+    return f"{wanted}-{free}"

@@ -1,0 +1,121 @@
+"""`matrix:` of a suite: every case once for each combination of the values of its axes.
+
+    matrix:
+      model: [small, large]
+      prompt: {brief: Answer in one sentence., long: Explain every step.}
+
+The id of a case gets the names of the values at its end (`refund[model=small,prompt=brief]`), its tags have one for each axis, and its
+context the values, so that a target's template, its settings and the texts of the case may say `{model}`. A value is called by its text; a
+long one by its name in an object, by `{name: ..., value: ...}` in a list, or by its first words.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from proctor.expressions.text_form import write_text_form
+from proctor.formats.native.drafting import make_slug, make_unique
+from proctor.formats.text.located import Located, Reading
+from proctor.model.case import FILLED, MATRIX, Case, make_variant_id
+from proctor.model.evidence import Json
+
+MOST_VARIANTS = 1_000
+"""Combinations of one matrix."""
+_AXIS = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
+_PLAIN_NAME = re.compile(r"[^\s,=\[\]{}\"'][^,=\[\]{}\"'\r\n\t]{0,39}\Z")
+_TAKEN = ("user_message", "input", "request_id", "external_id", "session_id", "id", "timezone")
+"""Placeholders that mean something else already."""
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """One combination: the name and the value of every axis."""
+
+    names: dict[str, str]
+    values: dict[str, Json]
+
+
+def read_matrix(node: Located | None, reading: Reading) -> tuple[Variant, ...]:
+    """Return every combination in order; none without a matrix, or after a problem."""
+    if node is None or reading.require_object(node, "matrix") is None:
+        return ()
+    axes: dict[str, list[tuple[str, Json]]] = {}
+    sound = True
+    for axis, member in node.members():
+        if not _AXIS.match(axis) or axis in _TAKEN:
+            why = "means something else already" if axis in _TAKEN else "is no name: letters, digits, _ . and -"
+            reading.error_at_key(node, axis, f"the axis {axis!r} {why}", code="bad_axis")
+            sound = False
+        axes[axis] = _read_values(axis, member, reading)
+        if not axes[axis]:
+            sound = False
+    # Multiplied before any is made: a few short axes can stand for billions of combinations.
+    count = math.prod(len(values) for values in axes.values())
+    if count > MOST_VARIANTS:
+        told = " x ".join(f"{len(values)} {axis}" for axis, values in axes.items())
+        reading.error(node, f"{told} make {count:,} combinations; a matrix has at most {MOST_VARIANTS:,}", code="too_many_variants")
+        return ()
+    if not sound or not axes:
+        return ()
+    return tuple(
+        Variant({axis: name for axis, (name, _) in chosen}, {axis: value for axis, (_, value) in chosen})
+        for chosen in ([*zip(axes, row, strict=True)] for row in itertools.product(*axes.values()))
+    )
+
+
+def _read_values(axis: str, node: Located, reading: Reading) -> list[tuple[str, Json]]:
+    """Return the values of an axis with their names; none after a problem."""
+    if node.is_object:
+        found = [(key, member.plain()) for key, member in node.members()]
+        for key, _ in found:
+            if not _PLAIN_NAME.match(key):
+                reading.error_at_key(
+                    node, key, "a name in a matrix has no , = [ ] { } or quotes and at most 40 characters", code="bad_axis"
+                )
+                return []
+    elif node.is_list:
+        found: list[tuple[str, Json]] = []
+        taken: set[str] = set()
+        for index, item in enumerate(node.items()):
+            name, value = _name_value(axis, index, item.plain())
+            # Long values are called by their first words, and these may be the same.
+            name = make_unique(name, taken)
+            taken.add(name)
+            found.append((name, value))
+    else:
+        reading.error(
+            node, f"matrix {axis!r}: expected a list of values, or an object of named values, found {node.kind}", code="wrong_type"
+        )
+        return []
+    if not found:
+        reading.error(node, f"matrix {axis!r}: expected at least one value", code="wrong_value")
+    return found
+
+
+def _name_value(axis: str, index: int, value: Json) -> tuple[str, Json]:
+    if isinstance(value, dict):
+        if set(value) == {"name", "value"} and isinstance(value["name"], str) and _PLAIN_NAME.match(value["name"]):
+            return value["name"], value["value"]
+        return f"{axis}-{index + 1}", value
+    text = write_text_form(value)
+    return (text if _PLAIN_NAME.match(text) else make_slug(text)[:40].rstrip("-")), value
+
+
+def make_variant(case: Case, variant: Variant, filled: Sequence[str]) -> Case:
+    """Return a case as one of its variants; `filled` are the axes that stand in its texts."""
+    settings: dict[str, Json] = {**case.settings, MATRIX: variant.values}
+    if filled:
+        settings[FILLED] = list(filled)
+    return msgspec.structs.replace(
+        case,
+        id=make_variant_id(case.id, variant.names),
+        # Two cases of one name would be taken for the same one by whoever names them so.
+        name=make_variant_id(f"{case.name} ", variant.names) if case.name else "",
+        tags={**case.tags, **variant.names},
+        context={**case.context, **variant.values},
+        settings=settings,
+    )

@@ -1,0 +1,536 @@
+"""Cases from rows of data: `{from: cases.csv, as: {...}}`.
+
+`as` is a case in which `{column}` stands for the value of a column (`placeholders.py`). Claims without a placeholder are read once and
+shared by every row. Left out, the rows are taken for what they are: test cases of promptfoo where the columns say so (`promptfoo_rows.py`),
+or native cases, where every column is a key of a case.
+
+A row's case has the id that `as` gives it, else that of its column `id`, else the name of the file with the number of the row. Problems
+are told at the line of the row. Up to `HELD` cases of a file are held, or as many as the source of data says; of more, the
+rows are put aside and a case is made when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from proctor.errors import InputError, SpecError
+from proctor.expressions.text_form import write_text_form
+from proctor.formats.native.matrix import Variant, make_variant
+from proctor.formats.native.ports import CaseReader, Shared
+from proctor.formats.promptfoo.rows import PromptfooRows, is_promptfoo
+from proctor.formats.text.located import Located, Reading
+from proctor.formats.text.placeholders import LocatedTemplate, locate_value, make_filler
+from proctor.formats.text.row_shapes import RowShape, learn_shape
+from proctor.formats.text.row_types import TYPES, convert_cells
+from proctor.formats.text.rows import DataSource, Row, Spool, Table, TableOptions
+from proctor.model.case import Assertion, Case, make_variant_id
+from proctor.model.evidence import Json
+from proctor.model.lazy_cases import CaseTraits, LazySequence
+from proctor.model.name_table import TakenNames
+from proctor.model.problem import Origin, Problem
+from proctor.model.show import nearest, show, tell_more
+from proctor.model.typed import make_json_decoder, make_msgpack_decoder
+
+# --- what is told about the rows of one file of data, of which there may be a hundred thousand with the same fault
+
+MOST_PROBLEMS = 100
+"""Errors, and warnings, that are told of one file."""
+
+
+class RowProblems:
+    """The problems of the rows of one file: after so many errors there is no use in going on, and of warnings so many are told."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.untold = 0
+        """Warnings beyond those that are told."""
+        self._counts = {"error": 0, "warning": 0}
+        self._warned: set[tuple[str, str | None]] = set()
+
+    def add(self, problems: Sequence[Problem]) -> bool:
+        """Take the problems of one row; returns whether the next one is to be looked at."""
+        for problem in problems:
+            if problem.level == "warning" and self._was_warned(problem):
+                continue
+            self._counts[problem.level] += 1
+            if self._counts[problem.level] <= MOST_PROBLEMS:
+                self.problems.append(problem)
+            elif problem.level == "warning":
+                self.untold += 1
+            else:
+                told = f"more than {MOST_PROBLEMS} problems; the rest of the file was not looked at"
+                self.problems.append(Problem(message=told, origin=problem.origin, code="too_many_problems"))
+                return False
+        return True
+
+    def _was_warned(self, problem: Problem) -> bool:
+        """Return whether a row before has had the same warning: what stands in the template is worth one for all of them."""
+        told = (problem.message, problem.origin.path)
+        if told in self._warned:
+            return True
+        # Bounded: where a message holds a value of its row, every row would add another one.
+        if len(self._warned) < MOST_PROBLEMS:
+            self._warned.add(told)
+        return False
+
+
+# ---
+
+
+# --- holds the cases of a file of data while they are few, and puts them aside when they are many
+
+# --- A case as bytes, for cases that are asked for again and again: to decode one is far quicker than to read its row anew
+
+_UNLIKE = (TypeError, ValueError, OverflowError, RecursionError)
+"""What is raised for a value that cannot be written, or is not read as what it was; `msgspec.ValidationError` is a `ValueError`."""
+
+
+def _copy_type(kind: type[msgspec.Struct], **other: Any) -> Any:
+    """Return a type with the same fields, some of them of another type."""
+    return msgspec.defstruct(
+        f"Kept{kind.__name__}", [(field.name, other.get(field.name, field.type)) for field in msgspec.structs.fields(kind)], kw_only=True
+    )
+
+
+class CaseBytes:
+    """Cases of one file as bytes and back."""
+
+    def __init__(self) -> None:
+        # The spec stays bytes at first: only the name of the check, which stands beside it, tells its type.
+        claim = _copy_type(Assertion, spec=msgspec.Raw)
+        # A simulated user holds claims, too, and few files have one.
+        self._decoder = make_msgpack_decoder(_copy_type(Case, assertions=tuple[claim, ...], user=None))
+        self._specs: dict[str, msgspec.msgpack.Decoder[Any]] = {}
+        """How the parameters of a check are read, by its name."""
+
+    def encode(self, case: Case) -> bytes | None:
+        """Return a case as bytes; None where they would not make the very same case."""
+        try:
+            self._learn_specs(case)
+            found = msgspec.msgpack.encode(case)
+            again = self.decode(found)
+            # What is equal may still be written in another way: 1 and 1.0, or true and 1.
+            return found if again == case and msgspec.msgpack.encode(again) == found else None
+        except _UNLIKE:
+            return None
+
+    def decode(self, found: bytes) -> Case:
+        """Return the case that bytes were made of."""
+        kept = msgspec.structs.asdict(self._decoder.decode(found))
+        kept["assertions"] = tuple(map(self._make_claim, kept["assertions"]))
+        return Case(**kept)
+
+    def _make_claim(self, kept: Any) -> Assertion:
+        fields = msgspec.structs.asdict(kept)
+        fields["spec"] = self._specs[kept.check].decode(kept.spec)
+        return Assertion(**fields)
+
+    def _learn_specs(self, case: Case) -> None:
+        for claim in case.assertions:
+            if claim.check not in self._specs:
+                self._specs[claim.check] = make_msgpack_decoder(type(claim.spec))
+
+
+_ROW = make_json_decoder(Row)
+_IS_ROW, _IS_CASE = b"r", b"c"
+"""With what a piece of a spool begins."""
+
+
+class Maker(Protocol):
+    """Makes the cases of one row."""
+
+    @property
+    def width(self) -> int:
+        """How many cases a row makes."""
+        ...
+
+    def is_quick(self, number: int) -> bool:
+        """Return whether cases of a variant are made of their rows without reading them in full."""
+        ...
+
+    def make_case(self, row: Row, index: int, number: int, problems: list[Problem] | None) -> Case | None:
+        """Return the case of a row for one variant; without `problems` the row was read before."""
+        ...
+
+
+class HeldCases:
+    """What was read: cases while they are few; when they are many, each is put aside, as its row where that is as quick."""
+
+    def __init__(self, maker: Maker, source: DataSource, most: int) -> None:
+        """`most` is how many cases are few."""
+        self._maker, self._source, self._most = maker, source, most
+        self._rows: list[tuple[Row, Sequence[Case]]] = []
+        self._spool: Spool | None = None
+        self._bytes = CaseBytes()
+        self._traits = CaseTraits()
+        self.count = 0
+
+    def add(self, row: Row, cases: Sequence[Case]) -> None:
+        """Take one more row, and what was made of it."""
+        self.count += 1
+        for case in cases:
+            self._traits.note(case)
+        if self._spool is not None:
+            self._put_aside(self._spool, row, cases)
+            return
+        self._rows.append((row, cases))
+        if self.count * self._maker.width > self._most:
+            self._spool = self._source.make_spool()
+            # All that was held so far goes first: a case is found again by its position.
+            for held in self._rows:
+                self._put_aside(self._spool, *held)
+            self._rows.clear()
+
+    def _put_aside(self, spool: Spool, row: Row, cases: Sequence[Case]) -> None:
+        # Every row takes as many places as it has variants, also one that lacks cases: positions are computed, not kept.
+        width, written = self._maker.width, None
+        for number in range(width):
+            # A row that lacks cases has problems, and nobody will ask for them.
+            slow = len(cases) == width and not self._maker.is_quick(number)
+            found = self._bytes.encode(cases[number]) if slow else None
+            if found is not None:
+                spool.append(_IS_CASE + found)
+                continue
+            written = msgspec.json.encode(row) if written is None else written
+            spool.append(_IS_ROW + written)
+
+    def finish(self) -> Sequence[Case]:
+        """Return the cases of all rows."""
+        if self._spool is None:
+            return tuple(case for _, cases in self._rows for case in cases)
+        spool = self._spool
+        return LazySequence(
+            self.count * self._maker.width,
+            lambda index: self._make(spool.read(index), index),
+            scratch=self._source,
+            traits=self._traits,
+        )
+
+    def _make(self, piece: bytes, index: int) -> Case:
+        if piece.startswith(_IS_CASE):
+            return self._bytes.decode(piece[1:])
+        number, variant = divmod(index, self._maker.width)
+        case = self._maker.make_case(_ROW.decode(piece[1:]), number, variant, None)
+        assert case is not None, "a row that was read once can be read again"
+        return case
+
+
+BLOCK_KEYS = ("from", "as", "types", "prompt", "sheet", "split", "delimiter", "limit")
+HELD = 5_000
+"""Cases of one file that are held in memory."""
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """What a suite says about its data."""
+
+    node: Located
+    files: tuple[Located, ...]
+    template: Located | None
+    prompt: Located | None
+    types: dict[str, str]
+    options: TableOptions
+
+
+def read_block(node: Located, reading: Reading) -> Block | None:
+    """Return what a block says; None after a problem."""
+    before = len(reading.problems)
+    origin = node.get("from")
+    assert origin is not None
+    files = list(origin.items()) if origin.is_list else [origin]
+    for file in files:
+        reading.require_text(file, "from")
+    if not files:
+        reading.error(origin, "from: expected the name of a file")
+    template = reading.require_object(node.get("as"), "as")
+    types: dict[str, str] = {}
+    for column, member in (reading.require_object(node.get("types"), "types") or Located(value={}, line=1, column=1)).members():
+        kind = member.value
+        if kind not in TYPES:
+            close = nearest(str(kind), TYPES)
+            reading.error(member, f"types: {show(member.plain(), 60)} is no type", expected="one of " + ", ".join(TYPES), nearest=close)
+        types[column] = str(kind)
+    delimiter = reading.require_text(node.get("delimiter"), "delimiter")
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        reading.error(node.get("delimiter") or node, f"delimiter: expected one character, found {show(delimiter)}")
+    options = TableOptions(
+        sheet=reading.require_text(node.get("sheet"), "sheet"),
+        split=reading.require_text(node.get("split"), "split"),
+        delimiter=delimiter,
+        limit=reading.require_integer(node.get("limit"), "limit", at_least=1),
+    )
+    prompt = node.get("prompt")
+    reading.require_text(prompt, "prompt")
+    if prompt is not None and template is not None:
+        reading.error_at_key(node, "prompt", "`prompt` is for files of promptfoo; a case of `as` has its message in `input`")
+    if any(problem.level == "error" for problem in reading.problems[before:]):
+        return None
+    return Block(node=node, files=tuple(files), template=template, prompt=prompt, types=types, options=options)
+
+
+class RowReading(Reading):
+    """The reading of one row: its problems stand in the data file, at the line of the row."""
+
+    def __init__(self, origin: Origin) -> None:
+        super().__init__(file=origin.file, text="")
+        self._origin = origin
+
+    def origin(self, node: Located) -> Origin:
+        """Return the place of the row, with the path into the template, or into the row where its file has paths."""
+        path = node.path if self._origin.path == "$" else f"{self._origin.path}: {node.path}"
+        return Origin(file=self._origin.file, line=self._origin.line, column=self._origin.column, path=path)
+
+    def warn(self, node: Located, message: str, **more: Json) -> None:
+        """Warn about a value, but report an empty one that makes a claim hold of any answer: nobody reads the warnings of many rows."""
+        if more.get("code") == "vacuous_claim" and node.value in ("", None, [], {}):
+            more["hint"] = "fill the cell; rows without a value can stand in a file of their own, under other claims"
+            self.error(node, message, **more)
+        else:
+            super().warn(node, message, **more)
+
+    def find_excerpt(self, line: int) -> str | None:
+        """Return nothing: the line of the suite is not where the problem is."""
+        return None
+
+
+class RowMaker:
+    """Makes the cases of one row."""
+
+    def __init__(self, reader: CaseReader, shared: Shared, variants: Sequence[Variant], table: Table, block: Block) -> None:
+        self._reader, self._shared, self._block, self._table = reader, shared, block, table
+        self._variants = variants
+        self._known: dict[int, Assertion | None] = {}
+        self._template: LocatedTemplate | None = None
+        self._promptfoo: PromptfooRows | None = None
+        self._fill_id: Callable[[Mapping[str, Json]], Json] | None = None
+        self._shapes: dict[int, RowShape | None] = {}
+        """What was learned from the first row, by the number of the variant."""
+        self.renamed: dict[int, str] = {}
+        """Ids of rows whose own was taken, by the number of the row."""
+
+    @property
+    def width(self) -> int:
+        """How many cases a row makes."""
+        return max(1, len(self._variants))
+
+    def prepare(self, columns: tuple[str, ...], reading: Reading) -> bool:
+        """Look at the template once, with the columns of the file; returns whether it can be used."""
+        before = len(reading.problems)
+        axes = tuple(self._variants[0].values) if self._variants else ()
+        for axis in set(axes) & set(columns):
+            reading.error(self._block.node, f"{axis!r} is an axis of the matrix and a column of {self._table.file}", code="bad_axis")
+        for column in self._block.types:
+            if self._table.columns is not None and column not in columns:
+                self._report_unknown(self._block.node.get("types") or self._block.node, column, columns, reading)
+        if self._block.template is not None:
+            self._prepare_template(self._block.template, columns, axes, reading)
+        elif is_promptfoo(columns):
+            self._promptfoo = PromptfooRows(columns, self._block.prompt, axes, reading, self._block.node)
+        elif not set(columns) <= set(self._reader.case_keys):
+            reading.error(
+                self._block.node,
+                f"`as` is missing: nothing says what a case is made of; the columns of {self._table.file} are {_list_columns(columns)}",
+                hint='for example: as: {input: "{' + (columns[0] if columns else "column") + '}"}',
+                code="missing_key",
+            )
+        return not any(problem.level == "error" for problem in reading.problems[before:])
+
+    def _prepare_template(self, node: Located, columns: tuple[str, ...], axes: tuple[str, ...], reading: Reading) -> None:
+        try:
+            self._template = LocatedTemplate(node)
+        except SpecError as error:
+            reading.report_spec_error(node, error)
+            return
+        if self._table.columns is not None:
+            for name, place in self._template.placeholders.items():
+                if name not in columns and name not in axes:
+                    self._report_unknown(place, name, (*columns, *axes), reading)
+            # `id` is read also where no text uses it: it names the case where `as` gives no id.
+            self._table.choose_columns([*self._template.placeholders, *self._block.types, "id"])
+        written = node.get("id")
+        if written is not None:
+            self._fill_id = make_filler(written) or (lambda values: written.value)
+        # Read once, and told once where it stands; the very same nodes are in every filled tree.
+        filled = self._template.fill(dict.fromkeys(self._template.placeholders, ""))
+        for item, turn in _list_assertion_nodes(filled):
+            if any(item is original for original, _ in _list_assertion_nodes(node)):
+                self._known[id(item)] = self._reader.read_assertion(item, turn)
+
+    def _report_unknown(self, place: Located, name: str, columns: tuple[str, ...], reading: Reading) -> None:
+        reading.error(
+            place,
+            f"{self._table.file} has no column {name!r}",
+            nearest=nearest(name, columns),
+            expected="one of " + _list_columns(columns),
+            hint="a literal brace is doubled: {{ and }}",
+            code="unknown_column",
+        )
+
+    def is_quick(self, number: int) -> bool:
+        """Return whether cases of a variant are made of their rows without reading them in full."""
+        return self._shapes.get(number) is not None
+
+    def make_row(self, row: Row, index: int, problems: list[Problem]) -> list[Case]:
+        """Return every case of a row; problems are added."""
+        found = [self.make_case(row, index, number, problems) for number in range(self.width)]
+        return [case for case in found if case is not None]
+
+    def make_case(self, row: Row, index: int, number: int, problems: list[Problem] | None) -> Case | None:
+        """Return the case of a row for one combination of the matrix, by its number; None after a problem.
+
+        Without `problems` the row was read before, and is not checked again.
+        """
+        variant = self._variants[number] if self._variants else None
+        reading = RowReading(row.origin)
+        values: dict[str, Json] = convert_cells(row.values, self._block.types, reading, self._block.node)
+        if variant is not None:
+            values |= variant.values
+        case = None
+        shape = self._shapes.get(number)
+        if shape is not None and not reading.problems and self._has_all(values):
+            name = self.renamed.get(index) or self._name_case(self._find_written_id(values), index)
+            case = shape.make(name, values, row.origin, checked=problems is None)
+        # Nothing was learned yet, or the shape does not fit this row: it is read in full, which also tells what is wrong.
+        if case is None:
+            case = self._read_case(row, index, values, number, reading)
+            if problems is not None:
+                problems.extend(reading.problems)
+        return case if case is None or variant is None else make_variant(case, variant, self._list_filled(variant))
+
+    def _has_all(self, values: Mapping[str, Json]) -> bool:
+        wanted = self._template.placeholders if self._template is not None else ()
+        return self._table.columns is not None or all(name in values for name in wanted)
+
+    def _find_written_id(self, values: Mapping[str, Json]) -> Json:
+        return self._fill_id(values) if self._fill_id is not None else values.get("id")
+
+    def _read_case(self, row: Row, index: int, values: dict[str, Json], number: int, reading: Reading) -> Case | None:
+        """Read a row in full, and learn from it how others differ."""
+        variant = self._variants[number] if self._variants else None
+        node = self._build_node(values, variant, reading)
+        if node is None:
+            return None
+        written = node.get("id")
+        name = self.renamed.get(index) or self._name_case(values.get("id") if written is None else written.value, index)
+        # With no names taken: whether an id is free is decided in `_claim_id`, and a row may be read more than once.
+        case = self._reader.with_reading(reading, self._known).read_case(node, name, TakenNames(), self._shared)
+        if case is None:
+            return None
+        case = msgspec.structs.replace(case, origin=row.origin)
+        if self._template is not None and number not in self._shapes and not reading.problems:
+            shared = {"tags": self._shared.tags, "context": self._shared.context}
+            self._shapes[number] = learn_shape(self._template.node, case, shared, self._reader.registry, self._reader.make_label)
+        return case
+
+    def _list_filled(self, variant: Variant) -> list[str]:
+        used = self._template.placeholders if self._template is not None else self._promptfoo.used if self._promptfoo is not None else ()
+        return [axis for axis in variant.values if axis in used]
+
+    def _build_node(self, values: dict[str, Json], variant: Variant | None, reading: Reading) -> Located | None:
+        if self._promptfoo is not None:
+            return self._promptfoo.build_case(values, variant.values if variant is not None else {}, reading)
+        if self._template is None:
+            own = values if variant is None else {key: value for key, value in values.items() if key not in variant.values}
+            place = msgspec.structs.replace(self._block.node, path="$")
+            return locate_value({key: value for key, value in own.items() if value not in ("", None)}, place)
+        for name, place in self._template.placeholders.items():
+            if name not in values:
+                self._report_unknown(place, name, tuple(values), reading)
+        return None if reading.problems else self._template.fill(values)
+
+    def _name_case(self, value: Json, index: int) -> str:
+        """Return the id that the template or the row gives, else the name of the file with the number of the row."""
+        name = write_text_form(value).strip() if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""
+        return name or f"{self._table.stem}-{index + 1}"
+
+
+class RowReader:
+    """Reads every row of every file of a block once, and returns their cases."""
+
+    def __init__(self, reader: CaseReader, reading: Reading, shared: Shared, variants: Sequence[Variant], taken: TakenNames) -> None:
+        self._reader, self._reading, self._shared, self._variants = reader, reading, shared, variants
+        self._taken = taken
+
+    def read_files(self, block: Block, source: DataSource) -> Iterator[Sequence[Case]]:
+        """Yield the cases of each file."""
+        for file in block.files:
+            try:
+                table = source.open(file.value, block.options)
+                yield self._read_table(table, block, source)
+            except InputError as error:
+                if error.problems:
+                    self._reading.problems.extend(error.problems)
+                else:
+                    self._reading.error(file, str(error), code="bad_data")
+
+    def _read_table(self, table: Table, block: Block, source: DataSource) -> Sequence[Case]:
+        maker = RowMaker(self._reader, self._shared, self._variants, table, block)
+        held = HeldCases(maker, source, HELD if source.held is None else source.held)
+        told = RowProblems()
+        before = len(self._reading.problems)
+        for index, row in enumerate(_peek(table, maker, self._reading)):
+            problems: list[Problem] = []
+            cases = maker.make_row(row, index, problems)
+            if cases and not self._claim_id(cases[0], index, row, maker, problems):
+                # Made again, now under the id that is free; the problems of the row are known already.
+                cases = maker.make_row(row, index, [])
+            if not told.add(problems):
+                break
+            held.add(row, cases)
+        if not held.count and not told.problems and len(self._reading.problems) == before:
+            self._reading.warn(block.node, f"{table.file} has no rows, so it makes no cases", code="no_rows")
+        self._reading.problems.extend(told.problems)
+        if told.untold:
+            self._reading.warn(block.node, f"{told.untold:,} more warnings about rows of {table.file}", code="too_many_problems")
+        return held.finish()
+
+    def _claim_id(self, case: Case, index: int, row: Row, maker: RowMaker, problems: list[Problem]) -> bool:
+        """Return whether the id of a row is free; one that is taken gets the number of its row, with a warning."""
+        base = case.id if not self._variants else case.id[: -len(make_variant_id("", self._variants[0].names))]
+        taken = base in self._taken
+        if taken:
+            free = f"{base}-row-{index + 1}"
+            problems.append(
+                Problem(
+                    message=f"the case id {base!r} is taken; this row's case is called {free!r}",
+                    origin=row.origin,
+                    level="warning",
+                    code="duplicate_id",
+                    hint="every case of a suite has its own id: give `as` an `id` made of columns that tell the rows apart",
+                )
+            )
+            maker.renamed[index] = base = free
+        self._taken.add(base)
+        return not taken
+
+
+def _peek(table: Table, maker: RowMaker, reading: Reading) -> Iterator[Row]:
+    """Yield the rows, after the template was looked at with the columns of the file or of its first row; none if it cannot be used."""
+    if table.columns is not None:
+        if maker.prepare(table.columns, reading):
+            yield from table.rows()
+        return
+    rows = table.rows()
+    first = next(rows, None)
+    if first is not None and maker.prepare(tuple(first.values), reading):
+        yield first
+        yield from rows
+
+
+def _list_assertion_nodes(node: Located) -> list[tuple[Located, int | None]]:
+    """Return the claims of a case with the turn they are about."""
+    found: list[tuple[Located, int | None]] = []
+    turns = node.get("turns")
+    places = [(node, None), *((item, index) for index, item in enumerate(turns.items() if turns is not None else ()))]
+    for place, turn in places:
+        expect = place.get("expect")
+        if expect is not None:
+            found.extend((item, turn) for item in (expect.items() if expect.is_list else [expect]))
+    return found
+
+
+def _list_columns(columns: Sequence[str]) -> str:
+    shown = ", ".join(columns[:30])
+    return shown + tell_more(len(columns), 30) if columns else "none"

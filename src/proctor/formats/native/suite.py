@@ -1,0 +1,499 @@
+"""Our own format: the superset of the four dialects, in as few words as possible.
+
+    proctor: 1
+    name: Refund desk
+    cases:
+      - id: double-charge
+        input: I was charged twice
+        expect:
+          - tool_called: {name: lookup_order, arguments: {id: 17}}
+          - tools_in_order: [lookup_order, refund]
+          - response_contains: refund processed
+            weight: 2
+
+An assertion is an object with one check name as a key; its value holds the fields of the check, or, where the check has a
+shorthand, just that one. Beside it may stand `id`, `label`, `weight`, `axis`, `required`, `advisory`, `when_missing`, `depends_on`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from proctor.checks.registry import CheckEntry, Registry, default_registry
+from proctor.checks.vacuous import find_vacuous, find_vacuous_scoring
+from proctor.errors import CheckFault, SpecError
+from proctor.expressions.moments import find_zone
+from proctor.formats.native.declared_evidence import read_declared
+from proctor.formats.native.drafting import draft_assertion, make_default_label, make_slug, make_unique, verify_dependencies
+from proctor.formats.native.matrix import Variant, make_variant, read_matrix
+from proctor.formats.native.ports import CaseReader, Shared
+from proctor.formats.native.systems import join_systems, read_systems, refuse_unknown_systems
+from proctor.formats.native.user import UserReader
+from proctor.formats.text.building import UNUSABLE, build, build_struct, describe_struct_type
+from proctor.formats.text.foreign_names import find_counterpart
+from proctor.formats.text.located import Located, Reading
+from proctor.formats.text.placeholders import LocatedTemplate
+from proctor.formats.text.rows import DataSource
+from proctor.model.case import MOST_REPEATS, Assertion, Capture, Case, Scoring, Skip, Suite, Turn
+from proctor.model.evidence import Json
+from proctor.model.lazy_cases import join_cases
+from proctor.model.name_table import TakenNames
+from proctor.model.show import nearest, show
+from proctor.patterns.engine import compile_pattern
+
+# --- the `cases` of a native suite: written out, made from rows of data, and multiplied by a matrix
+
+MOST_CASES = 1_000_000
+"""Cases of one suite: as many as a run may have attempts."""
+
+
+class CasesReader:
+    """Reads all cases of a suite."""
+
+    def __init__(self, reader: CaseReader, reading: Reading, shared: Shared, source: DataSource | None) -> None:
+        self._reader = reader
+        self._reading = reading
+        self._shared = shared
+        self._source = source
+        self._variants: tuple[Variant, ...] = ()
+        self._taken = TakenNames() if source is None else TakenNames(scratch=source)
+        self._parts: list[Sequence[Case]] = []
+        self._by_hand: list[Case] = []
+
+    def read(self, listed: Located | None, matrix: Located | None) -> Sequence[Case]:
+        """Return every case; a tuple, unless they are too many to hold."""
+        self._variants = read_matrix(matrix, self._reading)
+        for node, given_id in self._list_nodes(listed):
+            if node.get("from") is not None:
+                self._add_rows(node)
+            else:
+                self._add_case(node, given_id)
+        self._close_by_hand()
+        count = sum(len(part) for part in self._parts)
+        if count > MOST_CASES and listed is not None:
+            self._reading.error(listed, f"{count:,} cases; a suite has at most {MOST_CASES:,}", code="too_many_cases")
+        return join_cases(self._parts)
+
+    def _list_nodes(self, listed: Located | None) -> list[tuple[Located, str | None]]:
+        if listed is None:
+            return []
+        if listed.is_object:
+            # A case may have the id `from`, and is an object then.
+            origin = listed.get("from")
+            if origin is not None and not origin.is_object:
+                return [(listed, None)]
+            return [(node, key) for key, node in listed.members()]
+        if self._reading.require_list(listed, "cases") is None:
+            return []
+        return [(node, None) for node in listed.items()]
+
+    def _add_case(self, node: Located, given_id: str | None) -> None:
+        if not self._variants:
+            case = self._reader.read_case(node, given_id, self._taken, self._shared)
+            if case is not None:
+                self._by_hand.append(case)
+                self._taken.add(case.id)
+            return
+        template = LocatedTemplate(node, only=frozenset(self._variants[0].values))
+        filled = tuple(axis for axis in self._variants[0].values if axis in template.placeholders)
+        before = len(self._reading.problems)
+        base: str | None = None
+        for variant in self._variants:
+            # Only the first variant has to find its id free: the others have the same one until `make_variant` tells them apart.
+            known = self._taken if base is None else TakenNames()
+            case = self._reader.read_case(template.fill(variant.values), base or given_id, known, self._shared)
+            if case is not None:
+                base = case.id
+                self._by_hand.append(make_variant(case, variant, filled))
+        if base is not None:
+            self._taken.add(base)
+        # What is wrong with every variant is told once.
+        self._reading.problems[before:] = dict.fromkeys(self._reading.problems[before:])
+
+    def _add_rows(self, node: Located) -> None:
+        # Reads tables and the test cases of promptfoo: a fifth of what a small suite needs to be checked, and few have data.
+        from proctor.formats.native.rows import BLOCK_KEYS, RowReader, read_block
+
+        self._reading.check_keys(node, BLOCK_KEYS, "cases from data")
+        if self._source is None:
+            self._reading.error_at_key(
+                node,
+                "from",
+                "this suite lies in no file of yours, so it may not name files",
+                hint="only a suite that is read from a file on disk takes cases from data",
+                code="data_not_allowed",
+            )
+            return
+        block = read_block(node, self._reading)
+        if block is None:
+            return
+        # The cases that were written out above the data come before its rows: the order of the suite is kept.
+        self._close_by_hand()
+        rows = RowReader(self._reader, self._reading, self._shared, self._variants, self._taken)
+        self._parts.extend(rows.read_files(block, self._source))
+
+    def _close_by_hand(self) -> None:
+        if self._by_hand:
+            self._parts.append(tuple(self._by_hand))
+            self._by_hand = []
+
+
+VERSION = 1
+"""The version of the native format that this release reads."""
+SETTINGS_KEYS = ("targets", "default_target", "models", "judge")
+SUITE_KEYS = (
+    *("proctor", "name", "description", "context", "systems", "timezone", "scoring", "tags", "matrix", "evidence", "cases"),
+    *(*SETTINGS_KEYS, "settings"),
+)
+CASE_KEYS = (
+    *("id", "name", "description", "input", "turns", "user", "body", "context", "systems", "timezone", "tags"),
+    *("expect", "extract", "scoring", "skip", "repeat", "pass_rate", "settings"),
+)
+ASSERTION_KEYS = ("id", "label", "weight", "axis", "required", "advisory", "when_missing", "depends_on")
+
+
+def sniff(document: Located) -> bool:
+    """Return whether the document says `proctor:` at the top."""
+    return document.get("proctor") is not None
+
+
+def read(document: Located, reading: Reading, *, name: str, registry: Registry | None = None, source: DataSource | None = None) -> Suite:
+    """Read a native suite; `registry` knows more checks than those of ours and of plugins, `source` opens the files of data it names."""
+    return _Reader(reading, registry or default_registry()).read_suite(document, name, source)
+
+
+class _Reader:
+    def __init__(self, reading: Reading, registry: Registry, known: dict[int, Assertion | None] | None = None) -> None:
+        self.reading = reading
+        self._registry = registry
+        self._known = known or {}
+        """Claims that were read before, by the identity of their node: those that all rows of a file share."""
+        self.users = UserReader(reading, registry, self.read_assertion)
+
+    @property
+    def case_keys(self) -> tuple[str, ...]:
+        return CASE_KEYS
+
+    @property
+    def registry(self) -> Registry:
+        return self._registry
+
+    def make_label(self, entry: CheckEntry, spec: msgspec.Struct) -> str:
+        return make_default_label(entry, spec)
+
+    def with_reading(self, reading: Reading, known: dict[int, Assertion | None]) -> _Reader:
+        return _Reader(reading, self._registry, known)
+
+    def read_suite(self, document: Located, name: str, source: DataSource | None) -> Suite:
+        reading = self.reading
+        reading.check_keys(document, SUITE_KEYS, "a suite")
+        version = document.get("proctor")
+        # `true` equals 1 in Python, and is no version.
+        if version is not None and (version.value is True or version.value != VERSION):
+            reading.error(
+                version, f"proctor: {show(version.plain())} is not a version of the format that this release reads", expected="proctor: 1"
+            )
+        shared = Shared(
+            context=self._read_object(document.get("context"), "context"),
+            systems=read_systems(document.get("systems"), reading),
+            timezone=self.read_zone(document.get("timezone")),
+            scoring=self.read_scoring(document.get("scoring"), Scoring()),
+            tags=self.read_tags(document.get("tags")),
+        )
+        listed = reading.require_member(document, "cases", "a suite")
+        cases = CasesReader(self, reading, shared, source).read(listed, document.get("matrix"))
+        settings = {key: member.plain() for key, member in document.members() if key in SETTINGS_KEYS}
+        settings.update(self._read_object(document.get("settings"), "settings"))
+        return Suite(
+            name=reading.require_text(document.get("name"), "name") or name,
+            description=reading.require_text(document.get("description"), "description") or "",
+            cases=cases,
+            settings=settings,
+            evidence=read_declared(document.get("evidence"), reading),
+        )
+
+    def read_case(self, node: Located, given_id: str | None, taken: TakenNames, shared: Shared) -> Case | None:
+        reading = self.reading
+        if reading.require_object(node, "a case") is None:
+            return None
+        reading.check_keys(node, CASE_KEYS, "a case")
+        name = reading.require_text(node.get("name"), "name") or ""
+        case_id = given_id or self._name(node.get("id"))
+        id_node = node.get("id")
+        if case_id is None and id_node is None:
+            case_id = make_unique(make_slug(name), taken) if name else make_unique(f"case-{len(taken) + 1}", taken)
+        case_id = case_id or make_unique("case", taken)
+        if case_id in taken:
+            reading.error(
+                id_node or node, f"duplicate case id {case_id!r}", code="duplicate_id", hint="every case of a suite has its own id"
+            )
+        self._check_one_input(node)
+        turns, turn_assertions = self.read_turns(node.get("turns"))
+        user, opening = self.users.read(node)
+        entries = self.users.complete_claims([*turn_assertions, *self.read_assertions(node.get("expect"), None)], user)
+        verify_dependencies(reading, entries)
+        systems = join_systems(shared.systems, node.get("systems"), reading)
+        refuse_unknown_systems(entries, systems, reading)
+        return Case(
+            id=case_id,
+            name=name,
+            description=reading.require_text(node.get("description"), "description") or "",
+            input=opening or reading.require_text(node.get("input"), "input"),
+            turns=turns,
+            user=user,
+            custom_body=member.plain() if (member := node.get("body")) is not None else None,
+            context={**shared.context, **self._read_object(node.get("context"), "context")},
+            systems=systems,
+            timezone=self.read_zone(node.get("timezone")) or shared.timezone,
+            tags={**shared.tags, **self.read_tags(node.get("tags"))},
+            assertions=tuple(assertion for assertion, _ in entries),
+            captures=self.read_captures(node.get("extract")),
+            scoring=self.read_scoring(node.get("scoring"), shared.scoring),
+            skip=self.skip(node.get("skip")),
+            repetitions=reading.require_integer(node.get("repeat"), "repeat", at_least=1, at_most=MOST_REPEATS),
+            pass_threshold=self._read_pass_rate(node.get("pass_rate")),
+            settings=self._read_object(node.get("settings"), "settings"),
+            origin=reading.origin(node),
+        )
+
+    def _check_one_input(self, node: Located) -> None:
+        given = [key for key in ("input", "turns", "body") if node.get(key) is not None]
+        if len(given) > 1:
+            self.reading.error_at_key(
+                node, given[1], f"a case has one input, but this one has {' and '.join(repr(key) for key in given)}", code="two_inputs"
+            )
+
+    def read_turns(self, node: Located | None) -> tuple[tuple[Turn, ...], list[tuple[Assertion, Located]]]:
+        turns: list[Turn] = []
+        entries: list[tuple[Assertion, Located]] = []
+        if node is None or self.reading.require_list(node, "turns") is None:
+            return (), []
+        for index, item in enumerate(node.items()):
+            if isinstance(item.value, str):
+                turns.append(Turn(input=item.value, origin=self.reading.origin(item)))
+                continue
+            if self.reading.require_object(item, "a turn") is None:
+                continue
+            self.reading.check_keys(item, ("input", "expect"), "a turn")
+            said = self.reading.require_text(self.reading.require_member(item, "input", "a turn"), "input")
+            turns.append(Turn(input=said or "", origin=self.reading.origin(item)))
+            entries.extend(self.read_assertions(item.get("expect"), index))
+        return tuple(turns), entries
+
+    def read_assertions(self, node: Located | None, turn: int | None) -> list[tuple[Assertion, Located]]:
+        if node is None:
+            return []
+        alone = node.is_object or isinstance(node.value, str)
+        items = [node] if alone else list(node.items()) if self.reading.require_list(node, "expect") is not None else []
+        built = [(self.read_assertion(item, turn), item) for item in items]
+        return [(assertion, item) for assertion, item in built if assertion is not None]
+
+    def read_assertion(self, node: Located, turn: int | None) -> Assertion | None:
+        reading = self.reading
+        if id(node) in self._known:
+            return self._known[id(node)]
+        # `- no_tool_errors` is `- no_tool_errors: {}`
+        alone = isinstance(node.value, str)
+        if not alone and reading.require_object(node, "an assertion") is None:
+            return None
+        names = [node.value] if alone else [key for key, _ in node.members() if key not in ASSERTION_KEYS]
+        if len(names) != 1:
+            self._report_not_one_check(node, names)
+            return None
+        try:
+            entry = self._registry.get(names[0])
+        except SpecError as error:
+            self._report_unknown_check(node, names[0], error)
+            return None
+        value = Located(value={}, line=node.line, column=node.column, path=node.path) if alone else node.get(names[0])
+        assert value is not None
+        return self._draft(node, entry, value, turn, {} if alone else self._read_common(node))
+
+    def _report_not_one_check(self, node: Located, names: list[str]) -> None:
+        if not names:
+            self.reading.error(node, "an assertion needs the name of a check as a key", hint="`proctor describe checks` lists them all")
+            return
+        known = [name for name in names if name in self._registry]
+        for name in names:
+            if name not in self._registry or name != known[0]:
+                near = nearest(name, (*ASSERTION_KEYS, *self._registry.list_names()))
+                message = (
+                    f"an assertion makes one claim, but {name!r} is a second one"
+                    if name in self._registry
+                    else f"unknown key {name!r} in an assertion"
+                )
+                self.reading.error_at_key(node, name, message, nearest=near, expected="one check name and " + ", ".join(ASSERTION_KEYS))
+
+    def _report_unknown_check(self, node: Located, name: str, error: SpecError) -> None:
+        other = find_counterpart(name)
+        self.reading.error_at_key(
+            node,
+            name,
+            error.message,
+            nearest=error.nearest,
+            expected=f"one of {len(self._registry.list_names())} checks",
+            hint=error.hint if other is None else f"what is {name!r} elsewhere is `{other}` here: `proctor describe check {other}`",
+            code="unknown_check",
+        )
+
+    def _draft(self, node: Located, entry: CheckEntry, value: Located, turn: int | None, common: dict[str, Json]) -> Assertion | None:
+        fields: dict[str, Located] = {}
+        spec = self._build_spec(entry, value, fields)
+        if spec is UNUSABLE:
+            return None
+        nothing = find_vacuous(entry.name, spec)
+        if nothing is not None:
+            self.reading.warn(fields.get(nothing.field, value), nothing.why, hint=nothing.hint, code="vacuous_claim")
+        common.setdefault("label", "")
+        if not common["label"]:
+            common["label"] = make_default_label(entry, spec)
+        return draft_assertion(self.reading, node, entry.name, spec, fields=fields, registry=self._registry, turn=turn, **common)
+
+    def _build_spec(self, entry: CheckEntry, value: Located, fields: dict[str, Located]) -> Json:
+        what = entry.name
+        info = describe_struct_type(entry.spec)
+        if value.value is None and not any(field.required for field in info.fields):
+            return entry.spec()
+        if entry.shorthand is not None and self._is_shorthand(entry, value):
+            field = next(field for field in info.fields if field.name == entry.shorthand)
+            built = build(field.type, value, self.reading, what)
+            if built is UNUSABLE:
+                return UNUSABLE
+            absent = [f.name for f in info.fields if f.required and f.name != field.name]
+            if absent:
+                self.reading.error(
+                    value, f"{what} needs {' and '.join(repr(name) for name in absent)} too", hint=f"write it as {what}: {{...}}"
+                )
+                return UNUSABLE
+            fields[entry.shorthand] = value
+            return entry.spec(**{entry.shorthand: built})
+        fields.update(value.members())
+        return build_struct(entry.spec, value, self.reading, what)
+
+    @staticmethod
+    def _is_shorthand(entry: CheckEntry, value: Located) -> bool:
+        """Return whether a bare value stands for the shorthand field; an object always holds the fields by name."""
+        return entry.takes_whole or not value.is_object
+
+    def _read_common(self, node: Located) -> dict[str, Json]:
+        reading = self.reading
+        common: dict[str, Json] = {}
+        if (name := self._name(node.get("id"))) is not None:
+            common["id"] = name
+        for key in ("label", "axis"):
+            if (text := reading.require_text(node.get(key), key)) is not None:
+                common[key] = text
+        for key in ("required", "advisory"):
+            if (flag := reading.require_boolean(node.get(key), key)) is not None:
+                common[key] = flag
+        if common.get("required") and common.get("advisory"):
+            reading.error_at_key(node, "advisory", "an assertion is required or advisory, not both", code="required_and_advisory")
+        if (weight := reading.require_weight(node.get("weight"))) is not None:
+            common["weight"] = weight
+        for key in ("when_missing", "depends_on"):
+            member = node.get(key)
+            if member is not None:
+                field = next(f for f in describe_struct_type(Assertion).fields if f.name == key)
+                built = build(field.type, member, reading, key)
+                if built is not UNUSABLE:
+                    common[key] = built
+        return common
+
+    def read_captures(self, node: Located | None) -> tuple[Capture, ...]:
+        if node is None:
+            return ()
+        if node.is_object:  # {total: 'total: (\d+)'}
+            named = [(key, self.reading.require_text(self._check_pattern(member), f"extract {key!r}")) for key, member in node.members()]
+            return tuple(Capture(name=key, pattern=pattern) for key, pattern in named if pattern is not None)
+        if self.reading.require_list(node, "extract") is None:
+            return ()
+        for item in node.items():
+            self._check_pattern(item.get("pattern"))
+        built = [build_struct(Capture, item, self.reading, "extract") for item in node.items()]
+        return tuple(item for item in built if item is not UNUSABLE)
+
+    def _check_pattern(self, node: Located | None) -> Located | None:
+        """Warn about a pattern that cannot be read; it only ever gives null, since `extract` never affects the outcome."""
+        if node is not None and isinstance(node.value, str):
+            try:
+                compile_pattern(node.value)
+            except SpecError as error:
+                self.reading.report_spec_warning(node, error, {"pattern": node}, hint="the value will be null")
+        return node
+
+    def read_scoring(self, node: Located | None, default: Scoring) -> Scoring:
+        if node is None:
+            return default
+        if isinstance(node.value, str):
+            field = next(f for f in describe_struct_type(Scoring).fields if f.name == "mode")
+            mode = build(field.type, node, self.reading, "scoring")
+            return default if mode is UNUSABLE else msgspec.structs.replace(default, mode=mode)
+        # Looked at before the struct is built, while the place of each is known.
+        for key in ("pass_at", "partial_above"):
+            bound = node.get(key)
+            if bound is not None and isinstance(bound.value, (int, float)):
+                self._read_share(bound, key)
+        built = build_struct(Scoring, node, self.reading, "scoring")
+        if built is UNUSABLE:
+            return default
+        if built.partial_above > built.pass_at and 0 <= built.pass_at <= 1 and built.partial_above <= 1:
+            self.reading.error(node, f"partial_above {show(built.partial_above)} is above pass_at {show(built.pass_at)}")
+        nothing = find_vacuous_scoring(built, [key for key, _ in node.members()])
+        if nothing is not None:
+            self.reading.warn(node.get(nothing.field) or node, nothing.why, hint=nothing.hint, code="vacuous_claim")
+        return built
+
+    def read_zone(self, node: Located | None) -> str | None:
+        """Return the name of a time zone, with a warning about one that does not exist."""
+        name = self.reading.require_text(node, "timezone")
+        if name is None or node is None:
+            return None
+        try:
+            find_zone(name)
+        except CheckFault as fault:
+            # A dialect's suite may carry one, too, and its conversion must still be read: only the date functions will not work.
+            self.reading.warn(node, f"{fault.message}; date functions will not work", code="unknown_zone")
+        return name
+
+    def _name(self, node: Located | None) -> str | None:
+        """Return an id: text, and not empty."""
+        name = self.reading.require_text(node, "id")
+        if name == "" and node is not None:
+            self.reading.error(node, "id: expected a name, found empty text")
+        return name
+
+    def skip(self, node: Located | None) -> Skip | None:
+        if node is None or node.value is False:
+            return None
+        if isinstance(node.value, str) or node.value is True:
+            return Skip(code="skipped_by_author", reason=node.value if isinstance(node.value, str) else "the author skipped this case")
+        built = build_struct(Skip, node, self.reading, "skip")
+        return None if built is UNUSABLE else built
+
+    def read_tags(self, node: Located | None) -> dict[str, Json]:
+        if node is None:
+            return {}
+        if node.is_list or isinstance(node.value, str):
+            words = [node] if isinstance(node.value, str) else list(node.items())
+            return {word: True for word in (self.reading.require_text(item, "a tag") for item in words) if word is not None}
+        return self._read_object(node, "tags")
+
+    def _read_object(self, node: Located | None, what: str) -> dict[str, Json]:
+        found = self.reading.require_object(node, what)
+        return found.plain() if found is not None else {}
+
+    def _read_pass_rate(self, node: Located | None) -> float | None:
+        rate = self._read_share(node, "pass_rate")
+        if node is not None and rate == 0:
+            told = "pass_rate: 0 lets a case pass that never passes"
+            self.reading.warn(node, told, hint="give a number above 0", code="vacuous_claim")
+        return rate
+
+    def _read_share(self, node: Located | None, what: str) -> float | None:
+        value = self.reading.number(node, what)
+        if value is not None and node is not None and not 0 <= value <= 1:
+            self.reading.error(node, f"{what}: expected a number from 0 to 1, found {show(value)}")
+            return None
+        return value

@@ -1,0 +1,192 @@
+"""The `systems` of a case in our own format: the simulated systems that its agent works in.
+
+    systems:
+      clinic:
+        kind: fhir                                # left out: the name is the kind
+        seed: [{resourceType: Patient, id: ann}]  # what it holds in the beginning, as its kind has it
+      drop:
+        kind: files
+        datasets: [{notes/a.txt: hello}]          # further seeds, each added to those before
+        scenario:                                 # what happens before the agent begins, or later
+          - drop_file_inbox: {path: referral.json, content: {patient: ann}}
+          - {drop_file_inbox: {path: reminder.txt, content: call back}, after_s: 30}
+
+The systems of a suite are those of each of its cases; a case that names one of them anew has its own in its place. A case has one system of
+a kind at most: the state that checks read has one place for each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from proctor.checks.run.requests import RequestMade, RequestNotMade
+from proctor.checks.systems.unchanged import Unchanged
+from proctor.errors import SpecError
+from proctor.formats.text.located import Located, Reading
+from proctor.model.case import Assertion
+from proctor.model.evidence import Json
+from proctor.model.show import nearest
+from proctor.model.system import LONGEST_S, Step, System
+from proctor.patterns.globs import strip_leading_marks
+
+SYSTEM_KEYS = ("kind", "seed", "datasets", "scenario")
+_LATE = "after_s"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
+
+
+def read_systems(node: Located | None, reading: Reading) -> tuple[System, ...]:
+    """Return the systems, with a problem for each that cannot be made."""
+    if node is None or reading.require_object(node, "systems") is None:
+        return ()
+    found = [_read_system(name, member, node, reading) for name, member in node.members()]
+    systems = tuple(system for system in found if system is not None)
+    _refuse_doubles(systems, node, reading)
+    return systems
+
+
+def join_systems(shared: tuple[System, ...], node: Located | None, reading: Reading) -> tuple[System, ...]:
+    """Return the systems of a case: those of its suite, and its own."""
+    if node is None:
+        return shared
+    own = read_systems(node, reading)
+    named = {system.name for system in own}
+    joined = (*(system for system in shared if system.name not in named), *own)
+    # The own ones were compared with each other when they were read: only those of the suite can add a double.
+    if len(joined) != len(own):
+        _refuse_doubles(joined, node, reading)
+    return joined
+
+
+def _read_system(name: str, node: Located, parent: Located, reading: Reading) -> System | None:
+    # The simulators are loaded for suites that have any.
+    from proctor.simulators.registry import find_simulator
+
+    if not _NAME.fullmatch(name):
+        reading.error_at_key(
+            parent, name, f"the name of a system is made of up to 40 letters, digits and underscores, found {name!r}", code="wrong_value"
+        )
+        return None
+    if node.value is not None and reading.require_object(node, "a system") is None:
+        return None
+    reading.check_keys(node, SYSTEM_KEYS, "a system")
+    given = node.get("kind")
+    kind = name if given is None else reading.require_text(given, "kind")
+    if kind is None:
+        return None
+    try:
+        simulator = find_simulator(kind)
+    except SpecError as error:
+        hint = None if given is not None else "name the kind of the system: `kind: records`"
+        reading.error(given or node, error.message, nearest=error.nearest, hint=hint, code="unknown_system")
+        return None
+    seed = node.get("seed")
+    listed = node.get("datasets")
+    datasets = () if listed is None or reading.require_list(listed, "datasets") is None else tuple(item.plain() for item in listed.items())
+    scenario = _read_scenario(node.get("scenario"), reading)
+    system = System(name=name, kind=simulator.kind, seed=None if seed is None else seed.plain(), datasets=datasets, scenario=scenario)
+    return system if _can_be_made(system, node, reading) else None
+
+
+def _read_scenario(node: Located | None, reading: Reading) -> tuple[Step, ...]:
+    if node is None or reading.require_list(node, "scenario") is None:
+        return ()
+    steps: list[Step] = []
+    for item in node.items():
+        if reading.require_object(item, "a step") is None:
+            continue
+        members = [(name, given) for name, given in item.members() if name != _LATE]
+        if len(members) != 1:
+            reading.error(item, f"a step is an object with one name, found {len(members)}", hint="write - drop_file_inbox: {path: ...}")
+            continue
+        name, given = members[0]
+        steps.append(Step(name=name, given=given.plain(), after_s=_read_delay(item.get(_LATE), reading)))
+    return tuple(steps)
+
+
+def _read_delay(node: Located | None, reading: Reading) -> float:
+    seconds = None if node is None else reading.number(node, _LATE)
+    if seconds is None:
+        return 0.0
+    if node is not None and not 0 <= seconds <= LONGEST_S:
+        reading.error(node, f"{_LATE}: expected seconds from 0 to {LONGEST_S:g}, found {seconds:g}", code="wrong_value")
+    return float(seconds)
+
+
+def _can_be_made(system: System, node: Located, reading: Reading) -> bool:
+    """Return whether a system can be provisioned; what is wrong is told where it stands."""
+    from proctor.simulators.ports import make_still_surroundings
+    from proctor.simulators.sandbox import provision_rows
+
+    try:
+        # Late steps are tried as well: what cannot work is told now, and not in the middle of a run.
+        provision_rows((system,), make_still_surroundings(), with_late=True)
+    except SpecError as error:
+        field = (error.field or "").removeprefix(f"{system.name}.")
+        reading.report_spec_error(node, SpecError(error.message, field=field, nearest=error.nearest, hint=error.hint))
+        return False
+    return True
+
+
+def _refuse_doubles(systems: tuple[System, ...], node: Located, reading: Reading) -> None:
+    kinds: dict[str, str] = {}
+    for system in systems:
+        if system.kind in kinds:
+            first = kinds[system.kind]
+            told = f"{first!r} and {system.name!r} are both of kind {system.kind}; a case has one system of a kind"
+            reading.error_at_key(node, system.name if node.get(system.name) is not None else first, told, code="two_systems")
+        kinds.setdefault(system.kind, system.name)
+
+
+def refuse_unknown_systems(entries: Sequence[tuple[Assertion, Located]], systems: tuple[System, ...], reading: Reading) -> None:
+    """Report claims about systems that a case does not have: one that something did *not* happen there would hold without a look."""
+    names = [system.name for system in systems]
+    for assertion, node in entries if systems else ():
+        for name in _list_named(assertion.spec):
+            if name not in names:
+                told = f"{assertion.check} is about a system {name!r}, and the case has none of that name; there are {', '.join(names)}"
+                place = node.get(assertion.check) if node.is_object else None
+                reading.error(place or node, told, nearest=nearest(name, names), code="unknown_system")
+
+
+def _list_named(spec: object) -> list[str]:
+    """Return the names of systems that a claim writes out."""
+    if isinstance(spec, (RequestMade, RequestNotMade)):
+        patterns = (spec, *(spec.then if isinstance(spec, RequestMade) else ()))
+        return [one.system for one in patterns if one.system is not None]
+    if isinstance(spec, Unchanged):
+        places = (*spec.besides, *(entry.place for entry in spec.allowed))
+        firsts = (strip_leading_marks(place).partition("/")[0] for place in places)
+        # A pattern may fit any system, so that it names none that could be missing.
+        return [first for first in firsts if not set("*?") & set(first)]
+    return []
+
+
+def write_systems(systems: tuple[System, ...]) -> dict[str, Json]:
+    """Return systems as a suite writes them."""
+    written: dict[str, Json] = {}
+    for system in systems:
+        out: dict[str, Json] = {"kind": system.kind}
+        if system.seed is not None:
+            out["seed"] = system.seed
+        if system.datasets:
+            out["datasets"] = list(system.datasets)
+        if system.scenario:
+            out["scenario"] = [{step.name: step.given, **({_LATE: step.after_s} if step.after_s else {})} for step in system.scenario]
+        written[system.name] = out
+    return written
+
+
+def build_systems_schema() -> dict[str, Json]:
+    """Return the schema of `systems`."""
+    from proctor.simulators.registry import list_kinds
+
+    properties: dict[str, Json] = {
+        "kind": {"enum": list(list_kinds()), "description": "What it simulates; left out: the name is the kind."},
+        "seed": {"description": "What it holds in the beginning."},
+        "datasets": {"type": "array", "description": "Further seeds, each added to those before."},
+        "scenario": {"type": "array", "items": {"type": "object", "minProperties": 1, "maxProperties": 2}},
+    }
+    assert set(properties) == set(SYSTEM_KEYS)
+    one: dict[str, Json] = {"type": ["object", "null"], "additionalProperties": False, "properties": properties}
+    return {"type": "object", "additionalProperties": one}

@@ -1,0 +1,1 @@
+"""promptfoo assertions and test rows."""

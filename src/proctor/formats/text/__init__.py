@@ -1,0 +1,1 @@
+"""YAML, JSON and tables as documents with positions, for every dialect."""

@@ -1,0 +1,284 @@
+"""JSON with the line and column of every key and value.
+
+Strict JSON (RFC 8259) with what a suite must not have on top: a key that appears twice is a problem. Faults with only one
+sensible reading (a comma too many, a comment, `NaN`, a repeated key) are reported and reading goes on, so that the
+rest of the file is checked in the same pass; any other fault ends the reading. Whole numbers are exact however large,
+a lone surrogate escape is the replacement character, and nesting is bounded, because everything behind this reader walks the tree
+recursively.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final, NoReturn
+
+from proctor.formats.text.located import MAX_VALUES, SPLIT, Located, Reading, item_path, member_path
+from proctor.formats.text.places import LINE_END
+from proctor.model.evidence import Json
+from proctor.model.json_values import join_surrogates
+
+MAX_DEPTH: Final = 200
+"""Levels of nesting; they are read by recursion."""
+MAX_NUMBER: Final = 1000
+"""Characters of one number. Python refuses to print integers of more than 4300 digits; nobody writes one."""
+MAX_COMPLAINTS: Final = 100
+"""Faults that are reported before giving up: a file of a million commas is not worth a million messages."""
+
+# Every pattern is anchored by `match` and linear: no alternative can take the same character twice.
+_SPACE = re.compile(r"[ \t\n\r]*")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_PLAIN_TEXT = re.compile(r'[^"\\\x00-\x1f]*')
+_HEX = re.compile(r"[0-9a-fA-F]{4}")
+_WORD = re.compile(r"[-+]?[A-Za-z_$][A-Za-z0-9_$]*")
+_COMMENT = re.compile(r"(?s:/\*.*?\*/)|(?://|#)[^\n\r]*")
+_ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_WORDS: Final[dict[str, Json]] = {"true": True, "false": False, "null": None}
+_NOT_NUMBERS: Final = ("nan", "infinity", "-infinity", "+infinity", "-nan", "inf", "-inf")
+
+
+def read_json(text: str, reading: Reading) -> Located | None:
+    """Return the document in `text`; problems go to `reading`, and nothing is returned when it cannot be read at all."""
+    return _Scanner(text, reading).read_document()
+
+
+class _Broken(Exception):
+    """The text cannot be read any further; the problem has been reported."""
+
+
+class _Scanner:
+    """One pass over the text. Line ends only occur between tokens, so counting them there keeps the position."""
+
+    def __init__(self, text: str, reading: Reading) -> None:
+        self.text = text
+        self.reading = reading
+        self.at = 1 if text.startswith("\ufeff") else 0  # a byte order mark is no part of the document
+        self.line = 1
+        self.line_start = self.at
+        self.complaints = 0
+        self.values = 0
+
+    def read_document(self) -> Located | None:
+        try:
+            self._skip_space()
+            if self.at >= len(self.text):
+                self._stop(self.at, "the document is empty", hint="expected one JSON value")
+            found = self._read_value("$", 0)
+            self._skip_space()
+            if self.at < len(self.text):
+                self._stop(self.at, "there is more text after the end of the document", hint="a file holds one JSON value")
+            return found
+        except _Broken:
+            return None
+
+    def _read_value(self, path: str, depth: int) -> Located:
+        start = self.at
+        self.values += 1
+        if self.values > MAX_VALUES:
+            self._stop(start, f"more than {MAX_VALUES:,} values", hint=SPLIT)
+        found = Located(value=None, line=self.line, column=start - self.line_start + 1, path=path)
+        first = self.text[start : start + 1]
+        if first == "{" or first == "[":
+            if depth >= MAX_DEPTH:
+                self._stop(start, f"nested more than {MAX_DEPTH} levels deep")
+            self.at += 1
+            if first == "{":
+                self._read_object(found, depth)
+            else:
+                self._list(found, depth)
+            return found
+        if first == '"':
+            found.value = self._read_string()
+        elif first and first in "-0123456789":
+            found.value = self._number()
+        else:
+            found.value = self._read_word()
+        found.width = self.at - start
+        return found
+
+    def _read_object(self, found: Located, depth: int) -> None:
+        members: dict[str, Located] = {}
+        found.value = members
+        found.key_at = {}
+        while not self._reads_end("}", has_members=bool(members)):
+            self._expect_key()
+            # The place is that of the key itself, one column behind its quote.
+            start, place = self.at, (self.line, self.at - self.line_start + 2)
+            key = self._read_string()
+            self._skip_space()
+            if self.text[self.at : self.at + 1] != ":":
+                self._stop(self.at, f"expected ':' after the key {key!r}, found {self._describe_found()}")
+            self.at += 1
+            self._skip_space()
+            item = self._read_value(member_path(found.path, key), depth + 1)
+            if key in members:
+                line, column = found.key_at[key]
+                message = f"duplicate key {key!r}: it already stands at line {line}, column {column}"
+                self._report(start, message, place, width=len(key), path=item.path, code="duplicate_key")
+            else:
+                members[key] = item
+                found.key_at[key] = place
+
+    def _list(self, found: Located, depth: int) -> None:
+        items: list[Located] = []
+        found.value = items
+        while not self._reads_end("]", has_members=bool(items)):
+            items.append(self._read_value(item_path(found.path, len(items)), depth + 1))
+
+    def _reads_end(self, end: str, *, has_members: bool) -> bool:
+        """Return whether the container ends here; otherwise stands at the next member, past its comma."""
+        self._skip_space()
+        if self.text[self.at : self.at + 1] == end:
+            self.at += 1
+            return True
+        if not has_members:
+            if self.at >= len(self.text):
+                self._stop(self.at, f"the text ends before {end!r}")
+            return False
+        if self.text[self.at : self.at + 1] != ",":
+            self._stop(self.at, f"expected ',' or {end!r}, found {self._describe_found()}")
+        # Noted here: the blanks behind the comma may hold line ends, and the fault is the comma.
+        comma, place = self.at, (self.line, self.at - self.line_start + 1)
+        self.at += 1
+        self._skip_space()
+        if self.text[self.at : self.at + 1] == end:
+            self._report(comma, f"a comma before {end!r}", place, hint="remove it: JSON has no trailing commas")
+            self.at += 1
+            return True
+        return False
+
+    def _expect_key(self) -> None:
+        if self.text[self.at : self.at + 1] != '"':
+            single = self.text[self.at : self.at + 1] == "'" or _WORD.match(self.text, self.at)
+            hint = "keys stand in double quotes" if single else None
+            self._stop(self.at, f"expected a key in double quotes, found {self._describe_found()}", hint=hint)
+
+    def _read_string(self) -> str:
+        text, start = self.text, self.at
+        parts: list[str] = []
+        self.at += 1
+        while True:
+            plain = _PLAIN_TEXT.match(text, self.at)
+            assert plain is not None  # the pattern matches nothing at all, too
+            parts.append(plain.group())
+            self.at = plain.end()
+            char = text[self.at : self.at + 1]
+            if char == '"':
+                self.at += 1
+                return _join_surrogates(parts)
+            if char == "\\":
+                parts.append(self._escape())
+            elif char in ("", "\n", "\r"):
+                self._stop(start, "a text that is not closed on its line", hint='close it with ", or write \\n for a line break')
+            else:
+                self._stop(self.at, f"a control character ({char!a}) inside a text", hint=f"write \\u{ord(char):04x} instead")
+
+    def _escape(self) -> str:
+        char = self.text[self.at + 1 : self.at + 2]
+        if char in _ESCAPES:
+            self.at += 2
+            return _ESCAPES[char]
+        if char == "u":
+            digits = _HEX.match(self.text, self.at + 2)
+            if digits is None:
+                self._stop(self.at, "\\u is not followed by four hexadecimal digits")
+            self.at += 6
+            return chr(int(digits.group(), 16))
+        hint = "a backslash itself is written \\\\" if char else None
+        self._stop(self.at, f"\\{char} is no escape of JSON", hint=hint)
+
+    def _number(self) -> int | float | None:
+        start = self.at
+        found = _NUMBER.match(self.text, start)
+        # Letters right behind the digits, or behind a lone minus (`12abc`, `-Infinity`), were meant as one value with them.
+        following = _WORD.match(self.text, found.end() if found else start)
+        if found is None or following is not None:
+            word = self.text[start : following.end()] if following else "-"
+            if word.lower() in _NOT_NUMBERS:
+                return self._refuse_number(word)
+            self._stop(start, f"{word[:40]!r} is no number of JSON")
+        digits = found.group()
+        # The grammar ends a number behind its leading zero, so a digit right after it was meant to belong to it.
+        if len(digits) < 3 and self.text[found.end() : found.end() + 1].isdigit():
+            self._stop(start, "a number cannot begin with 0", hint="remove the leading zero, or put it in quotes")
+        self.at = found.end()
+        if len(digits) > MAX_NUMBER:
+            self._report(start, f"a number of {len(digits)} characters is too long", hint="put it in quotes")
+            return None
+        if found.group(1) is None and found.group(2) is None:
+            return int(digits)
+        value = float(digits)
+        if math.isinf(value):
+            self._report(start, f"{digits[:40]} is too large for a number", hint="put it in quotes", width=len(digits))
+            return None
+        return value
+
+    def _read_word(self) -> Json:
+        found = _WORD.match(self.text, self.at)
+        if found is None:
+            if self.text[self.at : self.at + 1] == "'":
+                self._stop(self.at, "a text in single quotes", hint="JSON writes texts in double quotes")
+            self._stop(self.at, f"expected a value, found {self._describe_found()}")
+        word = found.group()
+        if word in _WORDS:
+            self.at = found.end()
+            return _WORDS[word]
+        if word.lower() in _NOT_NUMBERS:
+            return self._refuse_number(word)
+        nearest = tuple(known for known in _WORDS if known == word.lower())
+        self._stop(self.at, f"{word[:40]!r} is no value of JSON", width=len(word), nearest=nearest, hint="put texts in double quotes")
+
+    def _refuse_number(self, word: str) -> None:
+        self._report(self.at, f"JSON has no {word}", width=len(word), hint="write null, or a text in double quotes")
+        self.at += len(word)
+
+    def _skip_space(self) -> None:
+        while True:
+            found = _SPACE.match(self.text, self.at)
+            assert found is not None  # the pattern matches nothing at all, too
+            self._pass(found.end())
+            comment = _COMMENT.match(self.text, self.at)
+            if comment is None:
+                return
+            self._report(self.at, "a comment", hint="JSON has no comments; a .yaml file may have them", width=2)
+            self._pass(comment.end())
+
+    def _pass(self, end: int) -> None:
+        """Move to `end`, counting the line ends on the way."""
+        for line_end in LINE_END.finditer(self.text, self.at, end):
+            self.line += 1
+            self.line_start = line_end.end()
+        self.at = end
+
+    def _describe_found(self) -> str:
+        char = self.text[self.at : self.at + 1]
+        return repr(char) if char else "the end of the text"
+
+    def _report(
+        self,
+        offset: int,
+        message: str,
+        place: tuple[int, int] | None = None,
+        *,
+        width: int = 1,
+        path: str = "$",
+        code: str = "invalid_json",
+        **more: Json,
+    ) -> None:
+        line, column = place or (self.line, offset - self.line_start + 1)
+        self.reading.error(Located(value=None, line=line, column=column, width=width, path=path), message, code=code, **more)
+        self.complaints += 1
+        if self.complaints >= MAX_COMPLAINTS:
+            raise _Broken
+
+    def _stop(self, offset: int, message: str, *, width: int = 1, **more: Json) -> NoReturn:
+        self._report(offset, message, width=width, **more)
+        raise _Broken
+
+
+def _join_surrogates(parts: list[str]) -> str:
+    """Return the pieces as one text, in which two escaped surrogates that belong together are one character."""
+    if len(parts) == 1:
+        return parts[0]
+    text = "".join(parts)
+    return join_surrogates(text) if any("\ud800" <= part <= "\udfff" for part in parts) else text

@@ -1,0 +1,316 @@
+"""A document as a tree in which every value knows its line and column.
+
+Both readers (`yaml12`, `json_text`) build this tree; the dialect readers walk it, and report problems through a
+`Reading`, which collects all of them in one pass.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Literal
+
+import msgspec
+
+from proctor.errors import InputError, SpecError
+from proctor.formats.text.places import LINE_END
+from proctor.model.evidence import Json
+from proctor.model.json_values import is_finite
+from proctor.model.problem import Origin, Problem
+from proctor.model.show import kind_of, nearest, show
+
+MAX_WEIGHT = 10**9
+"""Far more than anybody means; larger ones add up to infinity."""
+
+Kind = Literal["object", "list", "text", "number", "true/false", "null"]
+
+
+MAX_VALUES = 500_000
+"""How many values one document may hold, keys of YAML counted too: each has its place, which costs more than the value itself."""
+_NEAR = 0.8
+"""How similar an unknown key is to a known one to be a slip of it: `targets` is no slip of `agents`, `agnets` is."""
+SPLIT = "split the suite into several files of one folder"
+
+
+class Located(msgspec.Struct, kw_only=True):
+    """One value of a document.
+
+    `value` is the scalar, or a list of `Located`, or a dict of `Located`. `key_at` gives the position of each key of an
+    object as `(line, column)`; `width` is how many characters to underline.
+    """
+
+    value: Json
+    line: int
+    column: int
+    path: str = "$"
+    width: int = 1
+    key_at: dict[str, tuple[int, int]] = {}
+
+    @property
+    def kind(self) -> str:
+        """The kind of the value in the user's words."""
+        return kind_of(self.value)
+
+    @property
+    def is_object(self) -> bool:
+        """Whether this is an object."""
+        return isinstance(self.value, dict)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether this is a list."""
+        return isinstance(self.value, list)
+
+    def get(self, key: str) -> "Located | None":
+        """Return the member `key` of an object, or nothing."""
+        return self.value.get(key) if isinstance(self.value, dict) else None
+
+    def members(self) -> Iterator[tuple[str, "Located"]]:
+        """Yield keys and values of an object, in order; nothing for other kinds."""
+        return iter(self.value.items()) if isinstance(self.value, dict) else iter(())
+
+    def items(self) -> Iterator["Located"]:
+        """Yield the elements of a list; nothing for other kinds."""
+        return iter(self.value) if isinstance(self.value, list) else iter(())
+
+    def plain(self) -> Json:
+        """Return the value without positions."""
+        if isinstance(self.value, dict):
+            return {key: item.plain() for key, item in self.value.items()}
+        if isinstance(self.value, list):
+            return [item.plain() for item in self.value]
+        return self.value
+
+
+class Reading:
+    """One document being read: its text for excerpts, and every problem found in it."""
+
+    def __init__(self, *, file: str | None, text: str) -> None:
+        self.file = file
+        self._text = text
+        self._lines: list[str] | None = None
+        self.problems: list[Problem] = []
+        self._ignored: set[tuple[str, str]] = set()
+
+    @property
+    def text(self) -> str:
+        """The text of the document."""
+        return self._text
+
+    def origin(self, node: Located) -> Origin:
+        """Return the place of a value."""
+        return Origin(file=self.file, line=node.line, column=node.column, path=node.path)
+
+    def find_excerpt(self, line: int) -> str | None:
+        """Return a source line, without its end."""
+        # Split only when there is a problem to show: most files have none.
+        if self._lines is None:
+            self._lines = LINE_END.split(self._text.removeprefix("\ufeff"))
+        return self._lines[line - 1] if 0 < line <= len(self._lines) else None
+
+    def error(self, node: Located, message: str, **more: Json) -> None:
+        """Report that the value cannot be used. `more`: `expected`, `nearest`, `hint`, `code`."""
+        self._report(node, message, "error", more)
+
+    def error_unknown(self, node: Located, message: str, word: str, known: Iterable[str], **more: Json) -> None:
+        """Report a word that is none of those known here, with the nearest of them and with all."""
+        words = tuple(known)
+        self.error(node, message, nearest=nearest(word, words), expected="one of " + ", ".join(words), **more)
+
+    def warn(self, node: Located, message: str, **more: Json) -> None:
+        """Report something worth knowing that does not stop the suite from being used."""
+        self._report(node, message, "warning", more)
+
+    def error_at_key(self, node: Located, key: str, message: str, **more: Json) -> None:
+        """Report a problem with a key itself rather than with its value."""
+        self._report(self._find_key_node(node, key), message, "error", more)
+
+    def warn_at_key(self, node: Located, key: str, message: str, **more: Json) -> None:
+        """Warn about a key itself rather than about its value."""
+        self._report(self._find_key_node(node, key), message, "warning", more)
+
+    def _find_key_node(self, node: Located, key: str) -> Located:
+        line, column = node.key_at.get(key, (node.line, node.column))
+        return Located(value=key, line=line, column=column, path=member_path(node.path, key), width=len(key))
+
+    def _report(self, node: Located, message: str, level: Literal["error", "warning"], more: dict[str, Json]) -> None:
+        self.problems.append(
+            Problem(
+                message=message,
+                level=level,
+                origin=self.origin(node),
+                excerpt=self.find_excerpt(node.line),
+                width=node.width,
+                **more,
+            )
+        )
+
+    def report_spec_error(self, node: Located, error: SpecError, fields: Mapping[str, Located] | None = None) -> None:
+        """Report a spec that cannot be used, at the field it names.
+
+        `fields` maps spec fields to the values they came from, where the dialect spells them differently; otherwise the
+        dotted field is looked up below `node`.
+        """
+        self.error(self._place_of(node, error, fields), error.message, nearest=error.nearest, hint=error.hint)
+
+    def report_spec_warning(self, node: Located, error: SpecError, fields: Mapping[str, Located] | None = None, **more: Json) -> None:
+        """Report the same as a warning, for a dialect in which such a spec is a failed check rather than a broken suite."""
+        self.warn(self._place_of(node, error, fields), error.message, nearest=error.nearest, **{"hint": error.hint, **more})
+
+    def _place_of(self, node: Located, error: SpecError, fields: Mapping[str, Located] | None) -> Located:
+        at = node
+        if error.field:
+            first, _, rest = error.field.partition(".")
+            known = fields or {}
+            if error.field in known:
+                at = known[error.field]
+            elif first in known:
+                at = self._descend(known[first], rest)
+            else:
+                at = self._descend(node, error.field)
+        if error.offset is not None and isinstance(at.value, str) and at.width > 1:
+            # Inside a quoted scalar the text starts one column later. Escapes before the fault shift it; close enough
+            # for a caret, and the message carries the exact offset in words.
+            quoted = at.width > len(at.value)
+            column = at.column + error.offset + (1 if quoted else 0)
+            at = Located(value=at.value, line=at.line, column=column, path=at.path, width=1)
+        return at
+
+    @staticmethod
+    def _descend(node: Located, field: str) -> Located:
+        for part in field.split("."):
+            inner = node.get(part)
+            if inner is None and node.is_list and part.isascii() and part.isdigit() and len(part) < 10 and int(part) < len(node.value):
+                inner = node.value[int(part)]
+            if inner is None:
+                return node
+            node = inner
+        return node
+
+    def finish(self) -> tuple[Problem, ...]:
+        """Return the warnings; raises `InputError` with everything in file order when there is any error."""
+        # Problems in the files of a library stand behind those of the document that refers to them.
+        ordered = sorted(
+            self.problems, key=lambda p: (p.origin.file != self.file, p.origin.file or "", p.origin.line or 0, p.origin.column or 0)
+        )
+        if any(problem.level == "error" for problem in ordered):
+            count = sum(problem.level == "error" for problem in ordered)
+            raise InputError(f"{count} problem{'s' if count > 1 else ''} in {self.file or 'the document'}", ordered)
+        return tuple(ordered)
+
+    def check_keys(self, node: Located, allowed: tuple[str, ...], what: str, hints: Mapping[str, str] | None = None) -> None:
+        """Report every key that is not allowed here, with the nearest one and all that are; `hints` are next steps by key."""
+        for key, _ in node.members():
+            if key not in allowed:
+                self._report_unknown_key(node, key, allowed, what, hints, nearest(key, allowed))
+
+    def _report_unknown_key(
+        self, node: Located, key: str, allowed: tuple[str, ...], what: str, hints: Mapping[str, str] | None, near: tuple[str, ...]
+    ) -> None:
+        expected, hint = "one of " + ", ".join(sorted(allowed)), (hints or {}).get(key)
+        self.error_at_key(node, key, f"unknown key {key!r} in {what}", nearest=near, expected=expected, hint=hint, code="unknown_key")
+
+    def check_record_keys(self, node: Located, allowed: tuple[str, ...], what: str, hints: Mapping[str, str] | None = None) -> None:
+        """Warn once of every key that nothing reads; a key near to a known one, or with a hint, is an error.
+
+        Keys that begin with `x-` are free.
+        """
+        unread = [key for key, _ in node.members() if key not in allowed and not key.startswith("x-") and (what, key) not in self._ignored]
+        for key in unread:
+            near = tuple(get_close_matches(key.lower()[:200], allowed, n=1, cutoff=_NEAR))
+            if near or key in (hints or {}):
+                self._report_unknown_key(node, key, allowed, what, hints, near)
+                continue
+            self._ignored.add((what, key))
+            message = f"the key {key!r} of {what} is unknown, and nothing under it is read"
+            self.warn_at_key(node, key, message, hint="keys that begin with 'x-' are free", code="ignored_key")
+
+    def require_object(self, node: Located | None, what: str) -> Located | None:
+        """Return `node` if it is an object; otherwise report a problem and return None."""
+        return self._require_kind(node, dict, "an object", what)
+
+    def require_list(self, node: Located | None, what: str) -> Located | None:
+        """Return `node` if it is a list; otherwise report a problem and return None."""
+        return self._require_kind(node, list, "a list", what)
+
+    def require_text(self, node: Located | None, what: str) -> str | None:
+        """Return the text of `node`; otherwise report a problem and return None."""
+        found = self._require_kind(node, str, "text", what)
+        return found.value if found is not None else None
+
+    def require_boolean(self, node: Located | None, what: str) -> bool | None:
+        """Return the true or false of `node`; otherwise report a problem and return None."""
+        found = self._require_kind(node, bool, "true or false", what)
+        return found.value if found is not None else None
+
+    def number(self, node: Located | None, what: str) -> float | int | None:
+        """Return the number in `node`; otherwise a problem and nothing."""
+        found = self._require_kind(node, (int, float), "a number", what)
+        if found is None:
+            return None
+        if not is_finite(found.value):
+            self.error(found, f"{what}: expected a number of less than 309 digits, found {show(found.value)}", code="wrong_value")
+            return None
+        return found.value
+
+    def require_weight(self, node: Located | None) -> float | None:
+        """Return a weight above 0, small enough that a sum of many is still a number; otherwise report a problem and return None."""
+        value = self.number(node, "weight")
+        if value is None or node is None:
+            return None
+        if not 0 < value <= MAX_WEIGHT:
+            wanted = "a number above 0" if not value > 0 else f"at most {MAX_WEIGHT:,}"
+            self.error(node, f"weight: expected {wanted}, found {show(value)}", code="bad_weight")
+            return None
+        return float(value)
+
+    def require_integer(self, node: Located | None, what: str, *, at_least: int | None = None, at_most: int | None = None) -> int | None:
+        """Return the whole number in `node` within `at_least` and `at_most`; otherwise report a problem and return None."""
+        found = self._require_kind(node, (int, float), "a whole number", what)
+        if found is None:
+            return None
+        value = found.value
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int) or (at_least is not None and value < at_least) or (at_most is not None and value > at_most):
+            bound = f" of at least {at_least}" if at_least is not None else ""
+            bound += f"{' and' if bound else ' of'} at most {at_most:,}" if at_most is not None else ""
+            self.error(found, f"{what}: expected a whole number{bound}, found {show(found.value)}")
+            return None
+        return value
+
+    def _require_kind(self, node: Located | None, kinds: type | tuple[type, ...], wanted: str, what: str) -> Located | None:
+        if node is None:
+            return None
+        # `bool` is a kind of `int` in Python, and `true` is no number in a suite.
+        is_bool = isinstance(node.value, bool)
+        if isinstance(node.value, kinds) and (not is_bool or kinds is bool):
+            return node
+        found = node.kind if node.value is None or isinstance(node.value, (dict, list)) else f"{node.kind} {show(node.value, 60)}"
+        self.error(node, f"{what}: expected {wanted}, found {found}", code="wrong_type")
+        return None
+
+    def require_member(self, node: Located, key: str, what: str) -> Located | None:
+        """Return the member `key`; if it is missing report a problem and return None."""
+        found = node.get(key)
+        if found is None and key not in (node.value if node.is_object else {}):
+            self.error(node, f"{what} needs {key!r}", code="missing_key")
+        return found
+
+
+def member_path(path: str, key: str) -> str:
+    """Return the path of a member: `$.a.b`, with brackets where the key is not a plain word."""
+    return _join_bounded(path, f".{key}" if key.isidentifier() and len(key) <= 80 else f"[{show(key, 80)}]")
+
+
+def item_path(path: str, index: int) -> str:
+    """Return the path of an element of a list: `$.a[0]`."""
+    return _join_bounded(path, f"[{index}]")
+
+
+# Every value carries its path, so a hostile document with long paths and many values would cost their product.
+_LONGEST_PATH = 500
+
+
+def _join_bounded(path: str, step: str) -> str:
+    if len(path) <= _LONGEST_PATH:
+        return path + step
+    return path if path.endswith("…") else path + "…"

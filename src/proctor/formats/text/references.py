@@ -1,0 +1,116 @@
+"""`${NAME}` in settings: replaced by the variable of that name, out of a mapping that is passed in. `$${` is a literal `${`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from proctor.formats.text.located import Located, Reading
+from proctor.model.evidence import Json
+from proctor.model.show import nearest
+
+# The closing brace is optional, so that a reference without one is found and told instead of being sent.
+_MARK = re.compile(r"\$(\$?)\{([^}]*)(\}?)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+# An address without a user, a password or a query holds no secret, and messages are of little use without it.
+_BARE_ADDRESS = re.compile(r"https?://[^@?#]*\Z")
+_SHORTEST_SECRET = 4
+"""Characters: masking a shorter value would black out half of a report and protect nothing."""
+_SECRET_PLACE = re.compile(r"\.(?:api_key|token|password|client_secret)\Z|\.(?:auth|headers|env)\b")
+_BEHIND_HOST = re.compile(r"https?://[^/?#$]+[/?]")
+_REDACTED = "[redacted]"  # what stands in a recording for a secret
+
+
+class References:
+    """The variables that `${NAME}` may name, and the values that were asked for."""
+
+    missing = "the environment variable {name} is not set"
+    """What is said of a name that is not there."""
+    remedy = "set it before the run: export {name}=..."
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = variables
+        self._used: dict[str, str] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._variables
+
+    def is_excused(self, path: str, before: str) -> bool:
+        """Return whether the variable that is named at `path`, after the text `before`, may be missing."""
+        return False
+
+    def list_names(self) -> tuple[str, ...]:
+        """Return every variable there is."""
+        return tuple(self._variables)
+
+    def find_value(self, name: str) -> str:
+        """Return the value of a variable that is there; from now on it counts as a secret."""
+        self._used[name] = self._variables[name]
+        return self._variables[name]
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """Values that must not be shown or kept: all that were used, bare addresses excepted."""
+        return frozenset(value for value in self._used.values() if len(value) >= _SHORTEST_SECRET and not _BARE_ADDRESS.match(value))
+
+    def fill(self, value: Json) -> Json:
+        """Return the value with every reference inside its texts replaced; structs, objects and lists are walked."""
+        if isinstance(value, str):
+            return _MARK.sub(self._replace, value) if "${" in value else value
+        if isinstance(value, dict):
+            return {key: self.fill(member) for key, member in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)([self.fill(item) for item in value])
+        if isinstance(value, msgspec.Struct):
+            return msgspec.structs.replace(value, **{field: self.fill(getattr(value, field)) for field in value.__struct_fields__})
+        return value
+
+    def _replace(self, found: re.Match[str]) -> str:
+        # `$${` loses its first `$` and is left alone otherwise.
+        return found[0][1:] if found[1] else self.find_value(found[2])
+
+
+class ReplayedReferences(References):
+    """The variables of a run that asks nobody: a secret that is not set stands as recordings show it, since nothing is sent."""
+
+    def is_excused(self, path: str, before: str) -> bool:
+        """Return whether the place is a key, a token, a header or behind the host of an address; a host or a name may not be missing."""
+        return _SECRET_PLACE.search(path) is not None or (path.endswith("url") and _BEHIND_HOST.match(before) is not None)
+
+    def find_value(self, name: str) -> str:
+        """Return the value of the variable, or what recordings have in its place."""
+        return super().find_value(name) if name in self else _REDACTED
+
+
+def check_references(node: Located, reading: Reading, references: References) -> None:
+    """Report every reference below `node` that cannot be resolved."""
+    if isinstance(node.value, str):
+        for found in _MARK.finditer(node.value) if "${" in node.value else ():
+            if not found[1]:
+                _check_reference(node, found, reading, references)
+    for _, member in node.members():
+        check_references(member, reading, references)
+    for item in node.items():
+        check_references(item, reading, references)
+
+
+def _check_reference(node: Located, found: re.Match[str], reading: Reading, references: References) -> None:
+    name = found[2]
+    if not found[3] or not _NAME.match(name):
+        reading.error(
+            node,
+            f"{found[0][:40]!r} is no reference to a variable",
+            expected="${NAME}, with letters, digits and underscores",
+            hint="a literal ${ is written $${",
+            code="missing_variable",
+        )
+    elif name not in references and not references.is_excused(node.path, str(node.value)[: found.start()]):
+        reading.error(
+            node,
+            references.missing.format(name=name),
+            nearest=nearest(name, references.list_names()),
+            hint=references.remedy.format(name=name),
+            code="missing_variable",
+        )

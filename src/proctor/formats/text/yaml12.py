@@ -1,0 +1,309 @@
+"""YAML 1.2 with the line and column of every key and value.
+
+The parser is PyYAML's, the meaning of plain scalars is that of the YAML 1.2 core schema, as in MCPLab's own loader: only
+`true` and `false` are booleans (`yes`, `no`, `on` are text), `012` is 12, `0o17` is 15, `1e3` is a number, dates stay text. What JSON
+cannot carry (`.inf`, `.nan`, other tags, keys that are not scalars) is a problem, as are repeated keys and a second
+document. A scalar key of another kind (`1:`) is its own text. `<<` is an ordinary key: merging is no part of YAML 1.2.
+
+Aliases are expanded, because every value must know its path; the number of expanded values and the depth are bounded.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import msgspec
+
+from proctor.formats.text.located import Located, Reading, item_path, member_path
+from proctor.formats.text.places import Places
+from proctor.model.evidence import Json
+from proctor.model.json_values import join_surrogates
+from proctor.model.show import kind_of
+
+if TYPE_CHECKING:
+    from yaml.events import AliasEvent, CollectionStartEvent, Event, ScalarEvent
+
+    from proctor.formats.text.yaml_events import EventStream
+
+MAX_DEPTH: Final = 200
+"""Levels of nesting; whoever walks the document does so by recursion."""
+MAX_EXPANDED: Final = 100_000
+"""Values that aliases may add to a document; long texts and keys count as several."""
+_CHARACTERS_OF_A_VALUE: Final = 100
+"""Characters of text that count as one value against the bound on aliases."""
+MAX_NUMBER: Final = 1000
+"""Digits of a number: converting a very long one takes time that grows with the square of its length."""
+MAX_COMPLAINTS: Final = 100
+"""Problems of one kind in one file; more would only hide the first."""
+
+_TAG: Final = "tag:yaml.org,2002:"
+_WORDS: Final[dict[str, Json]] = {
+    "": None,
+    "~": None,
+    **dict.fromkeys(("null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+# All linear: no character can be taken by two parts of a pattern.
+_DECIMAL = re.compile(r"[-+]?[0-9]+")
+_OCTAL = re.compile(r"0o[0-7]+")
+_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_NOT_A_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+
+
+def read_yaml(text: str, reading: Reading) -> Located | None:
+    """Return the document in `text`; problems go to `reading`, and nothing is returned when it cannot be read at all."""
+    # PyYAML costs some 60 ms to import; a JSON suite must not pay for it.
+    from proctor.formats.text.yaml_events import EventStream, YamlFault
+
+    text = text.removeprefix("\ufeff")
+    places = Places(text)
+    stream = EventStream(text, max_depth=MAX_DEPTH)
+    try:
+        events = stream.read_events()
+    except YamlFault as error:
+        line, column = places.locate(error.fault.offset)
+        reading.error(Located(value=None, line=line, column=column), error.fault.message, hint=error.fault.hint, code="invalid_yaml")
+        return None
+    builder = _Builder(reading, places, stream)
+    document = builder.build(events)
+    if document is not None:
+        _warn_of_kept_escapes(reading, places, stream)
+    return document
+
+
+def _warn_of_kept_escapes(reading: Reading, places: Places, stream: EventStream) -> None:
+    warned: set[int] = set()
+    for offset in stream.kept:
+        line, column = places.locate(offset)
+        if line not in warned and len(warned) < MAX_COMPLAINTS:
+            warned.add(line)
+            shown = stream.text[offset : offset + 2]
+            reading.warn(
+                Located(value=None, line=line, column=column, width=2),
+                f"{shown} is no escape of YAML; the backslash is kept as written",
+                hint="write the text in single quotes, where a backslash is a backslash",
+                code="kept_escape",
+            )
+
+
+def _count_characters(value: Json) -> int:
+    """Return how long a text is, or the keys of an object together."""
+    if isinstance(value, str):
+        return len(value)
+    return sum(map(len, value)) if isinstance(value, dict) else 0
+
+
+class _Broken(Exception):
+    """The document cannot be read any further; the problem has been reported."""
+
+
+class _Open(msgspec.Struct):
+    """A list or object whose end has not come yet."""
+
+    node: Located
+    key: str | None = None
+    """The key whose value comes next."""
+    drop: bool = False
+    """Whether that value has no place to go, because its key cannot be used."""
+
+
+class _Builder:
+    def __init__(self, reading: Reading, places: Places, stream: EventStream) -> None:
+        self.reading = reading
+        self.places = places
+        self.stream = stream
+        self.open: list[_Open] = []
+        self.anchors: dict[str, Located] = {}
+        self.root: Located | None = None
+        self.expanded = 0
+        self.complaints = 0
+
+    def build(self, events: list[Event]) -> Located | None:
+        try:
+            for event in events:
+                self._take(event)
+        except _Broken:
+            return None
+        if self.root is None:
+            self.reading.error(Located(value=None, line=1, column=1), "the document is empty", code="invalid_yaml")
+        return self.root
+
+    def _take(self, event: Event) -> None:
+        # By name, as importing the classes at the top would import PyYAML for every suite in JSON.
+        match event.__class__.__name__:
+            case "ScalarEvent":
+                self._add_scalar(event)  # pyright: ignore[reportArgumentType] - its class was just compared by name
+            case "SequenceStartEvent" | "MappingStartEvent":
+                self._open_collection(event)  # pyright: ignore[reportArgumentType] - its class was just compared by name
+            case "SequenceEndEvent" | "MappingEndEvent":
+                self._place(self.open.pop().node)
+            case "AliasEvent":
+                self._add_alias(event)  # pyright: ignore[reportArgumentType] - its class was just compared by name
+            case "DocumentStartEvent" if self.root is not None:
+                self._stop(self._locate(event, width=3), "a second document", hint="a file holds one document; remove the line '---'")
+            case _:
+                pass
+
+    def _add_scalar(self, event: ScalarEvent) -> None:
+        text = self.stream.restore_text(event.value)
+        # Escapes in double quotes may spell one character as two halves, as JSON does.
+        if any("\ud800" <= char <= "\udfff" for char in text):
+            text = join_surrogates(text)
+        block = event.style in ("|", ">")
+        node = self._locate(event, width=1 if block else None)
+        plain = bool(event.implicit[0])
+        if self._expects_key():
+            # A key is text, whatever its text would mean as a value; only the empty plain key is a slip.
+            self._is_known_tag(node, event.tag, ("str", "int", "float", "bool", "null"))
+            node.value = None if plain and text == "" else text
+        else:
+            node.value = self._resolve(node, text, event.tag, plain=plain)
+        self._add_anchor(event.anchor, node)
+        self._place(node, quoted=event.style in ("'", '"'))
+
+    def _resolve(self, node: Located, text: str, tag: str | None, *, plain: bool) -> Json:
+        # The tag `!` alone makes a text of any scalar, whatever it looks like.
+        if tag is None or tag == "!":
+            return self._resolve_plain(node, text) if plain and tag is None else text
+        known = self._is_known_tag(node, tag, ("str", "int", "float", "bool", "null"))
+        wanted = tag.removeprefix(_TAG)
+        if not known or wanted == "str":
+            return text
+        value = self._resolve_plain(node, text)
+        if kind_of(value) != {"bool": "true/false", "null": "null"}.get(wanted, "number"):
+            self._report(node, f"{text[:60]!r} cannot be read as !!{wanted}")
+        return value
+
+    def _resolve_plain(self, node: Located, text: str) -> Json:
+        """Return a plain scalar by the core schema."""
+        if text in _WORDS:
+            return _WORDS[text]
+        # Nearly every scalar is a word, and its first character saves five patterns.
+        if text[0] not in "-+.0123456789":
+            return text
+        if _DECIMAL.fullmatch(text) or _OCTAL.fullmatch(text) or _HEXADECIMAL.fullmatch(text):
+            if len(text) > MAX_NUMBER:
+                self._report(node, f"a number of {len(text)} characters is too long", hint="put it in quotes")
+                return text
+            base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+            return int(text[2:] if base != 10 else text, base)
+        if _FLOAT.fullmatch(text):
+            value = float(text)
+            if math.isfinite(value):
+                return value
+        elif not _NOT_A_NUMBER.fullmatch(text):
+            return text
+        self._report(node, f"{text[:60]} is no number that JSON can carry", hint="put it in quotes if it is meant as text")
+        return text
+
+    def _open_collection(self, event: CollectionStartEvent) -> None:
+        node = self._locate(event, width=1)
+        is_list = event.__class__.__name__ == "SequenceStartEvent"
+        self._is_known_tag(node, event.tag, ("seq",) if is_list else ("map",))
+        node.value = [] if is_list else {}
+        node.key_at = {}
+        # Before its end, so that an alias inside it is told as one that contains itself and not as one of no anchor.
+        self._add_anchor(event.anchor, node)
+        if len(self.open) >= MAX_DEPTH:
+            self._stop(node, f"nested more than {MAX_DEPTH} levels deep")
+        self.open.append(_Open(node=node))
+
+    def _add_alias(self, event: AliasEvent) -> None:
+        at = self._locate(event)
+        target = self.anchors.get(event.anchor)
+        if target is None:
+            self._report(at, f"the alias *{event.anchor} refers to no anchor above", hint="put text that begins with '*' in quotes")
+            self._place(at)
+        elif any(level.node is target for level in self.open):
+            self._stop(at, f"the alias *{event.anchor} refers to a value that contains it")
+        else:
+            self._place(self._copy(target, at, at.path, len(self.open)))
+
+    def _copy(self, node: Located, alias: Located, path: str, depth: int) -> Located:
+        """Return the value again, at the path of the alias; its lines and columns stay where it was written."""
+        # Bounded, because a few lines of aliases of aliases can stand for billions of values. Long
+        # texts count too: they are shared in memory here, and not in what is written of them.
+        self.expanded += 1 + _count_characters(node.value) // _CHARACTERS_OF_A_VALUE
+        if self.expanded > MAX_EXPANDED or depth > MAX_DEPTH:
+            self._stop(alias, "aliases make this document too large", expected=f"at most {MAX_EXPANDED} values and {MAX_DEPTH} levels")
+        value = node.value
+        if isinstance(value, dict):
+            value = {key: self._copy(item, alias, member_path(path, key), depth + 1) for key, item in value.items()}
+        elif isinstance(value, list):
+            value = [self._copy(item, alias, item_path(path, index), depth + 1) for index, item in enumerate(value)]
+        return Located(value=value, line=node.line, column=node.column, path=path, width=node.width, key_at=node.key_at)
+
+    def _expects_key(self) -> bool:
+        return bool(self.open) and self.open[-1].node.is_object and self.open[-1].key is None
+
+    def _build_path(self) -> str:
+        if not self.open:
+            return "$"
+        level = self.open[-1]
+        if level.node.is_list:
+            return item_path(level.node.path, len(level.node.value))
+        return level.node.path if level.key is None else member_path(level.node.path, level.key)
+
+    def _place(self, node: Located, *, quoted: bool = False) -> None:
+        if not self.open:
+            self.root = node
+            return
+        level = self.open[-1]
+        if level.node.is_list:
+            level.node.value.append(node)
+        elif level.key is None:
+            self._add_key(level, node, quoted=quoted)
+        else:
+            if not level.drop:
+                level.node.value[level.key] = node
+            level.key, level.drop = None, False
+
+    def _add_key(self, level: _Open, node: Located, *, quoted: bool) -> None:
+        key = node.value
+        if not isinstance(key, str):
+            message = "a key is missing before ':'" if key is None else "a key that is not text"
+            self._report(node, message, hint="a key is one word or a text in quotes")
+            # The value is read all the same, and dropped: its own problems are told in the same pass.
+            level.key, level.drop = "", True
+            return
+        level.key = key
+        place = (node.line, node.column + (1 if quoted else 0))
+        if key in level.node.key_at:
+            line, column = level.node.key_at[key]
+            at = Located(value=key, line=place[0], column=place[1], path=member_path(level.node.path, key), width=len(key))
+            self._report(at, f"duplicate key {key!r}: it already stands at line {line}, column {column}", code="duplicate_key")
+            level.drop = True
+        else:
+            level.node.key_at[key] = place
+
+    def _add_anchor(self, name: str | None, node: Located) -> None:
+        if name is not None:
+            self.anchors[name] = node
+
+    def _locate(self, event: Event, width: int | None = None) -> Located:
+        # Marks count lines the way YAML 1.1 does; offsets are plain characters.
+        start, end = event.start_mark.index, event.end_mark.index
+        line, column = self.places.locate(start)
+        shown = self.places.measure_width(start, end) if width is None else width
+        return Located(value=None, line=line, column=column, path=self._build_path(), width=shown)
+
+    def _is_known_tag(self, node: Located, tag: str | None, known: tuple[str, ...]) -> bool:
+        if tag is None or tag == "!" or (tag.startswith(_TAG) and tag.removeprefix(_TAG) in known):
+            return True
+        shown = tag.replace(_TAG, "!!") if tag.startswith(_TAG) else tag
+        self._report(node, f"the tag {shown[:60]!r} is not understood here", hint="remove it; a suite is plain data")
+        return False
+
+    def _report(self, node: Located, message: str, *, code: str = "invalid_yaml", **more: Json) -> None:
+        self.reading.error(node, message, code=code, **more)
+        self.complaints += 1
+        if self.complaints >= MAX_COMPLAINTS:
+            raise _Broken
+
+    def _stop(self, node: Located, message: str, **more: Json) -> NoReturn:
+        self._report(node, message, **more)
+        raise _Broken

@@ -1,0 +1,1 @@
+"""Verial benchmarks, tasks and criteria."""

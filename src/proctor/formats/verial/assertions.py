@@ -1,0 +1,195 @@
+"""Verial's typed assertions (`assertion.assert`) as specs of our checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, cast
+
+import msgspec
+
+from proctor.checks.shared.fields import RowField, TextField
+from proctor.checks.systems.cds import CdsCard
+from proctor.checks.systems.fax import FaxDocument
+from proctor.checks.systems.fhir import FhirField, FhirResource
+from proctor.checks.systems.files import FilePresent
+from proctor.checks.systems.hl7 import Hl7Message
+from proctor.checks.systems.messages import MessageSent
+from proctor.checks.systems.portal import PortalRecord
+from proctor.checks.systems.records import RecordsMatch
+from proctor.checks.systems.voice import VoiceSaid
+from proctor.checks.systems.x12 import X12Response
+from proctor.formats.text.located import Located
+from proctor.formats.verial.parts import Entity, Malformed, Parts, Translated, find_entity_field, read_path, to_snake_case
+from proctor.formats.verial.system_claims import SYSTEM_CLAIMS, read_spec
+from proctor.model.evidence import Json
+from proctor.model.json_values import MISSING, write_as_text
+from proctor.model.show import nearest
+
+_HL7_WORDS = ("message_type", "trigger_event", "control_id")
+_PORTAL_WORDS = ("resource", "key", "value")
+_MATCHES = ("first", "any", "all", "exactly_one")
+_FORBIDDEN = ("not_contains", "must_not_contain", "forbidden")
+CORRELATION_WORDS = frozenset((*_HL7_WORDS, *_PORTAL_WORDS))
+"""What `correlate_by` takes beside paths into what is looked for; read in camelCase, too."""
+
+
+def find_kind(text: str) -> str | None:
+    """Return the assertion kind a text names, in any casing, or None when it names none."""
+    wanted = to_snake_case(text).replace("_", "-")
+    return wanted if wanted in KINDS else None
+
+
+def translate(node: Located, kind: str, entity: Entity | None) -> Translated:
+    """Return the spec of an assertion object of a known kind."""
+    return KINDS[kind](Parts(node, kind, entity))
+
+
+def _translate_fhir(parts: Parts) -> Translated:
+    fields: list[FhirField] = []
+    for entry, row in parts.iterate_field_rows("fields", "assertions"):
+        if "expected" not in row and "fhirpath" not in row:
+            raise Malformed("a field needs 'expected'", entry)
+        fields.append(
+            FhirField(
+                path=read_path(row["path"]) if "path" in row else None,
+                fhirpath=read_path(row["fhirpath"]) if "fhirpath" in row else None,
+                expected=parts.resolve(row["expected"]) if "expected" in row else msgspec.UNSET,
+            )
+        )
+    match = parts.read_word("match", *_MATCHES)
+    count = parts.read_count("count")
+    search: dict[str, str] = {}
+    for key, node in parts.read_object("search").items():
+        value = parts.resolve(node)
+        if value is None or isinstance(value, (dict, list)):
+            raise Malformed(f"search.{key}: expected text, found {node.kind}", node)
+        search[key] = write_as_text(value)
+    return parts.finish(
+        "fhir_resource",
+        FhirResource(
+            resource_type=parts.read_text("resource_type", required=True) or "",
+            search=search,
+            fields=tuple(fields),
+            match=cast(Literal["first", "any", "all", "exactly_one"], match or "first"),
+            count=count,
+            absent=parts.read_flag("absent"),
+        ),
+    )
+
+
+def _translate_portal(parts: Parts) -> Translated:
+    correlation = parts.read_correlation(_PORTAL_WORDS)
+    for key in correlation:
+        if key not in _PORTAL_WORDS:
+            near = nearest(key, _PORTAL_WORDS)
+            raise Malformed(f"unknown key {key!r} in correlate_by", parts.fields["correlate_by"], near, key=key)
+    resource, key = correlation.get("resource"), correlation.get("key")
+    if not isinstance(resource, str) or not resource:
+        raise Malformed("correlate_by needs 'resource', the name of a collection", parts.fields.get("correlate_by", parts.node))
+    if key is not None and not isinstance(key, str):
+        raise Malformed("correlate_by.key: expected the name of a column", parts.fields["correlate_by.key"])
+    value: Json = correlation.get("value", msgspec.UNSET)
+    if value is msgspec.UNSET and key is not None and parts.entity is not None:
+        found = find_entity_field(parts.entity, key)
+        value = msgspec.UNSET if found is MISSING else found
+    for name in _PORTAL_WORDS:
+        if f"correlate_by.{name}" in parts.fields:
+            parts.fields[name] = parts.fields[f"correlate_by.{name}"]
+    return parts.finish(
+        "portal_record",
+        PortalRecord(
+            resource=resource,
+            key=key,
+            value=value,
+            fields=tuple(RowField(path=path, expected=expected) for path, expected in parts.iterate_rows("assertions", "fields")),
+            absent=parts.read_flag("absent"),
+        ),
+    )
+
+
+def _translate_voice(parts: Parts) -> Translated:
+    contains = parts.read_texts("contains")
+    forbidden = parts.read_texts(*_FORBIDDEN)
+    match = parts.read_word("match", "auto", "exact", "normalized", "semantic")
+    if parts.read_flag("absent"):
+        # Nothing may correlate: what would have to be said must not be.
+        contains, forbidden = (), (*contains, *forbidden)
+    return parts.finish(
+        "voice_said",
+        VoiceSaid(
+            speaker=parts.read_text("speaker"),
+            to=parts.read_value("to"),
+            sender=parts.read_value("from", "sender"),
+            call=parts.read_value("call"),
+            contains=contains,
+            not_contains=forbidden,
+            match=cast(Literal["auto", "exact", "normalized", "semantic"], match or "auto"),
+        ),
+    )
+
+
+_READERS: dict[str, Callable[[Parts], Json]] = {
+    "absent": lambda parts: parts.read_flag("absent"),
+    "contains": lambda parts: parts.read_texts("contains"),
+    "not_contains": lambda parts: parts.read_texts(*_FORBIDDEN),
+    "sender": lambda parts: parts.read_value("from", "sender"),
+    "direction": lambda parts: parts.read_word("direction", "outbound", "inbound", "any"),
+    "match": lambda parts: parts.read_word("match", *_MATCHES),
+    "count": lambda parts: parts.read_count("count"),
+    "where": lambda parts: {key: parts.resolve(value) for key, value in parts.read_object("where").items()},
+    "path": lambda parts: parts.read_text("path", "path_pattern", "pattern", required=True),
+    "collection": lambda parts: parts.read_text("collection", required=True),
+    "transaction": lambda parts: parts.read_text("transaction", "transaction_set"),
+    **{name: lambda parts, name=name: parts.read_text(name) for name in ("channel", "hook", "service")},
+}
+"""How a field of a spec is read; others are values or matchers."""
+
+
+class ByFields(msgspec.Struct, frozen=True):
+    """Reads a kind of assertion whose members are the fields of one spec."""
+
+    check: str
+    spec: type[msgspec.Struct]
+    row: type[RowField] | type[TextField] = RowField
+    words: tuple[str, ...] = ()
+    """What `correlate_by` takes beside paths."""
+
+    def __call__(self, parts: Parts) -> Translated:
+        """Return the spec of an assertion."""
+        given: dict[str, Json] = {}
+        for name in self.spec.__struct_fields__:
+            if name == "fields":
+                names = ("fields", "json_fields", "assertions") if self.check == "file_present" else ("fields", "assertions")
+                given[name] = tuple(self.row(path=path, expected=expected) for path, expected in parts.iterate_rows(*names))
+            elif name == "correlate_by":
+                given[name] = parts.read_correlation(self.words)
+            else:
+                given[name] = _READERS[name](parts) if name in _READERS else parts.read_value(name)
+        return parts.finish(self.check, self.spec(**{name: value for name, value in given.items() if value is not None}))
+
+
+def _translate_system_claim(parts: Parts) -> Translated:
+    check, spec = SYSTEM_CLAIMS[parts.kind]
+    try:
+        return parts.finish(check, read_spec(parts, spec))
+    except ValueError as error:
+        raise Malformed(f"{parts.kind}: {error}", parts.node) from None
+
+
+BY_FIELDS: dict[str, ByFields] = {
+    "hl7-structural": ByFields("hl7_message", Hl7Message, TextField, _HL7_WORDS),
+    "sftp-file-present": ByFields("file_present", FilePresent),
+    "x12-response": ByFields("x12_response", X12Response, TextField),
+    "fax-document": ByFields("fax_document", FaxDocument),
+    "message-sent": ByFields("message_sent", MessageSent),
+    "cds-card": ByFields("cds_card", CdsCard),
+    "records-match": ByFields("records_match", RecordsMatch),
+}
+KINDS: dict[str, Callable[[Parts], Translated]] = {
+    "fhir-resource-state": _translate_fhir,
+    "portal-state-match": _translate_portal,
+    "voice-transcript": _translate_voice,
+    **BY_FIELDS,
+    **dict.fromkeys(SYSTEM_CLAIMS, _translate_system_claim),
+}
+"""The kinds of assertion there are: Verial's six, and ours for the systems for which it has none."""

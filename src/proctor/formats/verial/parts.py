@@ -1,0 +1,311 @@
+"""The parts of one of Verial's typed assertions, asked for by name, and what is wrong with one that cannot be understood.
+
+An assertion that does not parse is not an error of the file: Verial writes a failed criterion that says so, and so does the reader.
+Here that is `Malformed`, with the place and the nearest right word. An unknown key counts as malformed, too: a condition that is
+left out would let a claim pass that its author narrowed down.
+
+Names are read in snake_case and camelCase. `{entity.field}` in `search`, `correlate_by` and `expected` is replaced from the entity
+the criterion is bound to: alone it keeps its JSON type, inside longer text (and in a search) it is written as text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from proctor.formats.text.located import Located, Reading
+from proctor.model.evidence import Json
+from proctor.model.json_values import MISSING, write_as_text
+from proctor.model.show import nearest, show
+from proctor.paths.dotted import find_dotted
+
+_HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_PLACEHOLDER = re.compile(r"\{entity\.([A-Za-z0-9_.-]{1,200})\}")
+_REMARKS = ("assert", "description", "label", "name", "comment", "notes", "id", "simulator_id", "sandbox_id", "version")
+_DEEPEST = 100
+"""Levels of an expected value; they are walked by recursion."""
+
+Entity = Mapping[str, Json]
+
+
+class Malformed(Exception):
+    """An assertion that no spec can be made of: why, where, and the nearest right word."""
+
+    def __init__(self, message: str, node: Located, near: tuple[str, ...] = (), *, key: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.node = node
+        self.near = near
+        self.key = key
+        """The key of `node` that is wrong, where the key itself is."""
+
+
+class Translated(msgspec.Struct, frozen=True):
+    """An assertion understood: the check, its spec, and where the fields of the spec were written."""
+
+    check: str
+    spec: msgspec.Struct
+    fields: dict[str, Located]
+
+    def find_place(self, field: str | None, otherwise: Located) -> Located:
+        """Return where a field of the spec was written: the longest part of its path that is known."""
+        while field:
+            if field in self.fields:
+                return self.fields[field]
+            field = field.rpartition(".")[0]
+        return otherwise
+
+
+def to_snake_case(key: str) -> str:
+    """Return `correlateBy` as `correlate_by`."""
+    # A longer key is no name of ours and need not be taken apart.
+    return _HUMPS.sub("_", key).lower() if len(key) <= 200 else key
+
+
+def list_members(node: Located) -> dict[str, Located]:
+    """Return the members of an object under their names in snake_case; of one in two spellings the last that is not null."""
+    found: dict[str, Located] = {}
+    for key, value in node.members():
+        name = to_snake_case(key)
+        if name not in found or value.value is not None:
+            found[name] = value
+    return found
+
+
+def find_repeated(node: Located) -> tuple[str, str] | None:
+    """Return two keys of an object that are spellings of one name and both say something; None where there are none."""
+    seen: dict[str, str] = {}
+    for key, value in node.members():
+        first = seen.setdefault(to_snake_case(key), key) if value.value is not None else key
+        if first != key:
+            return first, key
+    return None
+
+
+def describe_repeated(keys: tuple[str, str]) -> str:
+    """Return what is wrong with a key in two spellings: which of them was meant nobody knows."""
+    return f"{keys[0]!r} and {keys[1]!r} are two spellings of one key"
+
+
+def refuse_repeated(node: Located) -> None:
+    """Raise `Malformed` where an object has a key in two spellings."""
+    repeated = find_repeated(node)
+    if repeated is not None:
+        raise Malformed(describe_repeated(repeated), node, key=repeated[1])
+
+
+class Parts:
+    """The members of one assertion, asked for by name; what nobody asks for is unknown."""
+
+    def __init__(self, node: Located, kind: str, entity: Entity | None) -> None:
+        self.node = node
+        self.kind = kind
+        self.entity = entity
+        refuse_repeated(node)
+        self.members = list_members(node)
+        self.fields: dict[str, Located] = {}
+        self._asked: set[str] = set()
+
+    def finish(self, check: str, spec: msgspec.Struct) -> Translated:
+        """Return the result, after a look for keys that nobody asked for."""
+        for key, _ in self.node.members():
+            if to_snake_case(key) not in self._asked and to_snake_case(key) not in _REMARKS:
+                raise Malformed(f"unknown key {key!r} in {self.kind}", self.node, nearest(to_snake_case(key), self._asked), key=key)
+        return Translated(check, spec, self.fields)
+
+    def take(self, *names: str) -> Located | None:
+        """Return the member under the first of its names; null counts as left out."""
+        self._asked.update(names)
+        found = [self.members[name] for name in names if name in self.members and self.members[name].value is not None]
+        if len(found) > 1:
+            raise Malformed(
+                f"{' and '.join(name for name in names if name in self.members)} say the same in a {self.kind} assertion", found[1]
+            )
+        if found:
+            # Under the first name, which is that of the field in our spec: problems with the spec are placed by it.
+            self.fields[names[0]] = found[0]
+        return found[0] if found else None
+
+    def read_text(self, *names: str, required: bool = False) -> str | None:
+        """Return a text; a number is taken for one, as `271` is."""
+        node = self.take(*names)
+        if node is None:
+            if required:
+                raise Malformed(f"a {self.kind} assertion needs {names[0]!r}", self.node)
+            return None
+        value = self.resolve(node)
+        if isinstance(value, bool) or not isinstance(value, (str, int)):
+            raise Malformed(f"{names[0]}: expected text, found {node.kind}", node)
+        return str(value)
+
+    def read_value(self, *names: str) -> Json:
+        """Return any value, a matcher among them; one that is left out is null."""
+        node = self.take(*names)
+        return None if node is None else self.resolve(node)
+
+    def read_word(self, name: str, *words: str) -> str | None:
+        """Return one of some words."""
+        node = self.take(name)
+        if node is not None and node.value not in words:
+            raise Malformed(f"{name}: expected {', '.join(words[:-1])} or {words[-1]}, found {show(node.plain())}", node)
+        return None if node is None else str(node.value)
+
+    def read_count(self, name: str) -> int | None:
+        """Return a whole number."""
+        node = self.take(name)
+        if node is not None and (isinstance(node.value, bool) or not isinstance(node.value, int)):
+            raise Malformed(f"{name}: expected a whole number, found {node.kind}", node)
+        return None if node is None else int(node.value)  # pyright: ignore[reportArgumentType] - as just looked
+
+    def read_flag(self, name: str) -> bool:
+        """Return true or false; a flag that is left out is false."""
+        node = self.take(name)
+        if node is None:
+            return False
+        if not isinstance(node.value, bool):
+            raise Malformed(f"{name}: expected true or false, found {node.kind}", node)
+        return node.value
+
+    def read_texts(self, *names: str) -> tuple[str, ...]:
+        """Return a list of texts; a single one is taken for a list."""
+        node = self.take(*names)
+        if node is None:
+            return ()
+        entries = list(node.items()) if node.is_list else [node]
+        for index, entry in enumerate(entries):
+            self.fields[f"{names[0]}.{index}"] = entry
+            if not isinstance(entry.value, str):
+                raise Malformed(f"{names[0]}: expected texts, found {entry.kind}", entry)
+        return tuple(str(self.resolve(entry)) for entry in entries)
+
+    def read_object(self, name: str) -> dict[str, Located]:
+        """Return the members of an object; left out it has none."""
+        node = self.take(name)
+        if node is None:
+            return {}
+        if not node.is_object:
+            raise Malformed(f"{name}: expected an object, found {node.kind}", node)
+        found = dict(node.members())
+        self.fields.update({f"{name}.{key}": value for key, value in found.items()})
+        return found
+
+    def iterate_field_rows(self, *names: str) -> Iterator[tuple[Located, dict[str, Located]]]:
+        """Yield the entries of a field list, each with its members."""
+        node = self.take(*names)
+        if node is None:
+            return
+        if not node.is_list:
+            raise Malformed(f"{names[0]}: expected a list, found {node.kind}", node)
+        for index, entry in enumerate(node.items()):
+            row = list_members(entry)
+            if not entry.is_object:
+                raise Malformed(f"{names[0]}[{index}]: expected an object with path and expected, found {entry.kind}", entry)
+            for key, _ in entry.members():
+                if to_snake_case(key) not in ("path", "expected", "fhirpath"):
+                    raise Malformed(f"unknown key {key!r} in a field", entry, nearest(key, ("path", "expected", "fhirpath")), key=key)
+            refuse_repeated(entry)
+            self.fields[f"fields.{index}"] = entry
+            self.fields.update({f"fields.{index}.{key}": value for key, value in row.items()})
+            yield entry, row
+
+    def iterate_rows(self, *names: str) -> Iterator[tuple[str, Json]]:
+        """Yield the path and the expected value of each field."""
+        for entry, row in self.iterate_field_rows(*names):
+            for key in ("path", "expected"):
+                if key not in row:
+                    raise Malformed(f"a field needs {key!r}", entry)
+            yield read_path(row["path"]), self.resolve(row["expected"])
+
+    def resolve(self, node: Located) -> Json:
+        """Return the value with its entity placeholders replaced."""
+        return _replace(node.plain(), node, self.entity, 0)
+
+    def read_correlation(self, aliases: tuple[str, ...] = ()) -> dict[str, Json]:
+        """Read `correlate_by`; aliases are read in camelCase, too, every other key as written."""
+        correlation: dict[str, Json] = {}
+        for key, value in self.read_object("correlate_by").items():
+            name = to_snake_case(key) if to_snake_case(key) in aliases else key
+            if name in correlation:
+                first = next(one for one in self.read_object("correlate_by") if to_snake_case(one) == name)
+                raise Malformed(describe_repeated((first, key)), self.fields["correlate_by"], key=key)
+            correlation[name] = self.resolve(value)
+        return correlation
+
+
+def read_path(node: Located) -> str:
+    """Return the path that a field names."""
+    if not isinstance(node.value, str) or not node.value:
+        raise Malformed(f"path: expected text, found {node.kind}", node)
+    return node.value
+
+
+def _replace(value: Json, node: Located, entity: Entity | None, depth: int) -> Json:
+    if depth > _DEEPEST:
+        raise Malformed(f"nested more than {_DEEPEST} deep", node)
+    if isinstance(value, dict):
+        return {key: _replace(entry, node, entity, depth + 1) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_replace(entry, node, entity, depth + 1) for entry in value]
+    if not isinstance(value, str) or "{entity." not in value:
+        return value
+    whole = _PLACEHOLDER.fullmatch(value)
+    if whole is not None:
+        return _read_entity_field(whole.group(1), node, entity)
+    return _PLACEHOLDER.sub(lambda match: write_as_text(_read_entity_field(match.group(1), node, entity)), value)
+
+
+def _read_entity_field(name: str, node: Located, entity: Entity | None) -> Json:
+    if entity is None:
+        raise Malformed(f"{{entity.{name}}}: the criterion is bound to no entity", node)
+    value = find_entity_field(entity, name)
+    if value is MISSING:
+        raise Malformed(f"{{entity.{name}}}: the entity has no field {name!r}", node, nearest(name, entity))
+    return value
+
+
+def find_entity_field(entity: Entity, name: str) -> Json:
+    """Return a field of an entity by dot path: beside its id, or inside `data` or `fields`; `MISSING` when it has none."""
+    for holder in (entity, entity.get("data"), entity.get("fields")):
+        if isinstance(holder, dict):
+            found = find_dotted(holder, name)
+            if found is not MISSING:
+                return found
+    return MISSING
+
+
+def report(reading: Reading, problem: Malformed) -> None:
+    """Warn about an assertion that will fail because it is not understood."""
+    message = f"{problem.message}; the criterion will fail"
+    if problem.key is not None:
+        reading.warn_at_key(problem.node, problem.key, message, nearest=problem.near, code="unsupported_assertion")
+    else:
+        reading.warn(problem.node, message, nearest=problem.near, code="unsupported_assertion")
+
+
+def report_repeated(reading: Reading, node: Located) -> None:
+    """Report a key in two spellings."""
+    repeated = find_repeated(node)
+    if repeated is not None:
+        reading.error_at_key(node, repeated[1], describe_repeated(repeated), code="duplicate_key")
+
+
+def decode_text(text: str, node: Located) -> Located:
+    """Return the JSON inside a text, every value placed where the text stands."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise Malformed(f"the assertion is text that begins like JSON, but is none: {error}", node) from None
+    return _place_value(value, node, 0)
+
+
+def _place_value(value: Json, node: Located, depth: int) -> Located:
+    if depth > _DEEPEST:
+        raise Malformed(f"the assertion is nested more than {_DEEPEST} deep", node)
+    inner: Json = value
+    if isinstance(value, dict):
+        inner = {key: _place_value(entry, node, depth + 1) for key, entry in value.items()}
+    elif isinstance(value, list):
+        inner = [_place_value(entry, node, depth + 1) for entry in value]
+    return Located(value=inner, line=node.line, column=node.column, path=node.path, width=node.width)

@@ -1,0 +1,398 @@
+"""Verial documents: a task with criteria, a benchmark with tasks, or criteria alone.
+
+Read are `{"task": {...}, "criteria": [...]}`, a task or a list of tasks with `criteria` inside, a benchmark with `tasks`, criteria as a
+list (grouped by `task_id`), one criterion, the `{"data": [...]}` of a list call, and the arguments of a `create` call of the MCP tools.
+All names come in snake_case or camelCase; `evals` and a text `assert` are the generations before: JSON in that text is the
+typed assertion, English is left to a judge, who sees the state. A document that brings its environment (`verial_systems.py`) can be run:
+every attempt gets the simulated systems, and the criteria are decided on what they hold in the end.
+
+A criterion that cannot be understood fails with its full weight and is warned about where it stands; the rest of the file
+counts. A weight that is not above zero, and FHIRPath (our extension) that cannot be read, are errors of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from proctor.checks.judged.semantic import Judged
+from proctor.checks.registry import default_registry
+from proctor.checks.run.unsupported import Unsupported
+from proctor.errors import SpecError
+from proctor.formats.native.drafting import make_unique
+from proctor.formats.text.located import Located, Reading
+from proctor.formats.verial.assertions import KINDS, find_kind, translate
+from proctor.formats.verial.parts import (
+    Entity,
+    Malformed,
+    Translated,
+    decode_text,
+    list_members,
+    refuse_repeated,
+    report,
+    report_repeated,
+    to_snake_case,
+)
+from proctor.formats.verial.scoring import SCORING, make_scoring, read_threshold
+from proctor.formats.verial.systems import PLACES, SystemsReader, write_task_item
+from proctor.model.case import Assertion, Case, Suite
+from proctor.model.evidence import Json
+from proctor.model.show import nearest, show
+
+_ROW = ("id", "organization_id", "created_at", "updated_at", "action")
+_CRITERION = (
+    *_ROW,
+    *("task_id", "benchmark_id", "label", "name", "description", "assertion", "assert", "weight", "axis", "input_entity_id"),
+    *("when_missing", "required", "advisory"),
+)
+_TASK = (
+    *_ROW,
+    *("benchmark_id", "name", "description", "task_item", "instruction", "scenario", "entities", "tags", "timeout", "criteria", "evals"),
+    *PLACES,
+)
+_BENCHMARK = (
+    *_ROW,
+    *("name", "description", "environment_id", "timeout", "concurrency", "slug", "version", "published", "visibility", "threshold"),
+    *("tasks", "criteria", "evals", "entities", "benchmark", "task"),
+    *PLACES,
+)
+_CALLS_WITHOUT_CRITERION = ("list", "get", "update", "delete")
+
+
+def sniff(document: Located) -> bool:
+    """Return whether a document looks like Verial's."""
+    if document.is_list:
+        return any(_is_criterion(entry) or _has_criteria(entry) for entry in document.items())
+    if not document.is_object or document.get("proctor") is not None:
+        return False
+    data, tasks, task = document.get("data"), document.get("tasks"), document.get("task")
+    if data is not None and data.is_list:
+        return sniff(data)
+    if tasks is not None and tasks.is_list:
+        return any(_has_criteria(entry) for entry in tasks.items()) or _has_criteria(document)
+    return _is_criterion(document) or _has_criteria(document) or (task is not None and _has_criteria(task))
+
+
+def _is_criterion(node: Located) -> bool:
+    found = list_members(node)
+    kind = found.get("assert")
+    assertion = found.get("assertion")
+    if assertion is not None:
+        return (assertion.is_object and assertion.get("assert") is not None) or isinstance(assertion.value, str)
+    if kind is None or not isinstance(kind.value, str):
+        return False
+    return find_kind(kind.value) is not None or any(key in found for key in ("label", "task_id", "weight"))
+
+
+def _has_criteria(node: Located) -> bool:
+    return any(isinstance(found := node.get(key), Located) and found.is_list for key in ("criteria", "evals"))
+
+
+def read(document: Located, reading: Reading, *, name: str) -> Suite:
+    """Return the suite in a document; problems go to `reading`."""
+    return _Reader(reading, name).read_suite(document)
+
+
+class _Reader:
+    def __init__(self, reading: Reading, name: str) -> None:
+        self.reading = reading
+        self.name = name
+        self.scoring = SCORING
+        self.cases: list[Case] = []
+        self.systems = SystemsReader(reading)
+        self._taken: set[str] = set()
+
+    def read_suite(self, document: Located) -> Suite:
+        found = list_members(document)
+        if "data" in found and found["data"].is_list:
+            document, found = found["data"], {}
+        if document.is_list:
+            self._read_mixed(list(document.items()))
+        elif not document.is_object:
+            self._report_not_verial(document)
+        elif "tasks" in found or "benchmark" in found:
+            return self._read_benchmark(document, found)
+        elif _is_criterion(document):
+            self._read_loose_criteria([document])
+        elif "task" in found:
+            self._warn_unknown(document, ("task", "criteria", "evals", "entities", *PLACES, *_ROW), "this document")
+            self.systems.around = [document]
+            self._read_task(found["task"], _find_criteria(found), entities=found.get("entities"))
+        elif _has_criteria(document):
+            self._read_task(document, [])
+        else:
+            self._report_not_verial(document)
+        return Suite(name=self.name, dialect="verial", cases=tuple(self.cases))
+
+    def _report_not_verial(self, document: Located) -> None:
+        self.reading.error(
+            document,
+            "this is no Verial document",
+            expected="a task with criteria, a benchmark with tasks, or a list of criteria",
+            code="not_verial",
+        )
+
+    def _read_mixed(self, entries: Sequence[Located]) -> None:
+        """Read a list: tasks with criteria inside become cases, criteria are grouped by their task."""
+        loose: list[Located] = []
+        for entry in entries:
+            if not entry.is_object:
+                self.reading.error(entry, f"expected a task or a criterion, found {entry.kind}", code="wrong_type")
+            elif _has_criteria(entry):
+                self._read_task(entry, [])
+            else:
+                loose.append(entry)
+        self._read_loose_criteria(loose)
+
+    def _read_loose_criteria(self, criteria: Sequence[Located]) -> None:
+        """Read criteria without their task: one case per `task_id`, in order."""
+        groups: dict[str, list[Located]] = {}
+        for node in criteria:
+            found = list_members(node)
+            action = found.get("action")
+            if action is not None and action.value in _CALLS_WITHOUT_CRITERION:
+                self.reading.warn(action, f"a call of {show(action.value)} states no criterion and is left out", code="no_criterion")
+                continue
+            task = found.get("task_id")
+            groups.setdefault(task.value if task is not None and isinstance(task.value, str) else self.name, []).append(node)
+        for task_id, nodes in groups.items():
+            self._add(
+                Case(
+                    id=task_id,
+                    name=task_id,
+                    assertions=tuple(self._read_criteria(nodes, [])),
+                    scoring=self.scoring,
+                    origin=self.reading.origin(nodes[0]),
+                )
+            )
+
+    def _read_benchmark(self, document: Located, found: dict[str, Located]) -> Suite:
+        self._warn_unknown(document, _BENCHMARK, "a benchmark")
+        head = found["benchmark"] if "benchmark" in found and found["benchmark"].is_object else document
+        if head is not document:
+            self._warn_unknown(head, _BENCHMARK, "a benchmark")
+        stated = {**list_members(head), **{key: value for key, value in found.items() if key != "benchmark"}}
+        self.systems.around = [document, head]
+        by_task: dict[str, list[Located]] = {}
+        for node in _find_criteria(stated):
+            task = list_members(node).get("task_id")
+            by_task.setdefault(str(task.value) if task is not None else "", []).append(node)
+        self.scoring = make_scoring(read_threshold(self.reading, stated.get("threshold")))
+        tasks = self.reading.require_list(stated.get("tasks"), "tasks")
+        # Beside `benchmark` there may be one `task` alone: criteria and entities that name none are its own.
+        alone = stated["task"] if "task" in stated and stated["task"].is_object and tasks is None else None
+        for node in [alone] if alone is not None else tasks.items() if tasks is not None else ():
+            key = list_members(node).get("id")
+            own = by_task.pop(str(key.value), []) if key is not None else []
+            if node is alone:
+                own += by_task.pop("", [])
+            entities = stated.get("entities") if node is alone else None
+            self._read_task(node, own, entities=entities, timeout=stated.get("timeout"))
+        # Each task has taken its own by now; what is left names none of them.
+        for nodes in by_task.values():
+            for node in nodes:
+                self.reading.error(node, "the criterion names no task of this benchmark", code="unknown_task")
+        name = stated.get("name")
+        description = stated.get("description")
+        kept = ("id", "slug", "version", "environment_id", "timeout", "concurrency", "visibility", "published", "threshold")
+        return Suite(
+            name=name.value if name is not None and isinstance(name.value, str) and name.value else self.name,
+            dialect="verial",
+            description=description.value if description is not None and isinstance(description.value, str) else "",
+            cases=tuple(self.cases),
+            settings={key: stated[key].plain() for key in kept if key in stated and stated[key].value is not None},
+        )
+
+    def _read_task(
+        self, node: Located, criteria: list[Located], *, entities: Located | None = None, timeout: Located | None = None
+    ) -> None:
+        if self.reading.require_object(node, "a task") is None:
+            return
+        self._warn_unknown(node, _TASK, "a task")
+        found = list_members(node)
+        listed = [*_find_criteria(found), *criteria]
+        for key in ("criteria", "evals"):
+            self.reading.require_list(found.get(key), key)
+        if not listed:
+            self.reading.warn(node, "the task has no criteria: it fails", code="no_assertions")
+        bound = self._read_entities([entry for entry in (found.get("entities"), entities) if entry is not None])
+        name = self._read_text(found.get("name"), "name") or ""
+        item = found.get("task_item")
+        stated = item.get("instruction") if item is not None and item.is_object else None
+        if stated is None or stated.value is None:
+            # The first generation wrote it on the task itself.
+            stated = found.get("instruction")
+        systems = self.systems.read(node)
+        settings = {
+            key: found[key].plain() for key in ("task_item", "scenario", "timeout") if key in found and found[key].value is not None
+        }
+        # The timeout of the task itself wins over that of its benchmark.
+        if not systems and (named := self.systems.find_named(node)) is not None:
+            settings["environment_id"] = named
+        if timeout is not None and timeout.value is not None:
+            settings.setdefault("timeout", timeout.plain())
+        case_id = self._read_text(found.get("id"), "id") or name or self.name
+        if case_id in self._taken:
+            place = found.get("id") or found.get("name") or node
+            hint = "evidence that names it answers the first one only"
+            self.reading.warn(place, f"a second task is called {show(case_id)}", hint=hint, code="duplicate_id")
+        self._add(
+            Case(
+                id=case_id,
+                name=name,
+                description=self._read_text(found.get("description"), "description") or "",
+                input=self._read_text(stated, "instruction") or (write_task_item(item) if systems else None),
+                systems=systems,
+                context={"task_item": item.plain()} if systems and item is not None else {},
+                tags=self._read_tags(found.get("tags")),
+                assertions=tuple(self._read_criteria(listed, bound)),
+                scoring=self.scoring,
+                settings=settings,
+                origin=self.reading.origin(node),
+            )
+        )
+
+    def _add(self, case: Case) -> None:
+        case = msgspec.structs.replace(case, id=make_unique(case.id, self._taken))
+        self._taken.add(case.id)
+        self.cases.append(case)
+
+    def _read_text(self, node: Located | None, what: str) -> str | None:
+        return self.reading.require_text(node, what) if node is not None and node.value is not None else None
+
+    def _read_tags(self, node: Located | None) -> dict[str, Json]:
+        if node is None or node.value is None:
+            return {}
+        if node.is_object:
+            return {key: value.plain() for key, value in node.members()}
+        listed = self.reading.require_list(node, "tags")
+        texts = [self.reading.require_text(entry, "a tag") for entry in (listed.items() if listed is not None else ())]
+        return {text: True for text in texts if text is not None}
+
+    def _read_entities(self, nodes: list[Located]) -> list[Entity]:
+        found: list[Entity] = []
+        for node in nodes:
+            listed = self.reading.require_list(node, "entities") if node.value is not None else None
+            for entry in listed.items() if listed is not None else ():
+                if self.reading.require_object(entry, "an entity") is not None:
+                    found.append(entry.plain())
+        return found
+
+    def _warn_unknown(self, node: Located, known: tuple[str, ...], what: str) -> None:
+        report_repeated(self.reading, node)
+        for key, _ in node.members():
+            if to_snake_case(key) not in known:
+                self.reading.warn_at_key(
+                    node, key, f"unknown key {key!r} in {what} is left out", nearest=nearest(to_snake_case(key), known), code="unknown_key"
+                )
+
+    def _read_criteria(self, nodes: Sequence[Located], entities: list[Entity]) -> Iterator[Assertion]:
+        for node in nodes:
+            if self.reading.require_object(node, "a criterion") is not None:
+                yield self._read_criterion(node, entities)
+
+    def _read_criterion(self, node: Located, entities: list[Entity]) -> Assertion:
+        found = list_members(node)
+        label = self._read_text(found.get("label"), "label") or self._read_text(found.get("name"), "name")
+        try:
+            refuse_repeated(node)
+            entity = self._find_entity(found.get("input_entity_id"), entities)
+            translated = self._read_assertion(node, found, entity)
+        except Malformed as problem:
+            report(self.reading, problem)
+            near = f"; nearest: {', '.join(problem.near)}" if problem.near else ""
+            translated = Translated("unsupported", Unsupported(reason=problem.message + near), {})
+        return Assertion(
+            check=translated.check,
+            spec=translated.spec,
+            id=self._read_text(found.get("id"), "id"),
+            label=label or translated.check.replace("_", " "),
+            weight=self._read_weight(found.get("weight")),
+            axis=self._read_text(found.get("axis"), "axis"),
+            required=self._read_flag(found.get("required"), "required"),
+            advisory=self._read_flag(found.get("advisory"), "advisory"),
+            when_missing=self._read_when_missing(found.get("when_missing")),
+            origin=self.reading.origin(node),
+        )
+
+    def _find_entity(self, node: Located | None, entities: list[Entity]) -> Entity | None:
+        """Return the entity a criterion is about: the one it names, else the only one of its task."""
+        if node is None or node.value is None:
+            return entities[0] if len(entities) == 1 else None
+        for entity in entities:
+            if entity.get("id") == node.value:
+                return entity
+        known = [str(entity.get("id")) for entity in entities]
+        if not entities:
+            # Criteria exported alone: whether the entity is needed shows when a placeholder asks for it.
+            self.reading.warn(node, f"the entity {show(node.value)} is not in this document", code="unknown_entity")
+            return None
+        raise Malformed(f"input_entity_id: the task has no entity {show(node.value)}", node, nearest(str(node.value), known))
+
+    def _read_assertion(self, node: Located, found: dict[str, Located], entity: Entity | None) -> Translated:
+        stated = found.get("assertion")
+        if stated is None:
+            stated = found.get("assert")
+            if stated is not None and isinstance(stated.value, str) and find_kind(stated.value) is not None:
+                # The assertion itself, with the keys of a criterion beside its own.
+                stated = _without(node, _CRITERION)
+            else:
+                self._warn_unknown(node, _CRITERION, "a criterion")
+        else:
+            self._warn_unknown(node, _CRITERION, "a criterion")
+        if stated is None or stated.value is None:
+            raise Malformed("a criterion needs an assertion", node)
+        if isinstance(stated.value, str):
+            text = stated.value.strip()
+            if not text:
+                raise Malformed("the assertion is empty", stated)
+            if not text.startswith("{"):
+                return self._verify(Translated("judged", Judged(criteria=text, subject="state"), {}), stated)
+            stated = decode_text(text, stated)
+        if not stated.is_object:
+            raise Malformed(f"assertion: expected an object, found {stated.kind}", stated)
+        kind = stated.get("assert")
+        if kind is None or not isinstance(kind.value, str):
+            raise Malformed("an assertion needs 'assert', its kind", stated if kind is None else kind)
+        named = find_kind(kind.value)
+        if named is None:
+            raise Malformed(f"unknown assertion {show(kind.value)}", kind, nearest(kind.value, KINDS) or tuple(KINDS))
+        return self._verify(translate(stated, named, entity), stated)
+
+    def _verify(self, translated: Translated, node: Located) -> Translated:
+        try:
+            default_registry().prepare(translated.check, translated.spec)
+        except SpecError as error:
+            at = translated.find_place(error.field, node)
+            if error.field is not None and error.field.endswith(".fhirpath"):
+                self.reading.report_spec_error(node, error, translated.fields)
+            else:
+                raise Malformed(error.message, at, error.nearest) from None
+        return translated
+
+    def _read_weight(self, node: Located | None) -> float:
+        if node is None or node.value is None:
+            return 1.0
+        weight = self.reading.require_weight(node)
+        return weight if weight is not None else 1.0
+
+    def _read_flag(self, node: Located | None, what: str) -> bool:
+        return bool(self.reading.require_boolean(node, what)) if node is not None and node.value is not None else False
+
+    def _read_when_missing(self, node: Located | None) -> Json:
+        if node is None or node.value is None:
+            return None
+        if node.value not in ("fail", "error", "skip"):
+            self.reading.error(node, f"when_missing: expected fail, error or skip, found {show(node.plain())}")
+            return "fail"
+        return node.value
+
+
+def _find_criteria(found: dict[str, Located]) -> list[Located]:
+    return [entry for key in ("criteria", "evals") if key in found for entry in found[key].items()]
+
+
+def _without(node: Located, keys: tuple[str, ...]) -> Located:
+    kept = {key: value for key, value in node.members() if to_snake_case(key) not in keys or to_snake_case(key) == "assert"}
+    return Located(value=kept, line=node.line, column=node.column, path=node.path, width=node.width, key_at=node.key_at)

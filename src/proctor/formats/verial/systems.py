@@ -1,0 +1,199 @@
+"""The simulated systems that a Verial document brings along, so that a task can be run without a service.
+
+    {"environment": {"name": "Clinic",
+                     "simulators": [{"type": "FHIR"}, {"type": "Files", "config": {"seed": {...}}}],
+                     "datasets": [{"name": "patients", "type": "FHIR", "data": {...}}]},
+     "task": {"task_item": {"instruction": "..."}, "scenario": {"drop_file_inbox": {...}}},
+     "criteria": [...]}
+
+`simulators` and `datasets` are what the API takes for them; they may also stand without the environment around them, and all of it inside
+of a task, which then has its own, or of a benchmark. A system is called by its kind, as on the service: `fhir_url` and `fhir_token` lead to
+it, and `fhir/Appointment/*` is a place in it. A document that only names its environment by id has no systems: its criteria are decided on
+recorded states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from proctor.errors import SpecError
+from proctor.formats.text.located import Located, Reading
+from proctor.formats.verial.parts import list_members, report_repeated, to_snake_case
+from proctor.model.evidence import Json
+from proctor.model.show import nearest
+from proctor.model.system import Step, System
+
+if TYPE_CHECKING:
+    from proctor.simulators.rows import Rows
+
+PLACES = ("environment", "simulators", "datasets")
+"""Keys under which systems stand."""
+_ROW = ("id", "organization_id", "created_at", "updated_at", "action", "name", "description")
+_SIMULATOR = (*_ROW, "type", "config")
+_DATASET = (*_ROW, "type", "format", "data", "config", "parent_id")
+_ENVIRONMENT = (*_ROW, "simulators", "datasets")
+
+
+class SystemsReader:
+    """Reads the systems of one document; those that tasks share are read once."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self.around: Sequence[Located] = ()
+        """Where the systems of tasks stand that bring none themselves."""
+        self._known: dict[int, tuple[System, ...]] = {}
+        self._filled: dict[int, tuple[System, Rows]] = {}
+
+    def read(self, task: Located) -> tuple[System, ...]:
+        """Return the systems of a task, with its scenario; none where the document brings none."""
+        holder = next((place for place in (task, *self.around) if _brings_systems(place)), None)
+        if holder is None:
+            return ()
+        # By identity: the document holds its nodes while it is read, and tasks that share an environment share the node.
+        if id(holder) not in self._known:
+            self._known[id(holder)] = self._read_holder(holder)
+        systems = self._known[id(holder)]
+        scenario = list_members(task).get("scenario")
+        return systems if scenario is None or scenario.value is None or not systems else self._add_scenario(systems, scenario)
+
+    def find_named(self, task: Located) -> str | None:
+        """Return the environment that is named by its id alone, by a task or by what is around it."""
+        for place in (task, *self.around):
+            stated = _list_stated(place)
+            for node in (stated.get("environment_id"), stated.get("environment")):
+                if node is not None and isinstance(node.value, str):
+                    return node.value
+        return None
+
+    def _read_holder(self, holder: Located) -> tuple[System, ...]:
+        stated = _list_stated(holder)
+        simulators, datasets = self._list_parts(stated, "simulators"), self._list_parts(stated, "datasets")
+        environment = stated.get("environment")
+        if environment is not None and environment.is_object:
+            self._warn_unknown(environment, _ENVIRONMENT, "an environment")
+            inside = _list_stated(environment)
+            simulators = [*self._list_parts(inside, "simulators"), *simulators]
+            datasets = [*self._list_parts(inside, "datasets"), *datasets]
+        by_kind: dict[str, Located] = {}
+        for node in simulators:
+            kind = self._read_kind(node, "a simulator", _SIMULATOR)
+            if kind in by_kind:
+                self._reading.error(node, f"two simulators are of kind {kind}; an environment has one of a kind", code="two_systems")
+            elif kind is not None:
+                by_kind[kind] = node
+        filled: dict[str, list[Located]] = {kind: [] for kind in by_kind}
+        for node in datasets:
+            self._sort_dataset(node, filled)
+        made = (self._make_system(kind, node, filled[kind]) for kind, node in by_kind.items())
+        return tuple(system for system in made if system is not None)
+
+    def _list_parts(self, stated: Mapping[str, Located], name: str) -> list[Located]:
+        node = stated.get(name)
+        if node is None or self._reading.require_list(node, name) is None:
+            return []
+        return [item for item in node.items() if self._reading.require_object(item, f"one of the {name}") is not None]
+
+    def _read_kind(self, node: Located, what: str, known: tuple[str, ...]) -> str | None:
+        # The simulators are loaded for documents that have any.
+        from proctor.simulators.type_names import read_kind
+
+        self._warn_unknown(node, known, what)
+        stated = _list_stated(node)
+        type = stated.get("type", stated.get("format"))
+        if type is None:
+            self._reading.error(node, f"{what} needs 'type'", code="missing_key")
+            return None
+        try:
+            return read_kind(type.plain())
+        except SpecError as error:
+            self._reading.error(type, error.message, code="unknown_system")
+            return None
+
+    def _sort_dataset(self, node: Located, filled: dict[str, list[Located]]) -> None:
+        kind = self._read_kind(node, "a dataset", _DATASET)
+        data = _list_stated(node).get("data")
+        if kind is not None and data is None:
+            self._reading.warn(node, "the dataset has no data: it fills nothing", code="no_data")
+        elif kind is not None and kind not in filled:
+            self._reading.warn(node, f"the environment has no simulator of kind {kind}: the dataset fills nothing", code="no_data")
+        elif kind is not None and data is not None:
+            filled[kind].append(data)
+
+    def _make_system(self, kind: str, node: Located, data: list[Located]) -> System | None:
+        from proctor.simulators.ports import make_still_surroundings
+        from proctor.simulators.sandbox import provision_rows
+        from proctor.simulators.type_names import join_config
+
+        config = _list_stated(node).get("config")
+        if config is not None and self._reading.require_object(config, "config") is None:
+            return None
+        given = None if config is None else cast("dict[str, Json]", config.plain())
+        first, *more = join_config(kind, given, [item.plain() for item in data]) or [None]
+        system = System(name=kind, kind=kind, seed=first, datasets=tuple(more))
+        try:
+            provision_rows((system,), make_still_surroundings())
+        except SpecError as error:
+            place = (error.field or "").removeprefix(f"{kind}.")
+            near = f"; nearest: {', '.join(error.nearest)}" if error.nearest else ""
+            self._reading.error(node, f"a system of kind {kind} cannot be filled: {place}: {error.message}{near}", code="wrong_value")
+            return None
+        return system
+
+    def _add_scenario(self, systems: tuple[System, ...], scenario: Located) -> tuple[System, ...]:
+        from proctor.simulators.ports import Desk, make_still_surroundings
+        from proctor.simulators.registry import find_simulator
+        from proctor.simulators.rows import Draft
+        from proctor.simulators.scenarios import read_scenario
+
+        steps: dict[str, list[Step]] = {system.kind: [] for system in systems}
+        # Tried on what the systems hold: a row goes into a collection, a message comes from somebody who is known.
+        desks = {system.kind: Desk(Draft(self._fill(system), system.name), make_still_surroundings()) for system in systems}
+        try:
+            for index, one in enumerate(read_scenario(scenario.plain())):
+                place = f"steps.{index}" if scenario.get("steps") is not None else one.step
+                if one.kind not in steps:
+                    raise SpecError(f"{one.step} is for a simulator of kind {one.kind}, and the environment has none", field=place)
+                try:
+                    find_simulator(one.kind).perform(one.step, one.given, desks[one.kind])
+                except SpecError as error:
+                    raise SpecError(f"{one.step}: {error.message}", field=place, nearest=error.nearest) from None
+                steps[one.kind].append(Step(name=one.step, given=one.given, after_s=one.after_s))
+        except SpecError as error:
+            self._reading.report_spec_error(scenario, error)
+            return systems
+        return tuple(msgspec.structs.replace(system, scenario=tuple(steps[system.kind])) for system in systems)
+
+    def _fill(self, system: System) -> Rows:
+        """Return what a system begins with; once for all tasks that share it."""
+        from proctor.simulators.ports import make_still_surroundings
+        from proctor.simulators.sandbox import provision_rows
+
+        # The system is held beside its rows, so that its identity is not given to another.
+        if id(system) not in self._filled:
+            self._filled[id(system)] = (system, provision_rows((system,), make_still_surroundings()))
+        return self._filled[id(system)][1]
+
+    def _warn_unknown(self, node: Located, known: tuple[str, ...], what: str) -> None:
+        report_repeated(self._reading, node)
+        for key, _ in node.members():
+            if to_snake_case(key) not in known:
+                near = nearest(to_snake_case(key), known)
+                self._reading.warn_at_key(node, key, f"unknown key {key!r} in {what} is left out", nearest=near, code="unknown_key")
+
+
+def write_task_item(item: Located | None) -> str | None:
+    """Return what an agent is told of a task that has no instruction: the whole of what the author hands to it, as JSON."""
+    return None if item is None or item.value is None else msgspec.json.encode(item.plain()).decode()
+
+
+def _brings_systems(node: Located) -> bool:
+    stated = _list_stated(node)
+    return any(name in stated and (name != "environment" or stated[name].is_object) for name in PLACES)
+
+
+def _list_stated(node: Located) -> dict[str, Located]:
+    """Return the members of an object that are not null."""
+    return {name: value for name, value in list_members(node).items() if value.value is not None} if node.is_object else {}

@@ -1,0 +1,1 @@
+"""Parts of a report, independent of the page they appear on."""

@@ -1,0 +1,1 @@
+"""Machine-readable reports: JSON, JUnit, Parquet, CSV, MCPLab artifacts."""

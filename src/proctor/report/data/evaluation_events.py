@@ -1,0 +1,277 @@
+"""Results as OpenTelemetry events: `gen_ai.evaluation.result` of the GenAI conventions, in requests of OTLP for logs.
+
+One event for every case that was decided (`proctor.result.kind` is `case`) and one for each of its assertions (`assertion`). An event
+belongs to the span that was evaluated where that is known, else to its trace. What the convention has a name for is under that name:
+
+    gen_ai.evaluation.name          the id of the case; of an assertion `CASE/ID`, or `CASE/CHECK` where it has no id
+    gen_ai.evaluation.score.value   of what was decided; none beside `error` and `skip`
+    gen_ai.evaluation.score.label   pass, fail, error, skip
+    gen_ai.evaluation.explanation   the reason
+    gen_ai.response.id              where the trace says it
+    error.type                      beside `error`: the code
+
+The rest is under `proctor.`. Requests are made as protobuf, which every receiver takes, or as JSON, a line each, as the Collector's
+`otlpjsonfile` reads them; in JSON ids are written in hexadecimal, as OTLP wants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from proctor.errors import MissingExtra
+from proctor.model.evidence import Json
+from proctor.model.json_values import is_finite, is_number
+from proctor.model.result import CaseResult, RunResult
+from proctor.model.run import RunEntry
+from proctor.model.show import tell_more
+from proctor.report.data.json_text import CaseEncoder
+
+EVENT = "gen_ai.evaluation.result"
+LONGEST_TEXT = 4_000
+"""Characters of one attribute; a reason may quote a whole answer."""
+AT_ONCE = 500
+"""Events in one request."""
+_TOLD = 5
+"""Reasons of failed assertions that explain a failed case."""
+_SEVERITIES = {"fail": (13, "WARN"), "error": (17, "ERROR")}
+_INFO = (9, "INFO")
+
+Value = str | int | float | bool
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """What was evaluated, and when. Ids that are none of OpenTelemetry are left out."""
+
+    time_ns: int
+    case: str = ""
+    """What the case is called where the result does not say it."""
+    trace_id: str = ""
+    span_id: str = ""
+    response_id: str | None = None
+    attributes: Mapping[str, Value | None] = {}
+    """Further attributes of every event; None is left out."""
+
+
+class EvaluationEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One event, ready to be written."""
+
+    time_ns: int
+    trace_id: str
+    span_id: str
+    outcome: str
+    attributes: dict[str, Value]
+
+    @property
+    def severity(self) -> tuple[int, str]:
+        """Its number and name."""
+        return _SEVERITIES.get(self.outcome, _INFO)
+
+
+def iterate_events(result: Mapping[str, Json], about: About) -> Iterator[EvaluationEvent]:
+    """Yield the events of one result, in the form it has as JSON."""
+    trace_id = _read_id(about.trace_id, 32)
+    # A span id means nothing without its trace.
+    span_id = _read_id(about.span_id, 16) if trace_id else ""
+    case: str = result.get("id") or about.case or "case"
+    assertions: Sequence[Mapping[str, Json]] = result.get("assertions") or ()
+    shared: dict[str, Json] = {"gen_ai.response.id": about.response_id, "proctor.case.id": case, **about.attributes}
+
+    def event(kind: str, name: str, decided: Mapping[str, Json], explanation: Json, more: Mapping[str, Json]) -> EvaluationEvent:
+        outcome = str(decided.get("outcome"))
+        attributes: dict[str, Json] = {
+            "gen_ai.evaluation.name": name,
+            "gen_ai.evaluation.score.value": _score(decided, outcome),
+            "gen_ai.evaluation.score.label": outcome,
+            "gen_ai.evaluation.explanation": explanation,
+            # `_OTHER` is OpenTelemetry's word for an error that has no name of its own.
+            "error.type": (decided.get("code") or "_OTHER") if outcome == "error" else None,
+            **shared,
+            "proctor.result.kind": kind,
+            "proctor.code": decided.get("code"),
+            **more,
+        }
+        return EvaluationEvent(
+            time_ns=about.time_ns, trace_id=trace_id, span_id=span_id, outcome=outcome, attributes=dict(_list_usable(attributes))
+        )
+
+    verdict = {"proctor.verdict": result.get("verdict"), "proctor.case.name": result.get("name")}
+    yield event("case", case, result, result.get("reason") or _explain_assertions(assertions), verdict)
+    for number, assertion in enumerate(assertions):
+        known = {
+            "proctor.check": assertion.get("check"),
+            "proctor.assertion.id": assertion.get("id"),
+            "proctor.assertion.number": number,
+            "proctor.assertion.label": assertion.get("label"),
+            "proctor.turn": assertion.get("turn"),
+            "proctor.advisory": assertion.get("advisory"),
+        }
+        name = f"{case}/{assertion.get('id') or assertion.get('check')}"
+        yield event("assertion", name, assertion, assertion.get("reason"), known)
+
+
+def render_otlp(run: RunResult, entries: Mapping[tuple[str, int], RunEntry]) -> Iterator[bytes]:
+    """Yield a kept run as lines of OTLP JSON; `entries` say when each attempt was made, and on which trace."""
+    requests = group_by_request(
+        event for result in run.cases for event in _run_events(run, result, entries.get((result.id, result.attempt)))
+    )
+    return (to_json(events) + b"\n" for events in requests)
+
+
+def _run_events(run: RunResult, result: CaseResult, entry: RunEntry | None) -> Iterator[EvaluationEvent]:
+    metadata = entry.evidence.metadata if entry is not None and entry.evidence is not None else {}
+    about = About(
+        time_ns=_find_end_ns(entry, run.started_at),
+        trace_id=_read_text(metadata.get("trace_id")),
+        span_id=_read_text(metadata.get("span_id")),
+        attributes={"proctor.run.id": run.run_id, "proctor.suite": run.suite_name, "proctor.attempt": result.attempt},
+    )
+    return iterate_events(_decode(CaseEncoder().encode(result)), about)
+
+
+def _decode(data: bytes) -> dict[str, Json]:
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        from json import loads  # msgspec does not take the escape of half a character
+
+        return loads(data)
+
+
+def _find_end_ns(entry: RunEntry | None, run_started: str) -> int:
+    started = (entry.started_at if entry is not None else "") or run_started
+    try:
+        moment = datetime.fromisoformat(started)
+    except ValueError:
+        return 0
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    took = entry.duration_ms if entry is not None and entry.duration_ms is not None else 0.0
+    # Whole milliseconds: as a float, nanoseconds since 1970 are exact to some hundreds only.
+    return int(moment.timestamp() * 1_000 + took) * 1_000_000
+
+
+def group_by_request(events: Iterable[EvaluationEvent]) -> Iterator[list[EvaluationEvent]]:
+    """Yield events by the request they go in."""
+    waiting = iter(events)
+    while batch := list(islice(waiting, AT_ONCE)):
+        yield batch
+
+
+def to_json(events: Iterable[EvaluationEvent]) -> bytes:
+    """Return one request in JSON, without a line break."""
+    records = [_write_record(event) for event in events]
+    resource = {"attributes": _write_attributes({"service.name": "proctor"})}
+    scope = {"scope": {"name": "proctor"}, "logRecords": records}
+    return msgspec.json.encode({"resourceLogs": [{"resource": resource, "scopeLogs": [scope]}]})
+
+
+def to_protobuf(events: Iterable[EvaluationEvent]) -> bytes:
+    """Return one request in protobuf. Raises `MissingExtra`."""
+    # Delayed: protobuf costs a tenth of a second to load, and the part is optional.
+    try:
+        from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+    except ImportError:
+        raise MissingExtra("OTLP protobuf", "otlp") from None
+    request = ExportLogsServiceRequest()
+    group = request.resource_logs.add()
+    _fill(group.resource.attributes, {"service.name": "proctor"})
+    scope = group.scope_logs.add()
+    scope.scope.name = "proctor"
+    for event in events:
+        record = scope.log_records.add()
+        record.time_unix_nano = record.observed_time_unix_nano = event.time_ns
+        record.severity_number, record.severity_text = event.severity  # type: ignore[assignment]  # an enumeration, by its number
+        record.event_name = EVENT
+        record.trace_id, record.span_id = bytes.fromhex(event.trace_id), bytes.fromhex(event.span_id)
+        _fill(record.attributes, event.attributes)
+    return request.SerializeToString()
+
+
+def _write_record(event: EvaluationEvent) -> dict[str, Json]:
+    number, name = event.severity
+    record: dict[str, Json] = {
+        "timeUnixNano": str(event.time_ns),
+        "observedTimeUnixNano": str(event.time_ns),
+        "severityNumber": number,
+        "severityText": name,
+        "eventName": EVENT,
+        "attributes": _write_attributes(event.attributes),
+    }
+    if event.trace_id:
+        record["traceId"] = event.trace_id
+    if event.span_id:
+        record["spanId"] = event.span_id
+    return record
+
+
+def _write_attributes(attributes: Mapping[str, Value]) -> list[dict[str, Json]]:
+    return [{"key": key, "value": _write_value(value)} for key, value in attributes.items()]
+
+
+def _write_value(value: Value) -> dict[str, Json]:
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        # OTLP writes whole numbers of 64 bits as text, since JavaScript cannot hold them.
+        return {"intValue": str(value)}
+    return {"doubleValue": value} if isinstance(value, float) else {"stringValue": value}
+
+
+def _fill(holder: Any, attributes: Mapping[str, Value]) -> None:
+    for key, value in attributes.items():
+        made = holder.add(key=key).value
+        if isinstance(value, bool):
+            made.bool_value = value
+        elif isinstance(value, int):
+            made.int_value = value
+        elif isinstance(value, float):
+            made.double_value = value
+        else:
+            made.string_value = value
+
+
+def _list_usable(attributes: Mapping[str, Json]) -> Iterator[tuple[str, Value]]:
+    for key, value in attributes.items():
+        if isinstance(value, str):
+            if value:
+                # Halves of surrogate pairs, which neither form can hold.
+                yield key, value[:LONGEST_TEXT].encode("utf-8", errors="replace").decode()
+        # OTLP has whole numbers of 64 bits with a sign, and protobuf raises for larger ones.
+        elif isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 2**63):
+            yield key, value
+
+
+def _score(decided: Mapping[str, Json], outcome: str) -> float | None:
+    if outcome not in ("pass", "fail"):
+        return None
+    score: Json = decided.get("score")
+    if is_number(score) and is_finite(score):
+        return float(score)
+    return 1.0 if outcome == "pass" else 0.0
+
+
+def _explain_assertions(assertions: Sequence[Mapping[str, Json]]) -> str | None:
+    if not assertions:
+        return None
+    against = [one for one in assertions if one.get("outcome") in ("fail", "error") and not one.get("advisory")]
+    if not against:
+        held = sum(one.get("outcome") == "pass" for one in assertions)
+        return f"{held} of {len(assertions)} assertions passed"
+    told = [str(one.get("reason")) for one in against[:_TOLD]]
+    return "; ".join(told) + tell_more(len(against), _TOLD, "; and")
+
+
+def _read_id(text: str, digits: int) -> str:
+    """Return an id as OpenTelemetry has them, else nothing: hexadecimal, and not all zeros."""
+    lowered = text.lower()
+    fits = len(lowered) == digits and set(lowered) <= set("0123456789abcdef") and set(lowered) != {"0"}
+    return lowered if fits else ""
+
+
+def _read_text(value: Json) -> str:
+    return value if isinstance(value, str) else ""

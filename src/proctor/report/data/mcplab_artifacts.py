@@ -1,0 +1,403 @@
+"""A run as the files MCPLab leaves behind: `results.json`, `trace.jsonl`, `summary.md` and `report.html.report`, for whoever reads those.
+
+Shapes, metrics and the words of a failed check are MCPLab's: an attempt that ended in an error counts as failed, pass rates are shares of
+attempts. What was expected and what was found stands beside a check as `detail`. An attempt that errored keeps its answer and its calls.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from proctor.model.case import Assertion, Case
+from proctor.model.cuts import RESULT_LIMIT, cut_text
+from proctor.model.evidence import Evidence, Json, ToolCall, Usage
+from proctor.model.json_values import encode_strangers, to_whole_number, to_whole_numbers, write_document
+from proctor.model.result import RunResult
+from proctor.model.run import RunEntry
+from proctor.model.stamps import stamp_moment
+from proctor.model.typed import convert_to
+from proctor.model.verdict import Verdict
+from proctor.report.html.mcplab import report_page
+from proctor.report.words.mcplab import explain_failure, find_type
+
+# --- A run as MCPLab's `trace.jsonl`, version 3: one line per attempt, with the whole conversation
+
+TRACE_VERSION: Final = 3
+"""The version of MCPLab's trace that is written."""
+
+
+class ArtifactRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One scenario with one agent, and the case it was run as."""
+
+    case: str
+    scenario: str
+    agent: str
+    provider: str | None = None
+    model: str | None = None
+    rules: dict[str, Json] = {}
+    """The `eval` block."""
+    attachments: tuple[dict[str, Json], ...] = ()
+
+
+def find_outcome(entry: RunEntry) -> str:
+    """Return the outcome in MCPLab's words: `error`, else `failed`, else `incomplete`, else `passed`."""
+    if find_error(entry) is not None:
+        return "error"
+    if entry.outcome in ("fail", "pass"):
+        return "failed" if entry.outcome == "fail" else "passed"
+    return "failed" if any(verdict.outcome == "fail" for verdict in entry.verdicts) else "incomplete"
+
+
+def find_error(entry: RunEntry) -> str | None:
+    """Return why an attempt broke off, if it did."""
+    if entry.evidence is not None and entry.evidence.error is not None:
+        return entry.evidence.error
+    if entry.evidence is None and entry.outcome == "error":
+        return entry.reason or entry.code or "the attempt left nothing to look at"
+    return None
+
+
+def find_end(entry: RunEntry) -> str:
+    """Return when an attempt ended, as far as its start is known."""
+    return _move_moment(entry.started_at, entry.duration_ms or 0)
+
+
+def _move_moment(moment: str, milliseconds: float) -> str:
+    """Return a moment, so much later; one that cannot be read stays what it is."""
+    try:
+        start = datetime.fromisoformat(moment)
+    except ValueError:
+        return moment
+    return stamp_moment(start + timedelta(milliseconds=milliseconds))
+
+
+def trace_text(run_id: str, started_at: str, entries: Iterable[RunEntry], rows: Mapping[str, ArtifactRow]) -> str:
+    """Return the whole file."""
+    lines: list[Json] = [{"type": "trace_meta", "trace_version": TRACE_VERSION, "run_id": run_id, "ts": started_at}]
+    lines += [_write_line(entry, rows[entry.case]) for entry in entries if entry.case in rows]
+    return "".join(encode_strangers(line).decode() + "\n" for line in lines)
+
+
+def _write_line(entry: RunEntry, row: ArtifactRow) -> dict[str, Json]:
+    evidence = entry.evidence
+    calls = (evidence.tool_calls if evidence is not None else None) or ()
+    line: dict[str, Json] = {
+        "type": "scenario_run",
+        "trace_version": TRACE_VERSION,
+        "run_index": entry.attempt,
+        "request_id": evidence.metadata.get("request_id", "") if evidence is not None else "",
+        "scenario_id": row.scenario,
+        "agent": row.agent,
+        "provider": row.provider,
+        "model": row.model,
+        "ts_start": entry.started_at,
+        "ts_end": find_end(entry),
+        "pass": entry.outcome == "pass",
+        "outcome": find_outcome(entry),
+    }
+    error = find_error(entry)
+    if error is not None:
+        line["error"] = error
+        if evidence is not None and evidence.text == "":
+            # The turn limit: the answer is empty, which is something else than unknown.
+            line["final_text"] = ""
+    line["messages"] = [] if evidence is None else list(_iterate_messages(evidence, row, entry.started_at))
+    durations = [call.duration_ms for call in calls if call.duration_ms is not None]
+    line["metrics"] = {"tool_call_count": len(calls), "total_tool_duration_ms": round(sum(durations), 3)}
+    return line
+
+
+def _iterate_messages(evidence: Evidence, row: ArtifactRow, started_at: str) -> Iterator[dict[str, Json]]:
+    made = iter(_make_ids_unique(evidence.tool_calls or ()))
+    kept: list[dict[str, Json]] = evidence.metadata.get("messages") or []
+    first_user = True
+    for place, message in enumerate(kept):
+        at = message.get("ts") or started_at
+        if message["role"] == "user":
+            content = [_write_text(message.get("text", ""))] + ([_write_file(each) for each in row.attachments] if first_user else [])
+            first_user = False
+            yield {"role": "user", "ts": at, "content": content}
+        elif message["role"] == "assistant":
+            wanted = message.get("tool_calls") or ()
+            # `wanted` stands first: `zip` ends on it without taking a call from `made` that belongs to the next message.
+            calls = [call for _, call in zip(wanted, made, strict=False)]
+            text = message.get("text", "")
+            if (wanted and not calls) or not (text or calls):
+                continue  # it broke off before any call was made, or nothing was said
+            usage = {} if message.get("usage") is None else {"usage": _write_usage(message["usage"])}
+            yield {"role": "assistant", "ts": at, **usage, "content": [*([_write_text(text)] if text else []), *map(_use, calls)]}
+            if calls:
+                # The results follow the message that asked for them, one for each call and in its order.
+                answers = [each for each in kept[place + 1 : place + 1 + len(calls)] if each["role"] == "tool"]
+                ends = [each.get("ts") or at for each in answers] + [at] * (len(calls) - len(answers))
+                results = [_write_result(call, end) for call, end in zip(calls, ends, strict=True)]
+                yield {"role": "tool", "ts": ends[-1], "content": results}
+
+
+def _write_usage(usage: Mapping[str, Json]) -> dict[str, Json]:
+    spent = convert_to(usage, Usage)
+    return {"input_tokens": spent.input_tokens or 0, "output_tokens": spent.output_tokens or 0, "total_tokens": spent.total() or 0}
+
+
+def _make_ids_unique(calls: Sequence[ToolCall]) -> list[ToolCall]:
+    """Return calls whose results can be found by id: some models count anew in every reply."""
+    taken: set[str] = set()
+    found: list[ToolCall] = []
+    for number, call in enumerate(calls):
+        name = call.id or f"call-{number}"
+        while name in taken:
+            name = f"{call.id or 'call'}-{number}"
+            number += len(calls)
+        taken.add(name)
+        found.append(msgspec.structs.replace(call, id=name))
+    return found
+
+
+def _write_text(text: str) -> dict[str, Json]:
+    return {"type": "text", "text": text}
+
+
+def _write_file(attachment: Mapping[str, Json]) -> dict[str, Json]:
+    kept = {key: attachment[key] for key in ("media_type", "data", "url", "name") if attachment.get(key) is not None}
+    return {"type": attachment.get("type", "document"), **kept}
+
+
+def _use(call: ToolCall) -> dict[str, Json]:
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments, "server": call.server or ""}
+
+
+def _write_result(call: ToolCall, end: str) -> dict[str, Json]:
+    raised = call.failed() and call.failure_kind() != "content-error"
+    text = encode_strangers({"error": call.failure()} if raised else call.result).decode()
+    return {
+        "type": "tool_result",
+        "tool_use_id": call.id,
+        "name": call.name,
+        "server": call.server or "",
+        "content": [_write_text(cut_text(text, RESULT_LIMIT))],
+        "is_error": raised,
+        "duration_ms": call.duration_ms or 0,
+        "ts_start": _move_moment(end, -(call.duration_ms or 0)),
+        "ts_end": end,
+    }
+
+
+# ---
+
+
+__all__ = ["ArtifactRow", "MadeWith", "artifact_texts", "write_results", "write_summary_text"]
+
+_HALVES = re.compile("[\ud800-\udfff]")
+_STATUS: Final = {"pass": "passed", "fail": "failed", "error": "not_evaluated", "skip": "not_applicable"}
+
+
+class MadeWith(msgspec.Struct, frozen=True, kw_only=True):
+    """What the run itself does not tell: what it was made of."""
+
+    rows: tuple[ArtifactRow, ...]
+    config_hash: str
+    version: str
+    note: str = ""
+    stopped: bool = False
+    """Whether it ended before everything was run."""
+
+
+def artifact_texts(run: RunResult, entries: Iterable[RunEntry], made_with: MadeWith) -> dict[str, str]:
+    """Return the files by name."""
+    order = {row.case: number for number, row in enumerate(made_with.rows)}
+    # What was never driven (a browser agent) is no run: the original has no row for it.
+    driven = (entry for entry in entries if entry.case in order and entry.outcome != "skip")
+    kept = sorted(driven, key=lambda entry: (order[entry.case], entry.attempt))
+    rows = {row.case: row for row in made_with.rows}
+    results = write_results(run, kept, made_with)
+    return {
+        "results.json": write_document(to_whole_numbers(results)).decode(),
+        "trace.jsonl": trace_text(run.run_id, run.started_at, kept, rows),
+        # As JavaScript writes half a character where it cannot be escaped.
+        "summary.md": _HALVES.sub("\ufffd", write_summary_text(results)),
+        "report.html.report": _HALVES.sub("\ufffd", report_page(results)),
+    }
+
+
+def write_results(run: RunResult, entries: Sequence[RunEntry], made_with: MadeWith) -> dict[str, Json]:
+    """Return the document `results.json`."""
+    cases = {result.case.id: result.case for result in run.cases}
+    by_case: dict[str, list[RunEntry]] = {}
+    for entry in entries:
+        by_case.setdefault(entry.case, []).append(entry)
+    rows = [row for row in made_with.rows if row.case in by_case]
+    scenarios = [_write_scenario(row, cases.get(row.case) or Case(id=row.case), by_case[row.case]) for row in rows]
+    return {
+        "metadata": _write_metadata(run, entries, made_with),
+        "summary": _write_summary(scenarios, entries),
+        "scenarios": scenarios,
+    }
+
+
+def _write_metadata(run: RunResult, entries: Sequence[RunEntry], made_with: MadeWith) -> dict[str, Json]:
+    versions: dict[str, Json] = {}
+    for entry in entries:
+        for server in (entry.evidence.metadata.get("servers") if entry.evidence is not None else None) or ():
+            versions[server["id"]] = server.get("version") or versions.get(server["id"])
+    durations = [duration for entry in entries for duration in _list_durations(entry)]
+    metadata: dict[str, Json] = {
+        "run_id": run.run_id,
+        "timestamp": max((find_end(entry) for entry in entries), default=run.started_at),
+        "config_hash": made_with.config_hash,
+        "cli_version": made_with.version,
+        "mcp_server_versions": versions,
+        "config_name": run.suite_name,
+        "total_duration_ms": round(sum(entry.duration_ms or 0 for entry in entries), 3),
+        "total_tool_duration_ms": round(sum(durations), 3),
+        "execution_source": "mcplab",
+    }
+    if made_with.note:
+        metadata["run_note"] = made_with.note
+    if run.suite_path is not None:
+        metadata["config_path"] = run.suite_path
+    if made_with.stopped:
+        metadata["execution_status"] = "stopped"
+    return metadata
+
+
+def _write_summary(scenarios: Sequence[Mapping[str, Json]], entries: Sequence[RunEntry]) -> dict[str, Json]:
+    total = len(entries)
+    durations = [duration for entry in entries for duration in _list_durations(entry)]
+    outcomes = Counter(find_outcome(entry) for entry in entries)
+    return {
+        "total_scenarios": len(scenarios),
+        "total_runs": total,
+        "pass_rate": sum(entry.outcome == "pass" for entry in entries) / total if total else 0,
+        "avg_tool_calls_per_run": sum(len(_list_calls(entry)) for entry in entries) / total if total else 0,
+        "avg_tool_latency_ms": math.fsum(durations) / len(durations) if durations else None,
+        "outcomes": {word: outcomes[word] for word in ("passed", "failed", "incomplete", "error")},
+    }
+
+
+def _write_scenario(row: ArtifactRow, case: Case, entries: Sequence[RunEntry]) -> dict[str, Json]:
+    runs = [_run(case, entry) for entry in entries]
+    frequency: Counter[str] = Counter()
+    for run in runs:
+        frequency.update(run["tool_usage"])
+    found: dict[str, Json] = {"scenario_id": row.scenario, "agent": row.agent}
+    named = {"scenario_name": case.name or None, "provider": row.provider, "model": row.model, "eval": row.rules or None}
+    found |= {key: value for key, value in named.items() if value is not None}
+    constraints = row.rules.get("tool_constraints")
+    if constraints:
+        found["tool_constraints_stats"] = {
+            kind: {tool: sum(_has_used(tool, entry) for entry in entries) for tool in constraints.get(f"{kind}_tools", ())}
+            for kind in ("required", "forbidden")
+        }
+    return {
+        **found,
+        "runs": runs,
+        "pass_rate": sum(entry.outcome == "pass" for entry in entries) / len(entries) if entries else 0,
+        "distinct_sequences": dict(Counter(encode_strangers(run["tool_sequence"]).decode() for run in runs)),
+        "tool_usage_frequency": dict(frequency),
+        "extracted_values": _count_histograms(entries),
+        "last_final_answer": next((run["final_text"] for run in reversed(runs) if run["final_text"]), ""),
+    }
+
+
+def _run(case: Case, entry: RunEntry) -> dict[str, Json]:
+    calls = _list_calls(entry)
+    names = [call.name for call in calls]
+    error = find_error(entry)
+    checks = [_check(assertion, verdict, entry.evidence) for assertion, verdict in zip(case.assertions, entry.verdicts, strict=False)]
+    failures = [check["reason"] for check in checks if check["status"] == "failed"]
+    if error is not None:
+        failures.insert(0, f"Scenario error: {error}")
+    run: dict[str, Json] = {"run_index": entry.attempt}
+    request_id = entry.evidence.metadata.get("request_id") if entry.evidence is not None else None
+    if request_id:
+        run["request_id"] = request_id
+    run |= {"pass": entry.outcome == "pass", "outcome": find_outcome(entry)}
+    if error is not None:
+        run["error"] = error
+    return run | {
+        "failures": failures,
+        "check_results": checks,
+        "tool_calls": names,
+        "tool_call_count": len(names),
+        "tool_sequence": names,
+        "tool_usage": dict(Counter(names)),
+        "tool_durations_ms": _list_durations(entry),
+        "run_duration_ms": entry.duration_ms,
+        "final_text": (entry.evidence.text if entry.evidence is not None else None) or "",
+        "extracted": entry.extracted,
+    }
+
+
+def _check(assertion: Assertion, verdict: Verdict, evidence: Evidence | None) -> dict[str, Json]:
+    # What was not recorded was not looked at, whatever that means for the outcome.
+    status = "not_evaluated" if verdict.code == "missing_evidence" else _STATUS[verdict.outcome]
+    check: dict[str, Json] = {"type": find_type(assertion), "label": assertion.label, "status": status}
+    if status == "failed":
+        check |= {"reason": explain_failure(assertion, verdict, evidence), "detail": verdict.reason}
+    elif verdict.outcome != "pass" or assertion.check == "judged":
+        # Only a judge says why something passed.
+        check["reason"] = verdict.reason
+    if verdict.details:
+        check["metadata"] = verdict.details
+    return check
+
+
+def _list_calls(entry: RunEntry) -> tuple[ToolCall, ...]:
+    return (entry.evidence.tool_calls if entry.evidence is not None else None) or ()
+
+
+def _list_durations(entry: RunEntry) -> list[float]:
+    return [call.duration_ms for call in _list_calls(entry) if call.duration_ms is not None]
+
+
+def _has_used(tool: str, entry: RunEntry) -> bool:
+    """Return whether the attempt called the tool, by its name or as `server:tool`."""
+    return any(call.goes_by(tool) or call.name == tool.rpartition(":")[2] for call in _list_calls(entry))
+
+
+def _count_histograms(entries: Sequence[RunEntry]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for entry in entries:
+        for name, value in entry.extracted.items():
+            word = value if isinstance(value, str) else encode_strangers(to_whole_number(value)).decode()
+            counts = found.setdefault(name, {})
+            counts[word] = counts.get(word, 0) + 1
+    return found
+
+
+def write_summary_text(results: Mapping[str, Json]) -> str:
+    """Return the text of `summary.md`, which ends without a line break."""
+    metadata, summary = results["metadata"], results["summary"]
+    lines = ["# MCPLab run summary", "", f"- Run ID: {metadata['run_id']}", f"- Timestamp: {metadata['timestamp']}"]
+    if "run_note" in metadata:
+        lines.append(f"- Run note: {_write_cell(metadata['run_note'])}")
+    lines += [f"- Config hash: {metadata['config_hash']}", f"- CLI version: {metadata['cli_version']}", "- MCP servers:"]
+    lines += [
+        f"  - {_write_cell(server)}: {_write_cell(version or 'unknown')}" for server, version in metadata["mcp_server_versions"].items()
+    ]
+    lines += [
+        f"- Total scenarios: {summary['total_scenarios']}",
+        f"- Total runs: {summary['total_runs']}",
+        f"- Pass rate: {summary['pass_rate'] * 100:.1f}%",
+        "",
+        "| Scenario | Agent | Runs | Pass rate | Distinct sequences | Tool calls |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in results["scenarios"]:
+        counts = (len(row["runs"]), f"{row['pass_rate'] * 100:.1f}%", len(row["distinct_sequences"]))
+        cells = (_write_cell(row["scenario_id"]), _write_cell(row["agent"]), *counts, sum(row["tool_usage_frequency"].values()))
+        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def _write_cell(text: str) -> str:
+    """Return text that stays in its cell and is read as text."""
+    flat = " ".join(str(text).split())
+    return flat.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,130 @@
+"""Results as a table: one row for each attempt at a case, with what a spreadsheet or a data frame asks for.
+
+Columns, in this order: `run_id`, `suite`, `case`, `name`, `attempt`, `outcome`, `score`, `verdict`, `code`, one `tag_<name>` for every tag
+of any case (the axes of a matrix are tags), `input`, `answer`, `tool_calls`, `model`, `input_tokens`, `output_tokens`, `total_tokens`,
+`cost`, `currency`, `duration_ms`, `failed`, `file`, `line`. What was not recorded is empty, and so is a cost that is unknown
+in full.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+from proctor.expressions.text_form import write_text_form
+from proctor.model.case import Case
+from proctor.model.evidence import Cost, Evidence, Json
+from proctor.model.result import CaseResult, RunResult
+from proctor.model.run import RunEntry
+from proctor.report.words.csv_text import write_csv
+
+Cells = dict[str, Json]
+FRONT = ("run_id", "suite", "case", "name", "attempt", "outcome", "score", "verdict", "code")
+BACK = (
+    *("input", "answer", "tool_calls", "model", "input_tokens", "output_tokens", "total_tokens"),
+    *("cost", "currency", "duration_ms", "failed", "file", "line"),
+)
+NUMBERS = ("score", "cost", "duration_ms")
+WHOLE = ("attempt", "input_tokens", "output_tokens", "total_tokens", "line")
+TAG = "tag_"
+ROWS_AT_ONCE = 1_000
+"""Rows that are written together."""
+MOST_TAGS = 200
+"""Tags that have a column of their own."""
+
+
+class RowWriter:
+    """Makes rows of results as they come, and learns which columns there are. Evidence is not kept, only what the table shows of it."""
+
+    def __init__(self) -> None:
+        self._tags: dict[str, None] = {}
+
+    def make_row(self, result: CaseResult, entry: RunEntry | None = None) -> Cells:
+        """Return the row of one result, with what was kept of its attempt."""
+        evidence = entry.evidence if entry is not None else result.evidence
+        cells: Cells = {
+            "case": result.case.id,
+            "name": result.case.name or None,
+            "attempt": result.attempt,
+            "outcome": result.outcome,
+            "score": result.score,
+            "verdict": result.verdict,
+            "code": result.code,
+            "input": _find_input(result.case, evidence),
+            "failed": _list_failures(result),
+            "file": result.source.file if result.source is not None else None,
+            "line": result.source.line if result.source is not None else None,
+            **_read_evidence(evidence),
+            **_read_cost(entry.cost if entry is not None and entry.cost is not None else result.cost),
+        }
+        if cells["duration_ms"] is None and entry is not None:
+            cells["duration_ms"] = entry.duration_ms
+        for tag, value in result.case.tags.items():
+            # Tags with another name in every case would make as many columns as there are cases.
+            if tag in self._tags or len(self._tags) < MOST_TAGS:
+                self._tags.setdefault(tag)
+                cells[TAG + tag] = write_text_form(value)
+        return cells
+
+    def list_columns(self) -> tuple[str, ...]:
+        """Return the columns of all rows so far."""
+        return (*FRONT, *(TAG + tag for tag in self._tags), *BACK)
+
+
+def name_run(rows: Iterable[Cells], run: RunResult) -> Iterator[Cells]:
+    """Yield the rows with the run that they are of, which is known when it has ended."""
+    for cells in rows:
+        cells["run_id"], cells["suite"] = run.run_id, run.suite_name
+        yield cells
+
+
+def iterate_csv(columns: Sequence[str], rows: Iterable[Cells]) -> Iterator[str]:
+    """Yield the table as CSV, some rows at a time."""
+    yield write_csv([columns])
+    for some in batch_rows(rows, ROWS_AT_ONCE):
+        yield write_csv([row.get(column) for column in columns] for row in some)
+
+
+def batch_rows(rows: Iterable[Cells], size: int) -> Iterator[list[Cells]]:
+    """Yield the rows in lists of at most `size`."""
+    left = iter(rows)
+    while some := list(itertools.islice(left, size)):
+        yield some
+
+
+def _find_input(case: Case, evidence: Evidence | None) -> str | None:
+    said: Json = case.input
+    if said is None and case.turns:
+        said = [turn.input for turn in case.turns]
+    if said is None:
+        said = case.custom_body if case.custom_body is not None else evidence.input if evidence is not None else None
+    return None if said is None else write_text_form(said)
+
+
+def _read_evidence(evidence: Evidence | None) -> Cells:
+    cells: Cells = dict.fromkeys(("answer", "tool_calls", "model", "input_tokens", "output_tokens", "total_tokens", "duration_ms"))
+    if evidence is None:
+        return cells
+    cells["answer"] = evidence.text
+    cells["duration_ms"] = evidence.duration_ms
+    cells["model"] = evidence.model
+    if evidence.tool_calls is not None:
+        cells["tool_calls"] = ", ".join(call.name for call in evidence.tool_calls)
+    if evidence.usage is not None:
+        usage = evidence.usage
+        cells["input_tokens"], cells["output_tokens"] = usage.input_tokens, usage.output_tokens
+        cells["total_tokens"] = usage.total()
+    return cells
+
+
+def _read_cost(cost: Cost | None) -> Cells:
+    """Return what agent, judge and user cost together, where all of it is known."""
+    total = cost.total() if cost is not None else None
+    return {"cost": total, "currency": cost.currency if cost is not None and total is not None else None}
+
+
+def _list_failures(result: CaseResult) -> str | None:
+    told = [f"{each.assertion.label or each.assertion.check}: {each.reason}" for each in result.failures()]
+    if result.reason and result.outcome in ("fail", "error", "skip"):
+        told.insert(0, result.reason)
+    return "\n".join(told) or None

@@ -1,0 +1,368 @@
+"""A run as one HTML file that needs nothing else: no server, no network, no second file.
+
+What the page shows is drawn here as elements, by the functions that the web pages use too (`drawn_*.py`), carried as deflated JSON in
+base64, and put together by the page's own script with text nodes only, so no text of a suite, an agent or a tool is ever read as markup.
+The policy in the head allows that one script and that one style sheet, by hash,
+and nothing else: no request leaves the page whatever it carries.
+
+The list of cases is one packet, read at once. Details are many packets, each read when one of its cases is opened. Conversations go
+in as long as there is room, those of cases that did not pass first; verdicts always do.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from proctor.model.evidence import Json
+from proctor.model.problem import Problem
+from proctor.model.result import AssertionResult, CaseResult, RunResult
+from proctor.model.run import RunEntry
+from proctor.model.verdict import OUTCOMES, Outcome
+from proctor.report.blocks.attempt import draw_attempt
+from proctor.report.blocks.attempt_layout import lay_out_attempt
+from proctor.report.blocks.outcomes import draw_counts, draw_outcome, draw_rate, draw_sprite
+from proctor.report.html.case import write_attempt, write_case
+from proctor.report.html.page import page, read_template
+from proctor.report.words.elements import write_markup
+from proctor.report.words.html_text import duration_words, list_tag_pairs, write_label
+from proctor.report.words.tallies import AxisTally, TagTally, name_axis, name_value
+from proctor.report.words.wording import (
+    case_remark,
+    case_title,
+    cost_words,
+    count_noun,
+    count_words,
+    evidence_place,
+    has_undecided_claims,
+    incomplete_words,
+    join_title_and_reason,
+    missing_words,
+    number_words,
+    origin_place,
+    score_words,
+    unmatched_words,
+    unmet_words,
+)
+from proctor.scoring.reduce import reduce_attempts
+from proctor.scoring.statistics import count_outcomes
+
+# --- the list of cases: one row each, the worst first, with the words that a search looks through
+
+Entries = Mapping[tuple[str, int], RunEntry]
+
+_WORST_FIRST = {"fail": 0, "error": 1, "skip": 2, "pass": 3}
+_FINDING = 240
+"""Characters of the first finding in a row."""
+_SEARCHED = 400
+"""Characters of a row that the search box looks at."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One case with its attempts, or one record it was checked against."""
+
+    outcome: Outcome
+    results: tuple[CaseResult, ...]
+    alone: bool
+    """Whether this is the only row of its case."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many attempts ended in each outcome."""
+        counts: dict[str, int] = {}
+        for result in self.results:
+            counts[result.outcome] = counts.get(result.outcome, 0) + 1
+        return counts
+
+    @property
+    def flaky(self) -> bool:
+        """Whether some attempts passed and others did not."""
+        return len(self.results) > 1 and count_outcomes(self.counts).flaky
+
+    @property
+    def worst(self) -> CaseResult:
+        """The first of the worst attempts."""
+        return min(self.results, key=lambda result: _WORST_FIRST[result.outcome])
+
+
+def list_rows(run: RunResult) -> list[Row]:
+    """Return all rows, failures first, then errors, what was skipped, and what passed; flaky ones lead their group."""
+    rows = list(_iterate_rows(run))
+    rows.sort(key=lambda row: (_WORST_FIRST[row.outcome], not row.flaky))
+    return rows
+
+
+def _iterate_rows(run: RunResult) -> Iterator[Row]:
+    by_case: dict[str, list[CaseResult]] = {}
+    for result in run.cases:
+        by_case.setdefault(result.case.id, []).append(result)
+    summarised = {summary.id: summary.outcome for summary in run.summary}
+    for case_id, results in by_case.items():
+        if len(results) == 1:
+            # Without an id this is a record that could not be read, which belongs to no case.
+            yield Row(outcome=results[0].outcome, results=(results[0],), alone=bool(case_id))
+        # Attempts are numbered where a case was driven several times; where numbers repeat, several records answer to it, each by itself.
+        elif case_id and len({result.attempt for result in results}) == len(results):
+            row = Row(outcome="skip", results=tuple(results), alone=True)
+            outcome = summarised.get(case_id) or reduce_attempts(row.counts, results[0].case.pass_threshold)
+            yield msgspec.structs.replace(row, outcome=outcome)
+        else:
+            for result in results:
+                yield Row(outcome=result.outcome, results=(result,), alone=False)
+
+
+class Tags:
+    """Every tag and value that occurs, numbered, so that a row only names numbers."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, str], int] = {}
+
+    def find_numbers(self, tags: Mapping[str, Json]) -> list[int]:
+        """Return the numbers of the tags of one case."""
+        numbers = self._numbers
+        return list(dict.fromkeys(numbers.setdefault(pair, len(numbers)) for pair in list_tag_pairs(tags)))
+
+    def list_pairs(self) -> list[list[str]]:
+        """Name and value, by number."""
+        return [[name, value] for name, value in self._numbers]
+
+
+def write_row(row: Row, tags: Tags, entries: Entries) -> dict[str, Json]:
+    """Return a row as the page gets it; what is empty is left out."""
+    worst = row.worst
+    case_id, name = case_title(worst)
+    finding, searched = _find_finding(worst)
+    place = None if row.alone else evidence_place(worst.source)
+    entry = entries.get((worst.case.id, worst.attempt))
+    document: dict[str, Json] = {
+        "outcome": row.outcome,
+        "id": write_label(case_id),
+        "name": write_label(name),
+        "at": write_label(place) if place is not None and place != case_id else "",
+        "finding": write_label(finding, _FINDING),
+        "words": write_label(" ".join(filter(None, (searched, _find_first_question(worst, entry)))), _SEARCHED),
+        "tags": tags.find_numbers(worst.case.tags),
+        "score": _score(row),
+        "took": "" if entry is None or (took := entry.find_agent_ms()) is None or len(row.results) > 1 else duration_words(took),
+        "rate": draw_rate(row.counts) if len(row.results) > 1 else None,
+        "flaky": row.flaky,
+    }
+    return {key: value for key, value in document.items() if value}
+
+
+def _score(row: Row) -> str:
+    only = row.results[0]
+    if len(row.results) > 1 or only.verdict is None or only.score is None:
+        return ""
+    return f"{number_words(only.score)} {only.verdict}"
+
+
+def _find_first_question(result: CaseResult, entry: RunEntry | None) -> str:
+    """Return what the agent was told first."""
+    case = result.case
+    asked = case.input or (case.turns[0].input if case.turns else None)
+    if asked is None and entry is not None and entry.evidence is not None:
+        asked = entry.evidence.input
+    return asked[:_SEARCHED] if isinstance(asked, str) else ""
+
+
+def _find_finding(result: CaseResult) -> tuple[str, str]:
+    """Return the first thing to know about a case that did not pass, and more words to find it by."""
+    if result.outcome == "pass":
+        return "", ""
+    remark = case_remark(result)
+    told = [join_title_and_reason(entry.assertion, entry.reason[:_SEARCHED]) for entry in _list_broken(result)]
+    if remark is not None:
+        return remark, " ".join(told)
+    if not told:
+        return "", ""
+    more = "" if len(told) == 1 else f" (and {len(told) - 1:,} more)"
+    return f"{told[0]}{more}", " ".join(told[1:5])
+
+
+def _list_broken(result: CaseResult) -> Sequence[AssertionResult]:
+    return [entry for entry in result.assertions if entry.outcome == result.outcome and not entry.assertion.advisory]
+
+
+CONVERSATION_ROOM = 6_500_000
+"""Characters of packets after which conversations are left out, so that the file can be mailed and opened on a phone."""
+_PACKET = 200_000
+"""Bytes of JSON in one packet: some hundred cases without trouble or a few with much to say; read in a few milliseconds."""
+_MOST_OF_A_CASE = 1_000_000
+"""Bytes of JSON of one case after which its further attempts come without conversation."""
+_MOST_LISTED = 200
+"""Warnings and records without a case that the page lists."""
+_STYLES = ("tokens.css", "family.css", "report.css")
+_SCRIPTS = ("elements.js", "case.js", "report.js")
+_encode = msgspec.json.Encoder(order=None).encode
+
+
+def render_html(run: RunResult, entries: Mapping[tuple[str, int], RunEntry] | None = None, axes: Sequence[str] = ()) -> str:
+    """Return the whole run as one page; `entries`, by case id and attempt, bring the conversations.
+
+    `axes` make a table of pass rates on top; left out, they are those of the matrix, where there is one.
+    """
+    known: Entries = entries or {}
+    rows, tags, packets = list_rows(run), Tags(), _Packets()
+    listed: list[dict[str, Json]] = []
+    for row in rows:
+        # Rows come worst first, so the conversations of what failed are in before the room is used up.
+        packet, place = packets.add(_write_details(row, known, room=packets.size < CONVERSATION_ROOM))
+        listed.append({**write_row(row, tags, known), "packet": packet, "place": place})
+    counts = {outcome: sum(row.outcome == outcome for row in rows) for outcome in OUTCOMES}
+    index = {**_write_overview(run), "counts": counts, "rows": listed, "tags": tags.list_pairs()}
+    return _page(run, counts, _pack(_encode(index)), packets.finish(), _write_pivot(run, axes))
+
+
+def _write_pivot(run: RunResult, axes: Sequence[str]) -> str:
+    from proctor.report.blocks.pivot import build_pivot, find_matrix_axes  # most runs have no matrix
+    from proctor.report.blocks.pivot_tables import write_pivot_html
+
+    chosen = axes or find_matrix_axes(run)
+    return write_pivot_html(build_pivot(run, chosen)) if chosen else ""
+
+
+class _Packets:
+    """Details of cases, gathered into packets."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        """Characters of the packets closed so far."""
+        self._closed: list[str] = []
+        self._open: list[bytes] = []
+        self._open_size = 0
+
+    def add(self, document: Json) -> tuple[int, int]:
+        """Put the details of one case in; returns the number of its packet and its place there."""
+        # Closed before the next case is added, so that the number and the place of each case are known when it is put in.
+        if self._open_size > _PACKET:
+            self._close()
+        encoded = _encode(document)
+        self._open.append(encoded)
+        self._open_size += len(encoded)
+        return len(self._closed), len(self._open) - 1
+
+    def finish(self) -> list[str]:
+        """Return all packets, in order."""
+        if self._open:
+            self._close()
+        return self._closed
+
+    def _close(self) -> None:
+        packet = _pack(b"[" + b",".join(self._open) + b"]")
+        self._closed.append(packet)
+        self.size += len(packet)
+        self._open, self._open_size = [], 0
+
+
+def _pack(document: bytes) -> str:
+    return base64.b64encode(zlib.compress(document, 9)).decode()
+
+
+def _write_details(row: Row, entries: Entries, *, room: bool) -> dict[str, Json]:
+    """Return a case in full; of many attempts the ones that did not pass get their conversations in first."""
+    # Encoded in the order of need, and put back in the order of the attempts.
+    attempts = [msgspec.Raw()] * len(row.results)
+    size = 0
+    for index in sorted(range(len(attempts)), key=lambda index: row.results[index].passed):
+        result = row.results[index]
+        entry = entries.get((result.case.id, result.attempt))
+        written = write_attempt(result, entry, with_evidence=room and size < _MOST_OF_A_CASE)
+        view = draw_attempt(lay_out_attempt(written))
+        encoded = _encode({"outcome": result.outcome, "number": result.attempt + 1, "view": view})
+        # Encoded already, to be measured; it goes into the case as it is, and is not encoded twice.
+        attempts[index] = msgspec.Raw(encoded)
+        size += len(encoded)
+    return {**write_case(row.results[0].case), "attempts": attempts}
+
+
+def _write_overview(run: RunResult) -> dict[str, Json]:
+    """Return everything about the run as a whole."""
+    by_tag, axes = TagTally(), AxisTally()
+    for result in run.cases:
+        by_tag.add(result)
+        axes.add(result)
+    return {
+        "groups": [
+            [
+                write_label(tag, 80),
+                [[write_label(name_value(row.value), 80), draw_rate(row.counts), draw_counts(row.counts)] for row in table],
+            ]
+            for tag, table in by_tag.iterate_tables()
+        ],
+        "axes": [[write_label(name_axis(name), 80), number_words(axis.score)] for name, axis in axes.score_axes().items()]
+        if axes.is_worth_showing()
+        else [],
+        "missing": _list_missing(run),
+        "cost": write_label(cost_words(run.cost), 300),
+        "warnings": _bound_lines([_write_warning(problem) for problem in run.warnings[:_MOST_LISTED]], len(run.warnings)),
+        "unmatched": _bound_lines(
+            [write_label(unmatched_words(one), 400) for one in run.unmatched_evidence[:_MOST_LISTED]],
+            len(run.unmatched_evidence),
+        ),
+    }
+
+
+def _list_missing(run: RunResult) -> list[str]:
+    incomplete = run.incomplete
+    if incomplete is None:
+        return []
+    shown = [write_label(f"{each.case.id}: {missing_words(each, incomplete)}", 400) for each in incomplete.missing[:_MOST_LISTED]]
+    return _bound_lines(shown, len(incomplete.missing))
+
+
+def _write_warning(problem: Problem) -> str:
+    place = origin_place(problem.origin)
+    return write_label(problem.message if place is None else f"{place}: {problem.message}", 600)
+
+
+def _bound_lines(lines: list[str], total: int) -> list[str]:
+    return [*lines, f"and {total - len(lines):,} more"] if total > len(lines) else lines
+
+
+def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[str], pivot: str) -> str:
+    style, script = "".join(map(read_template, _STYLES)), "".join(map(read_template, _SCRIPTS))
+    name = _escape(run.suite_name or "suite")
+    told = _escape("  ·  ".join(part for part in (incomplete_words(run.incomplete), count_words(counts)) if part))
+    rate = draw_rate(counts)
+    body = read_template("report.html.report").format(
+        name=name,
+        sprite=write_markup(draw_sprite()),
+        outcome=write_markup(draw_outcome(run.shown_outcome)),
+        told=told,
+        rate="" if rate is None else f'<p class="summary">{write_markup(rate)}</p>',
+        facts=" · ".join(_escape(fact) for fact in _list_facts(run, sum(counts.values()))),
+        pivot=pivot,
+        script=script,
+        index=index,
+        packets="".join(f'<script type="text/plain" id="packet-{number}">{packet}</script>\n' for number, packet in enumerate(packets)),
+    )
+    return page(title=f"{name}: {told}", style=style, script=script, body=body)
+
+
+def _list_facts(run: RunResult, cases: int) -> Iterator[str]:
+    if run.let_through:
+        yield run.let_through
+    if len(run.cases) > cases:
+        yield f"{len(run.cases):,} attempts at {count_noun(cases, 'case')}"
+    score = "" if run.score is None else score_words(run.score, run.counts, undecided=has_undecided_claims(run.cases))
+    if score:
+        yield score
+    unmet = unmet_words(run.unmet)
+    if unmet:
+        yield unmet
+    if run.started_at:
+        yield f"started {run.started_at}"
+    if run.run_id:
+        yield f"run {run.run_id}"
+    if run.suite_path:
+        yield run.suite_path
+    yield f"{run.dialect} suite"
+
+
+def _escape(text: str) -> str:
+    return html.escape(write_label(text, 300))

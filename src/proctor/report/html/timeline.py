@@ -1,0 +1,199 @@
+"""Evidence as a timeline: what was said, which tools were called with what, which steps ran, in order.
+
+Every step knows the pointers by which verdicts may speak of it, so that a reader can go from a finding to the place it is about. A
+call can go by several: `$.turns[1].tool_calls[0]` is also the third of all calls, `$.tool_calls[2]`. The number of steps is bounded;
+what is left out is counted. A text or value in which characters are marked has its pieces (`marked_text`) under `marked`, beside the text;
+a text that was shortened has the place of the whole under `whole`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, ToolCall, Usage
+from proctor.report.blocks.marked_text import Marks, Piece, select_marks, write_marked_text, write_marked_value
+from proctor.report.words.html_text import MOST_TEXT, duration_words, write_block, write_label, write_pretty, write_tool_result
+from proctor.report.words.simulated_users import describe_user
+from proctor.report.words.wording import count_noun
+
+MOST_STEPS = 200
+"""Steps of one run in the page."""
+MOST_CHARACTERS = 150_000
+"""Characters of one run in the page: thousands of cases share one file."""
+
+Step = dict[str, Json]
+
+
+def build_timeline(evidence: Evidence, marks: Marks | None = None) -> list[Step]:
+    """Return the steps of a run, in order; `marks` are the characters that verdicts are about, by place."""
+    steps: list[Step] = []
+    left_out = 0
+    room = MOST_CHARACTERS
+    for step in _iterate_steps(evidence, marks or {}):
+        room -= sum(len(value) for value in step.values() if isinstance(value, str))
+        if len(steps) < MOST_STEPS and room > 0:
+            steps.append(step)
+        else:
+            left_out += 1
+    if left_out:
+        steps.append({"kind": "note", "text": f"{count_noun(left_out, 'more step is', 'more steps are')} not shown here"})
+    if evidence.simulated_user is not None:
+        steps.append({"kind": "note", "text": write_block(f"simulated user: {describe_user(evidence.simulated_user)}")})
+    if evidence.error:
+        steps.append({"kind": "broken", "text": write_block(evidence.error), "at": ["$.error"]})
+    return steps
+
+
+def list_other_evidence(evidence: Evidence, marks: Marks | None = None) -> list[list[Json]]:
+    """Return what the evidence holds beside the conversation: a label, the value as text, its place, and its pieces if some is marked."""
+    rest: list[tuple[str, str, Json]] = [
+        ("response body", "$.body", evidence.body),
+        ("context", "$.context", evidence.context),
+        ("available tools", "$.available_tools", evidence.available_tools),
+        ("renders", "$.renders", evidence.renders),
+        ("state left behind", "$.state", evidence.state),
+        ("metadata", "$.metadata", evidence.metadata),
+    ]
+    told: list[list[Json]] = []
+    for name, place, value in rest:
+        if value is not None and value != {} and value != ():
+            found = select_marks(marks or {}, (place,))
+            pieces = write_marked_value(value, found) if found else None
+            told.append([name, write_pretty(value), place] if pieces is None else [name, _join_pieces(pieces), place, pieces])
+    return told
+
+
+def _join_pieces(pieces: Sequence[Piece]) -> str:
+    return "".join(piece if isinstance(piece, str) else str(piece["text"]) for piece in pieces)
+
+
+def _mark(step: Step, name: str, pieces: list[Piece]) -> Step:
+    """Return the step with a text in pieces, and as a whole."""
+    return {**step, name: _join_pieces(pieces), "marked": {**step.get("marked", {}), name: pieces}}
+
+
+def usage_words(usage: Usage | None) -> str:
+    """Return tokens in words: `120 tokens in, 80 out`; empty where nothing was recorded."""
+    if usage is None:
+        return ""
+    if usage.input_tokens is not None and usage.output_tokens is not None:
+        return f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
+    total = usage.total()
+    return "" if total is None else count_noun(total, "token")
+
+
+def list_facts(observed: Evidence | EvidenceTurn) -> list[str]:
+    """List the status, time and tokens of a run or a turn, as far as they were recorded."""
+    return [
+        *([] if observed.http_status is None else [f"HTTP {observed.http_status}"]),
+        *([] if observed.duration_ms is None else [duration_words(observed.duration_ms)]),
+        *filter(None, [usage_words(observed.usage)]),
+    ]
+
+
+def _iterate_steps(evidence: Evidence, marks: Marks) -> Iterator[Step]:
+    turns = evidence.turns
+    if not turns:
+        yield from _iterate_exchange(evidence, "$", marks, 0)
+        return
+    before = 0
+    for number, turn in enumerate(turns):
+        at = f"$.turns[{number}]"
+        name = f"Turn {number + 1:,} of {len(turns):,}"
+        yield {"kind": "turn", "name": name, "facts": list_facts(turn), "at": [at], **_measure_turn(turn)}
+        # The answer of the last turn is that of the run, and a verdict may point at either.
+        last = number == len(turns) - 1
+        yield from _iterate_exchange(turn, at, marks, before, also="$" if last else None)
+        before += len(turn.tool_calls or ())
+
+
+def _measure_turn(turn: EvidenceTurn) -> Step:
+    took: Step = {} if turn.duration_ms is None else {"turn_ms": turn.duration_ms}
+    return took | ({"tokens": usage_words(turn.usage)} if turn.usage is not None else {})
+
+
+def _iterate_exchange(observed: Evidence | EvidenceTurn, at: str, marks: Marks, before: int, also: str | None = None) -> Iterator[Step]:
+    """Yield one message and everything until the answer; `before` calls of the whole run were made earlier."""
+    if observed.input is not None and observed.input != "":
+        asked = observed.input
+        yield {"kind": "user", "text": write_block(asked) if isinstance(asked, str) else write_pretty(asked), "at": [f"{at}.input"]}
+    root: list[tuple[int, ToolCall]] = list(enumerate(observed.tool_calls or ()))
+    for number, node in enumerate(observed.nodes or ()):
+        place = f"{at}.nodes[{number}]"
+        yield _build_node_step(node, place, marks)
+        for index, call in enumerate(node.tool_calls):
+            # Bounded: each call of a node against all calls of the run would cost their product, and more steps than these are not shown.
+            same = next((entry for entry in root[:MOST_STEPS] if entry[1] == call), None)
+            places = [f"{place}.tool_calls[{index}]"]
+            if same is not None:
+                # The same call is listed for the run as a whole; it is shown once.
+                root.remove(same)
+                places += _call_places(at, same[0], before)
+            yield _call_step(call, places, marks, inside=True)
+    for index, call in root:
+        yield _call_step(call, _call_places(at, index, before), marks)
+    roots = [at] if also is None else [at, also]
+    if observed.text is not None and observed.text != "":
+        yield _build_answer_step(observed.text, [f"{root}.{name}" for root in roots for name in ("text", "body")], marks)
+    elif observed.body is not None:
+        step: Step = {"kind": "agent", "text": write_pretty(observed.body), "at": [f"{root}.body" for root in roots]}
+        found = select_marks(marks, (f"{root}.body" for root in roots))
+        yield _mark(step, "text", write_marked_value(observed.body, found)) if found else step
+
+
+def _build_answer_step(text: str, places: list[str], marks: Marks) -> Step:
+    step: Step = {"kind": "agent", "text": write_block(text), "at": places}
+    if len(text) > MOST_TEXT:
+        step |= {"whole": places[0], "length": len(text)}
+    found = select_marks(marks, (place for place in places if place.endswith(".text"))).get("", ())
+    return _mark(step, "text", write_marked_text(text, found)) if found else step
+
+
+def _call_places(at: str, index: int, before: int) -> list[str]:
+    own = f"{at}.tool_calls[{index}]"
+    return [own] if at == "$" else [own, f"$.tool_calls[{before + index}]"]
+
+
+def _call_step(call: ToolCall, places: Sequence[str], marks: Marks, *, inside: bool = False) -> Step:
+    failure = call.failure()
+    step: Step = {
+        "kind": "call",
+        "name": write_label(call.name),
+        "arguments": "" if call.arguments == {} else write_pretty(call.arguments),
+        "at": places,
+    }
+    found = select_marks(marks, (f"{place}.arguments" for place in places))
+    if found:
+        step = _mark(step, "arguments", write_marked_value(call.arguments, found))
+    if inside:
+        step["inside"] = True
+    if call.server:
+        step["server"] = write_label(call.server)
+    if call.duration_ms is not None:
+        step |= {"ms": call.duration_ms, "took": duration_words(call.duration_ms)}
+    if failure is not None:
+        step["error"] = write_pretty(failure)
+        if call.failure_kind():
+            step["error_kind"] = write_label(call.failure_kind() or "")
+    if call.result is not None and (failure is None or call.error):
+        step["result"] = write_tool_result(call.result)
+        found = select_marks(marks, (f"{place}.result" for place in places))
+        step = _mark(step, "result", write_marked_value(call.result, found)) if found else step
+    return step
+
+
+def _build_node_step(node: Node, place: str, marks: Marks) -> Step:
+    step: Step = {"kind": "node", "name": write_label(node.name), "status": write_label(node.status), "at": [place]}
+    if node.type:
+        step["type"] = write_label(node.type)
+    if node.duration_ms is not None:
+        step |= {"ms": node.duration_ms, "took": duration_words(node.duration_ms)}
+    if node.usage is not None:
+        step["tokens"] = usage_words(node.usage)
+    for name, value in (("input", node.input), ("parameters", node.parameters), ("output", node.output), ("error", node.error)):
+        if value is not None and value != {}:
+            found = select_marks(marks, (f"{place}.{name}",))
+            step = _mark(step, name, write_marked_value(value, found)) if found else {**step, name: write_pretty(value)}
+    if node.notes:
+        step["notes"] = [write_label(note, 400) for note in node.notes[:10]]
+    return step

@@ -1,0 +1,1 @@
+"""Sentences, labels and figures that every report shares."""

@@ -1,0 +1,1 @@
+"""What authors write: benchmarks, tasks, criteria, data sets, simulators, solvers."""

@@ -1,0 +1,279 @@
+"""Benchmarks: tasks under one name, published in versions that never change.
+
+A version (`slug@3`) is a frozen copy of the benchmark, its tasks, their entities and criteria. A published benchmark that is Public can
+be run by the solvers of every organization; its slug belongs to whoever made it public first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Unpack
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.model.evidence import Json
+from proctor.service.access.callers import Caller
+from proctor.service.hub import Hub
+from proctor.service.refusals import Refusal, not_found
+from proctor.service.verification.authoring.environments import USED_BY
+from proctor.service.verification.authoring.scenarios import check_systems_of_tasks
+from proctor.service.verification.authoring.soundness import list_entities_of, make_criterion_document, make_entity_document
+from proctor.service.verification.authoring.tasks import TASK
+from proctor.service.verification.shared import resources
+from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
+from proctor.service.verification.shared.fields import (
+    DESCRIPTION,
+    NAME,
+    Field,
+    Shape,
+    id_of,
+    matching,
+    number,
+    one_of,
+    read_fields,
+    read_only,
+    read_only_id,
+    whole,
+)
+from proctor.service.verification.shared.resources import Paging, authorize, require_record
+from proctor.store.sql.compressed_json import pack
+from proctor.store.sql.pages import Row
+from proctor.store.sql.verification_records import children, find_by_slug, link, public_record, unlink
+
+PUBLIC = "public_slug"
+"""The link from a benchmark that everybody may run to its slug."""
+
+_SLUG = re.compile(r"[a-z0-9]([a-z0-9_-]{0,98}[a-z0-9])?")
+_NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
+
+
+_VISIBILITY = Field(
+    one_of("Public", "Private"),
+    "who may run its published versions: Public (the solvers of every organization) or Private",
+    default="Private",
+    null=False,
+    tool={"enum": ["Public", "Private"]},
+)
+
+
+def _name_newest(row: Row) -> str | None:
+    version = row["body"].get("version")
+    return f"{row['slug']}@{version}" if version else None
+
+
+BENCHMARK = Resource(
+    kind="benchmark",
+    prefix="bench",
+    name="Benchmark",
+    about="Tasks under one name.",
+    tag="benchmarks",
+    tool=ToolWords(
+        "benchmarks",
+        "Benchmarks",
+        "Author benchmarks: tasks under one name. `publish` freezes the next version (slug@version), which never changes again.",
+    ),
+    fields={
+        "name": NAME,
+        "description": DESCRIPTION,
+        "environment_id": Field(id_of("environment"), "the environment its tasks run in; may be left out"),
+        "timeout": Field(number(most=1e7), "seconds per task"),
+        "concurrency": Field(whole(), "tasks at once in one run (default 1)", default=1, null=False),
+        "threshold": Field(
+            number(most=1.0), "the least score of a pass, and everything below it a fail; left out: pass from 0.9 on, partial above 0"
+        ),
+        "slug": Field(
+            matching(_SLUG.pattern, "lower-case letters, digits and hyphens, at most 100"),
+            "its name in references; left out: made of the name",
+            null=False,
+            compute=lambda row: row["slug"],
+        ),
+        "version": read_only("integer", "the newest published one", null=True),
+        "published": read_only(
+            "boolean", "whether there is a published version", compute=lambda row: row["body"].get("version") is not None
+        ),
+        "reference": read_only("string", "slug@version of the newest published version", null=True, compute=_name_newest),
+        "visibility": _VISIBILITY,
+    },
+)
+VERSION = Resource(
+    kind="benchmark_version",
+    prefix="bv",
+    name="BenchmarkVersion",
+    about="A published version, which never changes.",
+    fields={
+        "benchmark_id": read_only_id("benchmark", "what it is a version of"),
+        "version": read_only("integer", "1 for the first"),
+        "name": read_only("string", "of the benchmark at that time"),
+        "reference": read_only("string", "slug@version", compute=lambda row: row["slug"]),
+    },
+    parent="benchmark_id",
+)
+_PUBLICATION = Shape(
+    "Publication", "How a benchmark is published.", {"visibility": dataclasses.replace(_VISIBILITY, default=None, null=True)}
+)
+
+
+@Operation(BENCHMARK, "GET /benchmarks", gives=BENCHMARK.summary, pages=True, tool="list")
+async def list_benchmarks(hub: Hub, caller: Caller, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List benchmarks, newest first."""
+    return await resources.list_plain(hub, caller, BENCHMARK, **paging)
+
+
+@Operation(BENCHMARK, "POST /benchmarks", takes=BENCHMARK.new, gives=BENCHMARK.whole, creates=True, tool="create")
+async def create_benchmark(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Create a benchmark."""
+    authorize(caller)
+    body = BENCHMARK.read(given)
+    async with hub.database.writing() as connection:
+        slug = body.pop("slug") or await _find_free_slug(connection, caller, body["name"])
+        await _check_environment(connection, caller, body)
+        row = await resources.keep_record(connection, hub, caller, BENCHMARK, body, slug=slug)
+        await _link_environment(connection, hub, row["id"], body)
+        return BENCHMARK.show(row)
+
+
+@Operation(BENCHMARK, "GET /benchmarks/{benchmark_id}", gives=BENCHMARK.whole, tool="get")
+async def get_benchmark(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Read a benchmark."""
+    return await resources.get_plain(hub, caller, BENCHMARK, id)
+
+
+@Operation(BENCHMARK, "PATCH /benchmarks/{benchmark_id}", takes=BENCHMARK.changes, gives=BENCHMARK.whole, tool="update")
+async def update_benchmark(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Change a benchmark; published versions stay what they are, and so does the slug of a published one."""
+    authorize(caller)
+    changes = BENCHMARK.read(given, partial=True)
+    async with hub.database.writing() as connection:
+        row = await require_record(connection, caller, "benchmark", id, lock=True)
+        slug = changes.pop("slug", row["slug"])
+        if slug != row["slug"] and row["body"].get("version"):
+            raise Refusal("CONFLICT", f"the benchmark is published as {row['slug']}; its slug cannot change any more")
+        await _check_environment(connection, caller, changes)
+        row = await resources.rewrite_record(connection, hub, caller, BENCHMARK, row, changes, slug=slug)
+        if "environment_id" in changes:
+            await _link_environment(connection, hub, id, changes)
+        await _link_slug(connection, hub, row)
+        return BENCHMARK.show(row)
+
+
+@Operation(BENCHMARK, "DELETE /benchmarks/{benchmark_id}", tool="delete")
+async def delete_benchmark(hub: Hub, caller: Caller, id: str) -> None:
+    """Delete a benchmark with its tasks, criteria and versions; runs keep what they were made of."""
+    authorize(caller)
+    async with hub.database.writing() as connection:
+        await require_record(connection, caller, "benchmark", id, lock=True)
+        organization_id = caller.organization_id
+        tasks = [row["id"] for row in await children(connection, organization_id, "task", id)]
+        criteria = [row["id"] for row in await children(connection, organization_id, "criterion", tasks)]
+        versions = [row["id"] for row in await children(connection, organization_id, "benchmark_version", id)]
+        await resources.remove_records(connection, hub, caller, BENCHMARK, [id, *tasks, *criteria, *versions])
+
+
+@Operation(
+    BENCHMARK, "POST /benchmarks/{benchmark_id}/publish", takes=_PUBLICATION, takes_optional=True, gives=BENCHMARK.whole, tool="publish"
+)
+async def publish_benchmark(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json] | None = None) -> dict[str, Json]:
+    """Freeze the benchmark as its next version, `slug@version`; its visibility may change along."""
+    authorize(caller)
+    changes = {name: value for name, value in read_fields(_PUBLICATION.fields, given or {}, "publication").items() if value is not None}
+    async with hub.database.writing() as connection:
+        row = await require_record(connection, caller, "benchmark", id, lock=True)
+        snapshot = await take_snapshot(connection, caller, row)
+        if not snapshot["tasks"]:
+            raise Refusal("CONFLICT", "a benchmark without tasks cannot be published")
+        await check_systems_of_tasks(connection, caller, snapshot)
+        number = (row["body"].get("version") or 0) + 1
+        row = await resources.rewrite_record(connection, hub, caller, BENCHMARK, row, {**changes, "version": number}, action="publish")
+        snapshot["version"] = number
+        body: dict[str, Json] = {"benchmark_id": id, "version": number, "name": row["body"]["name"]}
+        await resources.keep_record(connection, hub, caller, VERSION, body, slug=f"{row['slug']}@{number}", blob=pack(snapshot))
+        await _link_slug(connection, hub, row)
+        return BENCHMARK.show(row)
+
+
+@Operation(BENCHMARK, "GET /benchmarks/{benchmark_id}/versions", gives=VERSION.summary, pages=True, tool="listVersions")
+async def list_versions(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List the published versions of a benchmark, newest first."""
+    return await resources.list_plain(hub, caller, VERSION, parent_id=id, **paging)
+
+
+# --- snapshots and versions -------------------------------------------------------------------------------------------
+
+
+async def take_snapshot(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
+    """Return everything a run of the benchmark needs, as it is now."""
+    tasks = await children(connection, caller.organization_id, "task", row["id"])
+    ids = [task["id"] for task in tasks]
+    entities = await list_entities_of(connection, caller, ids)
+    criteria: dict[str, list[Json]] = {id: [] for id in ids}
+    for criterion in await children(connection, caller.organization_id, "criterion", ids):
+        criteria[criterion["parent_id"]].append(make_criterion_document(criterion["id"], criterion["body"]))
+    benchmark = BENCHMARK.show(row)
+    head = {
+        name: benchmark[name] for name in ("id", "name", "description", "environment_id", "timeout", "concurrency", "slug", "threshold")
+    }
+    return {
+        **head,
+        "version": None,
+        "tasks": [
+            {
+                **{name: value for name, value in TASK.show(task).items() if name not in ("organization_id", "created_at", "updated_at")},
+                "entities": [make_entity_document(entity) for entity in entities[task["id"]]],
+                "criteria": criteria[task["id"]],
+            }
+            for task in tasks
+        ],
+    }
+
+
+async def find_published_version(connection: AsyncConnection, caller: Caller, reference: str) -> Row:
+    """Return the version that `slug@version` names: the caller's own, else a public one. Without `@version`, the newest."""
+    slug, at, number = reference.partition("@")
+    # `isdigit` alone also takes digits that `int` refuses, such as a superscript two.
+    if not _SLUG.fullmatch(slug) or (at and not (number.isascii() and number.isdigit() and len(number) < 10)):
+        raise Refusal("VALIDATION_ERROR", "the benchmark cannot be named so", fields={"benchmark": ["expected slug@version"]})
+    own = await find_by_slug(connection, caller.organization_id, "benchmark", slug)
+    for row in (own, await public_record(connection, "benchmark", PUBLIC, slug)):
+        if row is not None and row["body"].get("version"):
+            wanted = f"{slug}@{int(number) if at else row['body']['version']}"
+            version = await find_by_slug(connection, row["organization_id"], "benchmark_version", wanted)
+            if version is not None:
+                return version
+    raise not_found("benchmark", reference)
+
+
+# --- inside a transaction ---------------------------------------------------------------------------------------------
+
+
+async def _check_environment(connection: AsyncConnection, caller: Caller, body: Mapping[str, Json]) -> None:
+    if body.get("environment_id") is not None:
+        # Locked, so that it is not deleted meanwhile.
+        await require_record(connection, caller, "environment", body["environment_id"], lock=True)
+
+
+async def _link_environment(connection: AsyncConnection, hub: Hub, id: str, body: Mapping[str, Json]) -> None:
+    await unlink(connection, id, USED_BY)
+    if body.get("environment_id") is not None:
+        await link(connection, id, USED_BY, body["environment_id"], hub.now())
+
+
+async def _link_slug(connection: AsyncConnection, hub: Hub, row: Row) -> None:
+    """Let everybody find the benchmark exactly when it is published and Public."""
+    if not row["body"].get("version") or row["body"]["visibility"] != "Public":
+        await unlink(connection, row["id"], PUBLIC)
+        return
+    other = await public_record(connection, "benchmark", PUBLIC, row["slug"])
+    if other is not None and other["id"] != row["id"]:
+        raise Refusal("CONFLICT", f"another public benchmark is called {row['slug']!r}")
+    await link(connection, row["id"], PUBLIC, row["slug"], hub.now())
+
+
+async def _find_free_slug(connection: AsyncConnection, caller: Caller, name: str) -> str:
+    base = _NOT_IN_SLUG.sub("-", name.lower()).strip("-")[:60].strip("-") or "benchmark"
+    slug, number = base, 1
+    while await find_by_slug(connection, caller.organization_id, "benchmark", slug) is not None:
+        number += 1
+        slug = f"{base}-{number}"
+    return slug

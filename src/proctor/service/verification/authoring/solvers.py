@@ -1,0 +1,168 @@
+"""Solvers: the agents of an organization, each with keys of its own that start benchmark runs and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Unpack
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.model.evidence import Json
+from proctor.service.access.callers import Caller
+from proctor.service.access.keys import KeySpec, create_key, get_key, list_keys, revoke_key
+from proctor.service.hub import Hub
+from proctor.service.refusals import not_found
+from proctor.service.verification.shared import resources
+from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
+from proctor.service.verification.shared.fields import FLAG, Field, Kind, Shape, matching, read_fields, read_only, read_only_id, text
+from proctor.service.verification.shared.resources import Paging, authorize, require_record
+from proctor.store.sql.pages import Row
+from proctor.store.sql.verification_records import link, unlink
+
+UNLISTED = "unlisted"
+"""The link from a solver that wants to be on no leaderboard, for those of other organizations; it outlives the solver."""
+_ALIAS = matching(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,98}[A-Za-z0-9])?", "letters, digits, hyphens, dots and underscores, at most 100")
+_EMAIL = matching(r"[^@\s]{1,200}@[^@\s]{1,200}", "an e-mail address")
+
+
+def _read_email(value: Json) -> Json:
+    return text(400).read(_EMAIL.read(value))
+
+
+SOLVER = Resource(
+    kind="solver",
+    prefix="slv",
+    name="Solver",
+    about="An agent of an organization.",
+    tag="solvers",
+    tool=ToolWords("solvers", "Solvers", "The agents of an organization, whose keys start runs of published benchmarks."),
+    fields={
+        "alias": Field(_ALIAS, "unique in the organization", required=True, null=False, compute=lambda row: row["slug"]),
+        "real_name": Field(text(200), "what it is called in public"),
+        "agent_description": Field(text(2000, 0), "what it is and does"),
+        "agent_version": Field(text(200), "which version of the agent it is"),
+        "contact_email": Field(Kind({"type": "string"}, _read_email), "whom to write to"),
+        "unlisted": Field(FLAG, "keep all its runs off leaderboards (default false)", default=False, null=False),
+    },
+)
+_NEW_KEY = Shape("NewSolverKey", "What a key is called.", {"name": Field(text(200), "left out: the alias of the solver")})
+_KEY = Shape(
+    "SolverKey",
+    "A key of a solver, masked.",
+    {
+        "id": read_only("string"),
+        "name": read_only("string"),
+        "prefix": read_only("string"),
+        "suffix": read_only("string"),
+        "solver_id": read_only_id("solver"),
+        "created_at": read_only("string"),
+        # Verial writes this one name in camelCase.
+        "createdAt": read_only("string", in_tool=False),
+        "last_used_at": read_only("string", null=True),
+        "revoked_at": read_only("string", null=True),
+    },
+)
+_FRESH_KEY = _KEY.extend("FreshSolverKey", "A key of a solver, in full; this once.", {"key": read_only("string")})
+
+
+@Operation(SOLVER, "GET /solvers", gives=SOLVER.summary, pages=True, tool="list")
+async def list_solvers(hub: Hub, caller: Caller, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List solvers, newest first."""
+    return await resources.list_plain(hub, caller, SOLVER, **paging)
+
+
+@Operation(SOLVER, "POST /solvers", takes=SOLVER.new, gives=SOLVER.whole, creates=True, tool="create")
+async def create_solver(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Create a solver."""
+    authorize(caller)
+    body = SOLVER.read(given)
+    async with hub.database.writing() as connection:
+        row = await resources.keep_record(connection, hub, caller, SOLVER, body, slug=body.pop("alias"))
+        await _link_unlisted(connection, hub, row)
+        return SOLVER.show(row)
+
+
+@Operation(SOLVER, "GET /solvers/{solver_id}", gives=SOLVER.whole, tool="get")
+async def get_solver(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Read a solver."""
+    return await resources.get_plain(hub, caller, SOLVER, id)
+
+
+@Operation(SOLVER, "PATCH /solvers/{solver_id}", takes=SOLVER.changes, gives=SOLVER.whole, tool="update")
+async def update_solver(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Change a solver."""
+    authorize(caller)
+    changes = SOLVER.read(given, partial=True)
+    async with hub.database.writing() as connection:
+        row = await require_record(connection, caller, "solver", id, lock=True)
+        alias = changes.pop("alias", row["slug"])
+        row = await resources.rewrite_record(connection, hub, caller, SOLVER, row, changes, slug=alias)
+        await _link_unlisted(connection, hub, row)
+        return SOLVER.show(row)
+
+
+@Operation(SOLVER, "DELETE /solvers/{solver_id}", tool="delete")
+async def delete_solver(hub: Hub, caller: Caller, id: str) -> None:
+    """Delete a solver and revoke its keys; its runs stay."""
+    authorize(caller)
+    await get_solver(hub, caller, id)
+    # The keys first: if this breaks off in between, no key is left of a solver that is gone.
+    cursor = None
+    while True:
+        page = await list_keys(hub, caller, kind="solver", solver_id=id, limit=100, cursor=cursor)
+        for key in page["data"]:
+            if key["revoked_at"] is None:
+                await revoke_key(hub, caller, key["id"])
+        cursor = page["_meta"]["next"]
+        if cursor is None:
+            break
+    async with hub.database.writing() as connection:
+        row = await require_record(connection, caller, SOLVER.kind, id, lock=True)
+        await resources.remove_records(connection, hub, caller, SOLVER, [id])
+        # Deleting a record deletes its links; but who wanted to be on no leaderboard must not come back by it.
+        await _link_unlisted(connection, hub, row)
+
+
+async def _link_unlisted(connection: AsyncConnection, hub: Hub, row: Row) -> None:
+    if row["body"].get("unlisted"):
+        await link(connection, row["id"], UNLISTED, "leaderboards", hub.now())
+    else:
+        await unlink(connection, row["id"], UNLISTED)
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+@Operation(
+    SOLVER, "POST /solvers/{solver_id}/api-keys", takes=_NEW_KEY, takes_optional=True, gives=_FRESH_KEY, creates=True, tool="createKey"
+)
+async def create_solver_key(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json] | None = None) -> dict[str, Json]:
+    """Make a key of a solver; `key` is shown this once."""
+    authorize(caller)
+    solver = await get_solver(hub, caller, id)
+    name = read_fields(_NEW_KEY.fields, given or {}, "key")["name"] or solver["alias"]
+    row, plain = await create_key(hub, caller, KeySpec(kind="solver", name=name, solver_id=id))
+    return {**_show_key(row), "key": plain}
+
+
+@Operation(SOLVER, "GET /solvers/{solver_id}/api-keys", gives=_KEY, pages=True, tool="listKeys")
+async def list_solver_keys(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List the keys of a solver, masked, newest first."""
+    await get_solver(hub, caller, id)
+    page = await list_keys(hub, caller, kind="solver", solver_id=id, **paging)
+    return {**page, "data": [_show_key(key) for key in page["data"]]}
+
+
+@Operation(SOLVER, "DELETE /solvers/{solver_id}/api-keys/{key_id}", gives=_KEY, tool="revokeKey")
+async def revoke_solver_key(hub: Hub, caller: Caller, id: str, key_id: str) -> dict[str, Json]:
+    """Revoke a key of a solver."""
+    await get_solver(hub, caller, id)
+    if (await get_key(hub, caller, key_id))["solver_id"] != id:
+        raise not_found("key", key_id)
+    return _show_key(await revoke_key(hub, caller, key_id))
+
+
+def _show_key(key: Mapping[str, Json]) -> dict[str, Json]:
+    prefix, _, suffix = str(key["masked"]).partition("...")
+    found = {**key, "prefix": prefix, "suffix": suffix, "createdAt": key["created_at"]}
+    return {name: found[name] for name in _KEY.fields}

@@ -1,0 +1,193 @@
+"""Tasks of a benchmark: what the agent is told, which entities it is about, and by which criteria it is verified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Unpack
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.model.evidence import Json
+from proctor.service.access.audit import note
+from proctor.service.access.callers import Caller
+from proctor.service.hub import Hub
+from proctor.service.paging import fetch_page_or_refuse
+from proctor.service.refusals import Refusal, not_found
+from proctor.service.verification.authoring.criteria import IN_TASK, show_in_task
+from proctor.service.verification.authoring.datasets import ENTITY
+from proctor.service.verification.authoring.scenarios import check_scenario, check_systems
+from proctor.service.verification.authoring.soundness import ENTITIES, check_tasks, list_entities_of
+from proctor.service.verification.shared import resources
+from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
+from proctor.service.verification.shared.fields import (
+    LONGEST_TEXT,
+    NAME,
+    OBJECT,
+    TEXTS,
+    Field,
+    Shape,
+    id_of,
+    invalid,
+    nested_field,
+    number,
+    read_fields,
+    text,
+)
+from proctor.service.verification.shared.resources import Paging, authorize, require_record
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import records
+from proctor.store.sql.verification_records import children, count_children, link, linked_query, unlink
+
+MOST_TASKS = 500
+MOST_ENTITIES = 100
+
+TASK = Resource(
+    kind="task",
+    prefix="task",
+    name="Task",
+    about="Something for an agent to do.",
+    tag="tasks",
+    tool=ToolWords(
+        "tasks",
+        "Tasks",
+        "Author the tasks of a benchmark: what the agent is asked (`taskItem`), and the entities it is about. On update null clears.",
+    ),
+    fields={
+        "benchmark_id": Field(id_of("benchmark"), "the benchmark it belongs to", required=True, null=False, changeable=False),
+        "name": NAME,
+        "task_item": Field(OBJECT, "handed to the agent; usually `instruction`, `trigger`, `expected_inputs`"),
+        "instruction": Field(
+            text(LONGEST_TEXT),
+            "what the agent is asked, as the first generation wrote it; it is kept as `instruction` of `task_item`",
+            shown=False,
+        ),
+        "scenario": Field(OBJECT, "what happens to the simulated systems by itself: steps at once when the task starts, or later"),
+        "entities": nested_field(ENTITY.whole, "what it is about"),
+        "tags": Field(TEXTS, "words to find it by", default=[], null=False),
+        "timeout": Field(number(most=1e7), "seconds, instead of the benchmark's; over it the task fails"),
+        "criteria": nested_field(IN_TASK, "by what it is verified", full=True),
+    },
+    parent="benchmark_id",
+)
+_BINDING = Shape(
+    "Binding", "An entity to bind.", {"entity_id": Field(id_of("entity"), "an entity of a dataset", required=True, null=False)}
+)
+
+
+@Operation(TASK, "GET /tasks", gives=TASK.summary, pages=True, within="benchmark_id", tool="list")
+async def list_tasks(hub: Hub, caller: Caller, *, benchmark_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List tasks, newest first."""
+    page, data = await resources.list_rows(hub, caller, TASK, parent_id=benchmark_id, **paging)
+    async with hub.database.reading() as connection:
+        bound = await list_entities_of(connection, caller, [entry["id"] for entry in data])
+    return resources.make_page(page, [{**entry, "entities": [ENTITY.show(row) for row in bound[entry["id"]]]} for entry in data])
+
+
+@Operation(TASK, "POST /tasks", takes=TASK.new, gives=TASK.summary, creates=True, tool="create")
+async def create_task(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Create a task of a benchmark."""
+    authorize(caller)
+    body = _place_instruction(TASK.read(given), None)
+    await check_scenario(hub, body["scenario"])
+    async with hub.database.writing() as connection:
+        benchmark = await require_record(connection, caller, "benchmark", body["benchmark_id"], lock=True)
+        await check_systems(connection, caller, benchmark["body"].get("environment_id"), body["scenario"])
+        if await count_children(connection, caller.organization_id, "task", body["benchmark_id"]) >= MOST_TASKS:
+            raise Refusal("CONFLICT", f"a benchmark has at most {MOST_TASKS} tasks")
+        row = await resources.keep_record(connection, hub, caller, TASK, body)
+    return {**TASK.show(row), "entities": []}
+
+
+@Operation(TASK, "GET /tasks/{task_id}", gives=TASK.whole, tool="get")
+async def get_task(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Read a task with its criteria."""
+    authorize(caller)
+    async with hub.database.reading() as connection:
+        row = await require_record(connection, caller, "task", id)
+        criteria = await children(connection, caller.organization_id, "criterion", id)
+        return {**await _show(connection, caller, row), "criteria": [show_in_task(criterion) for criterion in criteria]}
+
+
+@Operation(TASK, "PATCH /tasks/{task_id}", takes=TASK.changes, gives=TASK.summary, tool="update")
+async def update_task(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Change a task; runs that were made before keep the one they were made with."""
+    authorize(caller)
+    changes = TASK.read(given, partial=True)
+    await check_scenario(hub, changes.get("scenario"))
+    async with hub.database.writing() as connection:
+        row = await require_record(connection, caller, "task", id, lock=True)
+        if changes.get("scenario"):
+            benchmark = await require_record(connection, caller, "benchmark", row["parent_id"])
+            await check_systems(connection, caller, benchmark["body"].get("environment_id"), changes["scenario"])
+        changes = _place_instruction(changes, row["body"].get("task_item"))
+        row = await resources.rewrite_record(connection, hub, caller, TASK, row, changes)
+        return await _show(connection, caller, row)
+
+
+@Operation(TASK, "DELETE /tasks/{task_id}", tool="delete")
+async def delete_task(hub: Hub, caller: Caller, id: str) -> None:
+    """Delete a task and its criteria."""
+    authorize(caller)
+    async with hub.database.writing() as connection:
+        await require_record(connection, caller, "task", id, lock=True)
+        criteria = [row["id"] for row in await children(connection, caller.organization_id, "criterion", id)]
+        await resources.remove_records(connection, hub, caller, TASK, [id, *criteria])
+
+
+# --- entities ---------------------------------------------------------------------------------------------------------
+
+
+@Operation(TASK, "GET /tasks/{task_id}/entities", gives=ENTITY.summary, pages=True, tool="listEntities")
+async def list_task_entities(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List the entities bound to a task, newest first."""
+    authorize(caller)
+    async with hub.database.reading() as connection:
+        await require_record(connection, caller, "task", id)
+        query = linked_query(caller.organization_id, ENTITIES, id, "entity")
+        page = await fetch_page_or_refuse(connection, query, records, **paging)
+    return resources.make_page(page, [ENTITY.show(row) for row in page.rows])
+
+
+@Operation(TASK, "POST /tasks/{task_id}/entities", takes=_BINDING, gives=ENTITY.whole, creates=True, tool="addEntity")
+async def bind_entity(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Bind an entity to a task; one that is bound stays bound."""
+    authorize(caller)
+    entity_id = read_fields(_BINDING.fields, given, "binding")["entity_id"]
+    async with hub.database.writing() as connection:
+        await require_record(connection, caller, "task", id, lock=True)
+        entity = await require_record(connection, caller, "entity", entity_id)
+        if await link(connection, id, ENTITIES, entity_id, hub.now()):
+            if len((await list_entities_of(connection, caller, [id]))[id]) > MOST_ENTITIES:
+                raise Refusal("CONFLICT", f"a task has at most {MOST_ENTITIES} entities")
+            await check_tasks(connection, caller, [id], "the entity cannot be bound")
+            await note(connection, hub, caller, "bind_entity", "task", id, {"entity_id": entity_id})
+        return ENTITY.show(entity)
+
+
+@Operation(TASK, "DELETE /tasks/{task_id}/entities/{entity_id}", tool="removeEntity")
+async def unbind_entity(hub: Hub, caller: Caller, id: str, entity_id: str) -> None:
+    """Take an entity off a task; refused while a criterion needs it."""
+    authorize(caller)
+    async with hub.database.writing() as connection:
+        await require_record(connection, caller, "task", id, lock=True)
+        if not await unlink(connection, id, ENTITIES, entity_id):
+            raise not_found("entity of this task", entity_id)
+        await check_tasks(connection, caller, [id], "the entity cannot be taken off the task")
+        await note(connection, hub, caller, "unbind_entity", "task", id, {"entity_id": entity_id})
+
+
+def _place_instruction(fields: dict[str, Json], before: Json) -> dict[str, Json]:
+    """Return fields with their instruction inside of `task_item`, which is `before` where they do not change it."""
+    stated = fields.get("instruction")
+    found = {name: value for name, value in fields.items() if name != "instruction"}
+    if stated is None:
+        return found
+    item: dict[str, Json] = found.get("task_item", before) or {}
+    if "task_item" in found and item.get("instruction", stated) != stated:
+        raise invalid("task", {"instruction": ["task_item.instruction says something else; write one of them"]})
+    return {**found, "task_item": {**item, "instruction": stated}}
+
+
+async def _show(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
+    bound = await list_entities_of(connection, caller, [row["id"]])
+    return {**TASK.show(row), "entities": [ENTITY.show(entity) for entity in bound[row["id"]]]}

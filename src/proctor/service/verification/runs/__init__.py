@@ -1,0 +1,1 @@
+"""Benchmark runs, task runs, states, shares and the leaderboard."""

@@ -1,0 +1,234 @@
+"""The leaderboard of a benchmark: its published runs, the best first.
+
+A place is one agent in one version, on one version of the benchmark; its published runs are repeats of the same examination. They are
+counted together, so that nobody leads by the luckiest of many: the score is their mean, with the lowest and the highest beside it, and the
+pass rate of their tasks has Wilson's interval. Who opted out, with a run or as a solver, is not there. Looked at are the newest `MOST_RUNS`
+runs of the benchmark, and the board says where there are more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import fsum
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.model.evidence import Json
+from proctor.scoring.score import find_weighted_mean
+from proctor.scoring.statistics import count_outcomes, summarize_suite
+from proctor.service.access.callers import Caller
+from proctor.service.hub import Hub
+from proctor.service.verification.authoring.benchmarks import BENCHMARK, find_published_version
+from proctor.service.verification.authoring.solvers import UNLISTED
+from proctor.service.verification.runs.resources import RUN, TASK_RUN
+from proctor.service.verification.shared.declaration import Operation
+from proctor.service.verification.shared.fields import Shape, nested_field, read_only, read_only_id
+from proctor.service.verification.shared.resources import authorize, require_record
+from proctor.store.sql.pages import Row
+from proctor.store.sql.verification_records import children, count_children, find_marked, newest_children
+
+MOST_RUNS = 1_000
+MOST_PLACES = 100
+MOST_REPEATS = 20
+"""Runs of one place that are counted, the newest: the tasks of each are read."""
+_RUNS_AT_ONCE = 500
+"""Runs in one statement: SQLite bounds how many parameters one may have."""
+_PLACE = Shape(
+    "LeaderboardPlace",
+    "One place on a leaderboard: an agent in one version.",
+    {
+        "rank": read_only("integer", "1 for the best; the same score is the same rank"),
+        "name": read_only("string", "what the solver is called in public, else the agent", null=True),
+        "agent": read_only("string", "who was examined", null=True),
+        "agent_version": read_only("string", "which version of the agent it was", null=True),
+        "score": read_only("number", "the mean of its published runs, 0 to 1", null=True),
+        "lowest": read_only("number", "the score of its worst published run", null=True),
+        "highest": read_only("number", "the score of its best published run", null=True),
+        "runs": read_only("integer", f"published runs that are counted, the newest {MOST_REPEATS} at most"),
+        "decided": read_only("integer", "tasks that were decided in these runs"),
+        "passed": read_only("integer", "tasks that passed"),
+        "pass_rate": read_only("number", "the share of the decided tasks that passed", null=True),
+        "low": read_only("number", "the lower end of the pass rate's interval, with 95 % confidence", null=True),
+        "high": read_only("number", "the upper end of the pass rate's interval", null=True),
+        "axes": read_only("object", "score and weight by axis"),
+        "completed_at": read_only("string", "when the newest of its runs ended", null=True),
+    },
+)
+_OWN_PLACE = _PLACE.extend(
+    "OwnLeaderboardPlace",
+    "One place on a leaderboard, with what only the owner of the benchmark is told.",
+    {
+        "solver_id": read_only_id("solver", "whose key started it", null=True),
+        "version": read_only("integer", "of the benchmark; none: as it was when the run was made", null=True),
+        "verdict": read_only("string", "of its best run: pass, partial or fail", null=True),
+        "benchmark_run_id": read_only_id("benchmark_run", "its best run"),
+    },
+)
+_BOUNDS = {
+    "places_in_all": read_only("integer", "places there are, also those that are not shown"),
+    # How many runs there are is nothing that strangers are told.
+    "whole": read_only("boolean", f"whether all runs were looked at; else the newest {MOST_RUNS} alone"),
+}
+_BOARD = Shape(
+    "Leaderboard",
+    "The published runs of one version of a benchmark, the best agent first.",
+    {
+        "slug": read_only("string", "of the benchmark"),
+        "version": read_only("integer", "of the benchmark"),
+        "name": read_only("string", "of the benchmark"),
+        "reference": read_only("string", "slug@version"),
+        "places": nested_field(_PLACE, f"at most {MOST_PLACES}"),
+        **_BOUNDS,
+    },
+)
+_OWN_BOARD = Shape(
+    "BenchmarkLeaderboard",
+    "The published runs of a benchmark, of all its versions, the best agent first.",
+    {"benchmark_id": read_only_id("benchmark"), "places": nested_field(_OWN_PLACE, f"at most {MOST_PLACES}"), **_BOUNDS},
+)
+Who = tuple[Json, Json, Json, Json]
+"""Solver, agent, version of the agent, version of the benchmark."""
+
+
+@Operation(BENCHMARK, "GET /benchmarks/{benchmark_id}/leaderboard", gives=_OWN_BOARD)
+async def get_leaderboard(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Read the leaderboard of an own benchmark: its published runs, those of each agent and version together, the best first."""
+    authorize(caller)
+    async with hub.database.reading() as connection:
+        await require_record(connection, caller, BENCHMARK.kind, id)
+        board = await _rank_places(connection, caller.organization_id, id)
+    return {"benchmark_id": id, **_show_board(board, _OWN_PLACE)}
+
+
+@Operation(BENCHMARK, "GET /leaderboard/{slug}", gives=_BOARD, tool="leaderboard")
+async def get_public_leaderboard(hub: Hub, caller: Caller, slug: str) -> dict[str, Json]:
+    """Read the leaderboard of a published benchmark, an own or a public one, by its slug: of `slug@version`, or of the newest version."""
+    authorize(caller)
+    async with hub.database.reading() as connection:
+        version = await find_published_version(connection, caller, slug)
+        number: int = version["body"]["version"]
+        board = await _rank_places(connection, version["organization_id"], version["parent_id"], number)
+    return {
+        "slug": version["slug"].partition("@")[0],
+        "version": number,
+        "name": version["body"]["name"],
+        "reference": version["slug"],
+        **_show_board(board, _PLACE),
+    }
+
+
+class _Ranked(msgspec.Struct, frozen=True, kw_only=True):
+    """The places of a leaderboard, and how much was looked at for them."""
+
+    places: list[dict[str, Json]]
+    places_in_all: int
+    whole: bool
+
+
+def _show_board(board: _Ranked, place: Shape) -> dict[str, Json]:
+    shown = [{name: each[name] for name in place.fields} for each in board.places]
+    return {"places": shown, **{name: getattr(board, name) for name in _BOUNDS}}
+
+
+async def _rank_places(connection: AsyncConnection, organization_id: str, benchmark_id: str, version: int | None = None) -> _Ranked:
+    """Return the places, the best first; with `version` of the runs of that version alone."""
+    newest = await newest_children(connection, organization_id, RUN.kind, benchmark_id, MOST_RUNS)
+    whole = len(newest) < MOST_RUNS or await count_children(connection, organization_id, RUN.kind, benchmark_id) == MOST_RUNS
+    runs = await _choose_listed_runs(connection, newest, version)
+    repeats: dict[Who, list[Row]] = {}
+    for run in runs:
+        repeats.setdefault(_find_who(run), []).append(run)
+    counted = [some[:MOST_REPEATS] for some in repeats.values()]
+    # Ranked by what the runs say themselves first: the tasks are read of those places alone that are shown.
+    counted.sort(key=lambda some: (_rate(some), some[0]["id"]), reverse=True)
+    shown = counted[:MOST_PLACES]
+    tasks: dict[str, list[Row]] = {run["id"]: [] for some in shown for run in some}
+    ids = list(tasks)
+    for start in range(0, len(ids), _RUNS_AT_ONCE):
+        for task in await children(connection, organization_id, TASK_RUN.kind, ids[start : start + _RUNS_AT_ONCE]):
+            tasks[task["parent_id"]].append(task)
+    rates = [_rate(some) for some in shown]
+    places = [
+        {"rank": rates.index(rate) + 1, **_show_place(some, [task for run in some for task in tasks[run["id"]]])}
+        for some, rate in zip(shown, rates, strict=True)
+    ]
+    return _Ranked(places=places, places_in_all=len(counted), whole=whole)
+
+
+async def _choose_listed_runs(connection: AsyncConnection, newest: Sequence[Row], version: int | None) -> list[Row]:
+    """Return those runs that are published and whose solver has not opted out."""
+    runs = [row for row in newest if row["body"].get("published") and not row["body"].get("unlisted")]
+    if version is not None:
+        runs = [row for row in runs if _find_version(row) == version]
+    solvers = {id for row in runs if (id := row["body"].get("solver_id")) is not None}
+    # Asked each time, not when the run was published: whoever opts out is gone at once.
+    unlisted = await find_marked(connection, UNLISTED, solvers)
+    return [row for row in runs if row["body"].get("solver_id") not in unlisted]
+
+
+def _find_who(run: Row) -> Who:
+    body = run["body"]
+    return body.get("solver_id"), body.get("agent"), (body.get("solver") or {}).get("agent_version"), _find_version(run)
+
+
+def _find_version(run: Row) -> Json:
+    return (run["body"].get("benchmark") or {}).get("version")
+
+
+def _list_scores(runs: Sequence[Row]) -> list[float]:
+    return [float(score) for run in runs if (score := run["body"].get("score")) is not None]
+
+
+def _rate(runs: Sequence[Row]) -> float:
+    """Return the mean score of runs; below every score where none of them has one."""
+    mean = find_weighted_mean((score, 1.0) for score in _list_scores(runs))
+    return -1.0 if mean is None else mean
+
+
+def name_solver(body: Mapping[str, Json]) -> Json:
+    """Return what the solver of a run is called in public, else the agent that the run was for."""
+    solver = body.get("solver") or {}
+    return solver.get("real_name") or solver.get("alias") or body.get("agent")
+
+
+def mean_axes(tasks: Sequence[Row]) -> dict[str, Json]:
+    """Return the score of each axis over task runs, by their weights."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for task in tasks:
+        for axis, one in (task["body"].get("axes") or {}).items():
+            found.setdefault(axis, []).append((float(one["score"]), float(one.get("weight", 1))))
+    return {
+        axis: {"score": find_weighted_mean(pairs) or 0.0, "weight": round(fsum(weight for _, weight in pairs), 12)}
+        for axis, pairs in found.items()
+    }
+
+
+def _show_place(runs: Sequence[Row], tasks: Sequence[Row]) -> dict[str, Json]:
+    best, newest, scores = max(runs, key=lambda run: _rate([run])), runs[0]["body"], _list_scores(runs)
+    outcomes: dict[str, Counter[str]] = {}
+    for task in tasks:
+        if task["body"].get("outcome") is not None:
+            outcomes.setdefault(str(task["body"]["task_id"]), Counter())[str(task["body"]["outcome"])] += 1
+    found = summarize_suite({task_id: count_outcomes(counts) for task_id, counts in outcomes.items()})
+    return {
+        "name": name_solver(newest),
+        "agent": newest.get("agent"),
+        "agent_version": (newest.get("solver") or {}).get("agent_version"),
+        "score": _rate(runs) if scores else None,
+        "lowest": min(scores, default=None),
+        "highest": max(scores, default=None),
+        "runs": len(runs),
+        "decided": found.runs,
+        "passed": found.passes,
+        "pass_rate": found.rate if found.runs else None,
+        "low": found.interval.low if found.runs else None,
+        "high": found.interval.high if found.runs else None,
+        "axes": mean_axes(tasks),
+        "completed_at": newest.get("completed_at"),
+        "solver_id": newest.get("solver_id"),
+        "version": _find_version(runs[0]),
+        "verdict": best["body"].get("verdict"),
+        "benchmark_run_id": best["id"],
+    }

@@ -1,0 +1,202 @@
+"""The generation before: evals with one sentence each, eval runs, and runs with their older states.
+
+An eval is a criterion whose assertion is a text: English, left to a judge, or a typed assertion written as JSON. Both live in one place,
+so a criterion shows here with its assertion as text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Unpack
+
+from proctor.model.evidence import Json
+from proctor.service.access.callers import Caller
+from proctor.service.hub import Hub
+from proctor.service.verification.authoring import criteria
+from proctor.service.verification.authoring.criteria import CRITERION
+from proctor.service.verification.runs import benchmark_runs, criterion_runs
+from proctor.service.verification.runs.resources import CRITERION_RUN, RUN
+from proctor.service.verification.shared import resources
+from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
+from proctor.service.verification.shared.fields import LONGEST_TEXT, Field, Kind, read_only, read_only_id, text
+from proctor.service.verification.shared.resources import Paging, authorize
+from proctor.store.sql.compressed_json import from_json, to_json
+
+
+def _read_sentence(value: Json) -> Json:
+    """Return English as it is, or the typed assertion that a text spells."""
+    sentence: str = text(LONGEST_TEXT * 10).read(value)
+    if not sentence.lstrip().startswith("{"):
+        return sentence
+    try:
+        return from_json(sentence)
+    except Exception:
+        raise ValueError("it begins like JSON, but is none") from None
+
+
+EVAL = Resource(
+    kind="criterion",
+    what="eval",
+    name="Eval",
+    about="A claim about the state after a task, as a text.",
+    tag="legacy",
+    tool=ToolWords(
+        "evals",
+        "Evals (legacy)",
+        "The generation before `criteria`: one text per eval. English is left to a judge; a typed assertion written as JSON is "
+        "decided without one. Prefer `criteria`; both are the same records.",
+    ),
+    fields={
+        "task_id": CRITERION.fields["task_id"],
+        "label": dataclasses.replace(CRITERION.fields["label"], also=None),
+        "assert": Field(
+            Kind({"type": "string", "minLength": 1}, _read_sentence),
+            "an English sentence about what can be observed, or a typed assertion as JSON text",
+            required=True,
+            null=False,
+        ),
+        "weight": CRITERION.fields["weight"],
+    },
+    parent="task_id",
+)
+EVAL_RUN = Resource(
+    kind="criterion_run",
+    what="eval run",
+    name="EvalRun",
+    about="What an eval came to.",
+    stamped=False,
+    tag="legacy",
+    tool=ToolWords(
+        "eval-runs", "Eval runs (legacy)", "The generation before `criterion-runs`: passed, score and details, without structured evidence."
+    ),
+    fields={
+        "task_run_id": CRITERION_RUN.fields["task_run_id"],
+        "eval_id": read_only_id("criterion", "what was decided"),
+        "result": read_only("string", "pass or fail"),
+        **{name: CRITERION_RUN.fields[name] for name in ("passed", "score", "details", "started_at", "completed_at")},
+    },
+)
+OLDER_RUN = Resource(
+    kind="benchmark_run",
+    name="OlderRun",
+    about="A benchmark run in its older states.",
+    tag="legacy",
+    fields={
+        **RUN.fields,
+        "run_id": read_only_id("benchmark_run", "the same as its id"),
+        "status": read_only("string", "pending, running, completed, cancelled or failed"),
+    },
+)
+
+
+@Operation(EVAL, "GET /evals", gives=EVAL.summary, pages=True, within="task_id", tool="list")
+async def list_evals(hub: Hub, caller: Caller, *, task_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List evals, newest first."""
+    page, data = await resources.list_rows(hub, caller, CRITERION, parent_id=task_id, **paging)
+    return resources.make_page(page, [_show_eval(entry) for entry in data])
+
+
+@Operation(EVAL, "POST /evals", takes=EVAL.new, gives=EVAL.whole, creates=True, tool="create")
+async def create_eval(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Create an eval of a task."""
+    authorize(caller)
+    fields = _as_criterion(EVAL.read(given))
+    return _show_eval(await criteria.add_criterion(hub, caller, {**CRITERION.fill(**fields), "task_id": fields["task_id"]}))
+
+
+@Operation(EVAL, "GET /evals/{eval_id}", gives=EVAL.whole, tool="get")
+async def get_eval(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Read an eval."""
+    return _show_eval(await criteria.get_criterion(hub, caller, id))
+
+
+@Operation(EVAL, "PATCH /evals/{eval_id}", takes=EVAL.changes, gives=EVAL.whole, tool="update")
+async def update_eval(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Change an eval."""
+    authorize(caller)
+    return _show_eval(await criteria.change_criterion(hub, caller, id, _as_criterion(EVAL.read(given, partial=True))))
+
+
+@Operation(EVAL, "DELETE /evals/{eval_id}", tool="delete")
+async def delete_eval(hub: Hub, caller: Caller, id: str) -> None:
+    """Delete an eval."""
+    await criteria.delete_criterion(hub, caller, id)
+
+
+@Operation(EVAL_RUN, "GET /eval-runs", gives=EVAL_RUN.summary, pages=True, within="task_run_id", tool="list")
+async def list_eval_runs(hub: Hub, caller: Caller, *, task_run_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List eval runs, newest first."""
+    page = await criterion_runs.list_criterion_runs(hub, caller, task_run_id=task_run_id, **paging)
+    return {**page, "data": [_show_eval_run(entry) for entry in page["data"]]}
+
+
+@Operation(EVAL_RUN, "GET /eval-runs/{eval_run_id}", gives=EVAL_RUN.whole, tool="get")
+async def get_eval_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Read an eval run: passed or not, and why; no structured evidence."""
+    return _show_eval_run(await criterion_runs.get_criterion_run(hub, caller, id))
+
+
+# --- runs in their older states ---------------------------------------------------------------------------------------
+
+
+@Operation(OLDER_RUN, "GET /runs", gives=OLDER_RUN.summary, pages=True, within="benchmark_id")
+async def list_runs(hub: Hub, caller: Caller, *, benchmark_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List benchmark runs in their older states, newest first."""
+    page = await benchmark_runs.list_benchmark_runs(hub, caller, benchmark_id=benchmark_id, **paging)
+    return {**page, "data": [_show_older(entry) for entry in page["data"]]}
+
+
+@Operation(OLDER_RUN, "POST /runs", takes=RUN.new, gives=OLDER_RUN.whole, creates=True)
+async def create_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Make a run of a benchmark."""
+    return _show_older(await benchmark_runs.create_benchmark_run(hub, caller, given))
+
+
+@Operation(OLDER_RUN, "GET /runs/{benchmark_run_id}", gives=OLDER_RUN.whole)
+async def get_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Read a run with its task runs."""
+    return _show_older(await benchmark_runs.get_benchmark_run(hub, caller, id))
+
+
+@Operation(OLDER_RUN, "POST /runs/{benchmark_run_id}/complete", gives=OLDER_RUN.whole)
+async def complete_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Verify every task run that is still open, and with the last one complete the run."""
+    return _show_older(await benchmark_runs.complete_benchmark_run(hub, caller, id))
+
+
+@Operation(OLDER_RUN, "POST /runs/{benchmark_run_id}/cancel", gives=OLDER_RUN.whole)
+async def cancel_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """End a run; what its completed tasks came to is kept."""
+    return _show_older(await benchmark_runs.cancel_benchmark_run(hub, caller, id))
+
+
+def _show_older(run: Mapping[str, Json]) -> dict[str, Json]:
+    """Return a benchmark run as the first generation names its states: pending, running, then as today."""
+    found = {**run, "status": _older_status(run), "run_id": run["id"]}
+    if "task_runs" in run:
+        found["task_runs"] = [{**task, "status": _older_status(task), "run_id": run["id"]} for task in run["task_runs"]]
+    return found
+
+
+def _older_status(run: Mapping[str, Json]) -> Json:
+    if run["status"] == "active":
+        return "pending" if run["phase"] == "created" else "running"
+    # The older states have no word for a run that ran out of time.
+    return "failed" if run["status"] == "timed_out" else run["status"]
+
+
+def _as_criterion(fields: Mapping[str, Json]) -> dict[str, Json]:
+    return {"assertion" if name == "assert" else name: value for name, value in fields.items()}
+
+
+def _show_eval(criterion: Mapping[str, Json]) -> dict[str, Json]:
+    stated = criterion["assertion"]
+    found = {**criterion, "assert": stated if isinstance(stated, str) else to_json(stated).decode()}
+    return {name: found[name] for name in EVAL.whole.fields}
+
+
+def _show_eval_run(run: Mapping[str, Json]) -> dict[str, Json]:
+    passed = bool(run["passed"])
+    found = {**run, "eval_id": run["criterion_id"], "result": "pass" if passed else "fail", "score": 1.0 if passed else 0.0}
+    return {name: found[name] for name in EVAL_RUN.whole.fields}

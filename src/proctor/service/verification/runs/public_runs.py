@@ -1,0 +1,250 @@
+"""The run flow for agents (`/v1`): a solver starts a run of a published benchmark and gets a token for it and nothing else.
+
+A run belongs to the owner of the benchmark: who runs a public benchmark of somebody else must neither grade the run (upload its state)
+nor read its criteria. The solver's organization can read how it went. With `scored`, what a token is told leaves out details and
+evidence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.model.evidence import Json
+from proctor.service.access.callers import Caller
+from proctor.service.access.keys import KeySpec, issue_key
+from proctor.service.hub import Hub, stamp
+from proctor.service.refusals import Refusal, not_found
+from proctor.service.verification.authoring.benchmarks import find_published_version
+from proctor.service.verification.authoring.tasks import TASK
+from proctor.service.verification.runs.benchmark_runs import read_version_snapshot
+from proctor.service.verification.runs.records import add_run, list_task_runs_of
+from proctor.service.verification.runs.resources import CRITERION_RUN, RUN, TASK_RUN
+from proctor.service.verification.runs.task_runs import begin_task_run, end_overdue_tasks, verify_task_run
+from proctor.service.verification.sandboxes.playgrounds import SANDBOX, list_sandboxes_of
+from proctor.service.verification.sandboxes.system_kinds import describe_endpoints
+from proctor.service.verification.shared.declaration import Operation, Resource
+from proctor.service.verification.shared.fields import FLAG, Field, Shape, nested_field, read_only, read_only_id, text
+from proctor.simulators.type_names import find_kind
+from proctor.store.sql.pages import Row
+from proctor.store.sql.verification_records import find_record, link, shared_record
+
+TOKEN_S = 24 * 3600.0
+"""How long the token of a run lasts."""
+RUN_BY = "run_by"
+"""The link from a run to the organization of the solver, where that is another one than the owner's."""
+
+_RUN_SANDBOX = Shape(
+    "RunSandbox",
+    "A sandbox of a run.",
+    {
+        **{name: SANDBOX.whole.fields[name] for name in ("id", "simulator_id", "status", "credentials")},
+        "playground_id": read_only_id("playground"),
+        "type": read_only("string", null=True),
+    },
+)
+_REFERENCE = Shape(
+    "Reference",
+    "Which benchmark was run.",
+    {"slug": read_only("string"), "version": read_only("integer", null=True), "name": read_only("string")},
+)
+_HEAD = Shape(
+    "RunHead",
+    "A run.",
+    {
+        "benchmark_run_id": read_only_id("benchmark_run"),
+        "benchmark": nested_field(_REFERENCE, many=False),
+        "scored": read_only("boolean"),
+        "phase": read_only("string"),
+        "status": read_only("string"),
+        "sandboxes": nested_field(_RUN_SANDBOX),
+    },
+)
+_TASK_FIELDS = ("id", "task_id", "name", "phase")
+_TO_DO = Shape(
+    "TaskToDo",
+    "A task of a run that was just made.",
+    {
+        **{name: TASK_RUN.whole.fields[name] for name in _TASK_FIELDS},
+        "start_url": read_only("string", "where it is started"),
+        "complete_url": read_only("string", "where it is completed"),
+    },
+)
+_DONE = TASK_RUN.whole.pick("TaskDone", "How a task of a run stands.", *_TASK_FIELDS, "status", "verdict", "score")
+_FIGURES = ("verdict", "score", "started_at", "completed_at")
+_STARTED = _HEAD.extend(
+    "StartedRun",
+    "A run that was just made; the token is shown this once.",
+    {
+        "bearer_token": read_only("string"),
+        "bearer_token_expires_at": read_only("string"),
+        "endpoints": read_only(
+            "object", "where the systems of the started task are reached with the token", additionalProperties={"type": "string"}
+        ),
+        "task_runs": nested_field(_TO_DO),
+    },
+)
+_STATUS = _HEAD.extend(
+    "RunStatus", "How a run stands.", {**{name: RUN.fields[name] for name in _FIGURES}, "task_runs": nested_field(_DONE)}
+)
+_STARTED_TASK = Shape(
+    "StartedTaskRun",
+    "A task that was just started, and what is to be done.",
+    {
+        "task_run_id": read_only_id("task_run"),
+        **{name: TASK_RUN.fields[name] for name in ("benchmark_run_id", "task_id", "name", "phase", "status")},
+        "task_item": TASK.fields["task_item"],
+        "timeout": TASK_RUN.fields["timeout"],
+        "started_at": read_only("string"),
+    },
+)
+_WITHHELD = ("details", "evidence", "code")
+"""What the token of a scored run is not told."""
+_CHECKED = ("id", "task_run_id", "criterion_id", "passed", "score", "outcome", *_WITHHELD, "started_at", "completed_at")
+_CHECK = Shape(
+    "CriterionCheck",
+    "What a criterion came to; of a scored run without details and evidence.",
+    {name: dataclasses.replace(CRITERION_RUN.whole.fields[name], always=name not in _WITHHELD) for name in _CHECKED},
+)
+_VERIFIED = Shape(
+    "VerifiedTaskRun",
+    "A task run that was just verified.",
+    {
+        "task_run_id": read_only_id("task_run"),
+        **{
+            name: TASK_RUN.fields[name]
+            for name in ("benchmark_run_id", "task_id", "phase", "status", "verdict", "score", "undecided", "axes", "outcome")
+        },
+        "scored": read_only("boolean"),
+        "criterion_runs": nested_field(_CHECK),
+    },
+)
+PUBLIC_RUN = Resource(
+    kind="benchmark_run",
+    name="Run",
+    about="A run of a published benchmark.",
+    tag="public runs",
+    fields={
+        "benchmark": Field(text(200), "slug@version; without @version the newest", required=True, null=False),
+        "scored": RUN.fields["scored"],
+        "agent": RUN.fields["agent"],
+        "unlisted": Field(FLAG, "keep this run off leaderboards (default false)", default=False, null=False),
+    },
+)
+
+
+@Operation(PUBLIC_RUN, "POST /v1/benchmark-runs", takes=PUBLIC_RUN.new, gives=_STARTED, creates=True)
+async def start_public_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Start a run of a published benchmark, an own or a public one; with a solver key. Gives the run's token."""
+    if caller.kind not in ("solver", "organization"):
+        raise Refusal("FORBIDDEN", "runs are started with a solver key")
+    fields = PUBLIC_RUN.read(given)
+    expires_at = stamp(hub.clock() + TOKEN_S)
+    async with hub.database.writing() as connection:
+        version = await find_published_version(connection, caller, fields["benchmark"])
+        # The owner of the benchmark owns the run; the note says whose key it was.
+        owner = msgspec.structs.replace(caller, organization_id=version["organization_id"])
+        snapshot = await read_version_snapshot(connection, version)
+        solver = None
+        if caller.solver_id is not None:
+            solver = await find_record(connection, caller.organization_id, "solver", caller.solver_id)
+        run, tasks = await add_run(
+            connection,
+            hub,
+            owner,
+            snapshot,
+            scored=fields["scored"],
+            agent=fields["agent"],
+            solver=solver,
+            unlisted=fields["unlisted"],
+        )
+        # The one thing by which the solver's own organization finds a run that belongs to somebody else.
+        if owner.organization_id != caller.organization_id:
+            await link(connection, run["id"], RUN_BY, caller.organization_id, hub.now())
+        name = f"run {run['id']}"
+        _, token = await issue_key(
+            connection, hub, owner, KeySpec(kind="run", name=name, benchmark_run_id=run["id"], expires_at=expires_at)
+        )
+        sandboxes = await _list_sandboxes(connection, owner, tasks)
+        return {
+            **_show_head(run),
+            "bearer_token": token,
+            "bearer_token_expires_at": expires_at,
+            "endpoints": _list_endpoints(run["id"], sandboxes),
+            "task_runs": [_show_to_do(row) for row in tasks],
+            "sandboxes": sandboxes,
+        }
+
+
+@Operation(PUBLIC_RUN, "GET /v1/benchmark-runs/{benchmark_run_id}", gives=_STATUS)
+async def get_public_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Read how a run stands; with the run's token, or a key of its owner or of its solver's organization."""
+    async with hub.database.reading() as connection:
+        run = await _find_visible(connection, caller, id)
+    owner = msgspec.structs.replace(caller, organization_id=run["organization_id"])
+    # On behalf of the owner, whose records they are: only whom `_find_visible` let through comes here.
+    await end_overdue_tasks(hub, owner, id)
+    async with hub.database.reading() as connection:
+        run = await _find_visible(connection, caller, id)
+        tasks = await list_task_runs_of(connection, owner.organization_id, id)
+        # Its systems are for the owner and for the token of the run; the organization of the solver reads how it went.
+        own = caller.organization_id == owner.organization_id
+        sandboxes = await _list_sandboxes(connection, owner, tasks) if own else []
+    figures = {name: value for name, value in RUN.show(run).items() if name in _FIGURES}
+    done = [_pick(_DONE, TASK_RUN.show(task)) for task in tasks]
+    return {**_show_head(run), **figures, "task_runs": done, "sandboxes": sandboxes}
+
+
+@Operation(PUBLIC_RUN, "POST /v1/task-runs/{task_run_id}/start", gives=_STARTED_TASK)
+async def start_public_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Start a task; with the run's token. One at a time."""
+    return _pick(_STARTED_TASK, {**await begin_task_run(hub, caller, id), "task_run_id": id})
+
+
+@Operation(PUBLIC_RUN, "POST /v1/task-runs/{task_run_id}/complete", gives=_VERIFIED)
+async def complete_public_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Complete a task, which verifies it at once; with the run's token."""
+    found = await verify_task_run(hub, caller, id)
+    # An agent that were told why it failed could try until it passes; its owner is told everything.
+    withheld = _WITHHELD if found["scored"] and caller.kind == "run" else ()
+    checks = [{name: entry[name] for name in _CHECKED if name not in withheld} for entry in found["criterion_runs"]]
+    return _pick(_VERIFIED, {**found, "task_run_id": id, "criterion_runs": checks})
+
+
+async def _find_visible(connection: AsyncConnection, caller: Caller, id: str) -> Row:
+    if caller.kind not in ("organization", "run"):
+        raise Refusal("FORBIDDEN", "a run is read with its token or an organization key")
+    if caller.kind == "run" and id != caller.benchmark_run_id:
+        raise not_found("benchmark run", id)
+    found = await find_record(connection, caller.organization_id, RUN.kind, id)
+    if found is None and caller.kind == "organization":
+        found = await shared_record(connection, caller.organization_id, RUN.kind, RUN_BY, id)
+    if found is None:
+        raise not_found("benchmark run", id)
+    return found
+
+
+def _show_head(run: Row) -> dict[str, Json]:
+    return {"benchmark_run_id": run["id"], **{name: run["body"][name] for name in ("benchmark", "scored", "phase", "status")}}
+
+
+def _show_to_do(row: Row) -> dict[str, Json]:
+    paths = {name: f"/v1/task-runs/{row['id']}/{verb}" for name, verb in (("start_url", "start"), ("complete_url", "complete"))}
+    return {"id": row["id"], **{name: row["body"][name] for name in ("task_id", "name", "phase")}, **paths}
+
+
+async def _list_sandboxes(connection: AsyncConnection, owner: Caller, tasks: list[Row]) -> list[dict[str, Json]]:
+    playgrounds = [row["body"]["playground_id"] for row in tasks if row["body"]["playground_id"] is not None]
+    return [_pick(_RUN_SANDBOX, sandbox) for sandbox in await list_sandboxes_of(connection, owner, playgrounds)]
+
+
+def _list_endpoints(run_id: str, sandboxes: list[dict[str, Json]]) -> dict[str, Json]:
+    kinds = (find_kind(sandbox["type"]) for sandbox in sandboxes if sandbox["type"] is not None)
+    return describe_endpoints([kind for kind in kinds if kind is not None], run_id)
+
+
+def _pick(shape: Shape, record: Mapping[str, Json]) -> dict[str, Json]:
+    return {name: record[name] for name in shape.fields}

@@ -1,0 +1,270 @@
+"""Task runs: started, given their state, completed (which verifies them at once), cancelled.
+
+Verifying takes as long as it takes, so it happens between two transactions: the first reads what is to be verified, the second writes the
+result, unless somebody else was first; where another state was uploaded meanwhile, that one is verified.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Unpack
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.model.account import Account
+from proctor.model.evidence import Evidence, Json, State
+from proctor.service.access.audit import note
+from proctor.service.access.callers import Caller
+from proctor.service.hub import Hub
+from proctor.service.redaction import redact
+from proctor.service.refusals import Refusal
+from proctor.service.verification.authoring.scenarios import read_scenario
+from proctor.service.verification.authoring.tasks import TASK
+from proctor.service.verification.runs.records import (
+    change_run,
+    end_task_run,
+    finalize,
+    is_overdue,
+    keep_verified,
+    list_criterion_runs_of,
+    list_task_runs_of,
+    lock_run,
+    lock_task_run,
+    read_task_snapshot,
+    refuse_finished,
+)
+from proctor.service.verification.runs.resources import CRITERION_RUN, KEPT_STATE, RUN, TASK_RUN, TASK_RUN_OF_RUN, UPLOAD
+from proctor.service.verification.runs.states import Uploaded, find_uploads, keep_state, open_uploads, pack_upload, read_stamps
+from proctor.service.verification.runs.verifying import verify
+from proctor.service.verification.sandboxes.lifecycle import Prepared
+from proctor.service.verification.sandboxes.playgrounds import close_overdue, prepare_playground, start_playground
+from proctor.service.verification.sandboxes.requests import make_stamps, read_end_state
+from proctor.service.verification.shared import resources
+from proctor.service.verification.shared.declaration import Operation
+from proctor.service.verification.shared.fields import read_only
+from proctor.service.verification.shared.hidden_values import HiddenValues, find_hidden_values
+from proctor.service.verification.shared.resources import Paging, authorize, require_record
+from proctor.simulators.scenarios import ScenarioStep
+from proctor.store.accounts.sandboxes import find_heads
+from proctor.store.sql.pages import Row
+from proctor.store.sql.verification_records import change_record, children
+
+# --- the end state of a task run that nobody uploaded: what its simulated systems hold, and everything that was asked of them
+
+
+async def read_live_state(hub: Hub, caller: Caller, task_run: Row) -> Uploaded:
+    """Return what the systems of a task run hold; evidence without anything in it where it has none, or was never started."""
+    async with hub.database.reading() as connection:
+        heads = await _list_heads(connection, caller, task_run)
+    if not heads:
+        return Uploaded(Evidence(), HiddenValues(), ())
+    found = await read_end_state(hub, heads)
+    account = Account(unplayed=found.unplayed) if found.unplayed else None
+    return Uploaded(Evidence(state=found.state, account=account), await asyncio.to_thread(_find_hidden, found.state), found.stamps)
+
+
+async def read_live_stamps(connection: AsyncConnection, caller: Caller, task_run: Row) -> tuple[str, ...]:
+    """Return which moment of its systems a task run would be verified on now."""
+    return tuple(make_stamps(await _list_heads(connection, caller, task_run)))
+
+
+async def _list_heads(connection: AsyncConnection, caller: Caller, task_run: Row) -> list[Row]:
+    playground_id = task_run["body"]["playground_id"]
+    if playground_id is None:
+        return []
+    sandboxes = await children(connection, caller.organization_id, "sandbox", playground_id)
+    heads = await find_heads(connection, [row["id"] for row in sandboxes])
+    return [heads[row["id"]] for row in sandboxes if row["id"] in heads]
+
+
+def _find_hidden(state: State) -> HiddenValues:
+    given = msgspec.to_builtins(state)
+    return find_hidden_values(given, redact(given))
+
+
+_TRIES = 3
+_STARTED = TASK_RUN.summary.extend(
+    "TaskRunToDo", "A task run that was just started, and what is to be done.", {"task_item": TASK.fields["task_item"]}
+)
+_COMPLETED = TASK_RUN_OF_RUN.extend("CompletedTaskRun", "A task run that was just verified.", {"scored": read_only("boolean")})
+
+
+@Operation(TASK_RUN, "GET /task-runs", gives=TASK_RUN.summary, pages=True, within="benchmark_run_id", tool="list")
+async def list_task_runs(hub: Hub, caller: Caller, *, benchmark_run_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List task runs, newest first."""
+    authorize(caller)
+    if benchmark_run_id is not None:
+        await end_overdue_tasks(hub, caller, benchmark_run_id)
+    return await resources.list_plain(hub, caller, TASK_RUN, parent_id=benchmark_run_id, **paging)
+
+
+@Operation(TASK_RUN, "GET /task-runs/{task_run_id}", gives=TASK_RUN.whole, tool="get")
+async def get_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Read a task run with its snapshot and criterion runs."""
+    authorize(caller)
+    async with hub.database.reading() as connection:
+        row = await require_record(connection, caller, TASK_RUN.kind, id)
+    if is_overdue(hub, row):
+        await end_overdue_tasks(hub, caller, row["parent_id"])
+    async with hub.database.reading() as connection:
+        row = await require_record(connection, caller, TASK_RUN.kind, id)
+        return await _show_in_full(connection, caller, row)
+
+
+@Operation(TASK_RUN, "POST /task-runs/{task_run_id}/start", gives=_STARTED, rest=False, tool="start")
+async def start_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Start a task run; one of a benchmark run at a time."""
+    authorize(caller)
+    return await begin_task_run(hub, caller, id)
+
+
+async def begin_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Start a task run, for its owner or with the token of its run: fill its systems, and let its scenario begin."""
+    _authorize_agent(caller)
+    await close_overdue(hub, caller)
+    steps, prepared = await _prepare_systems(hub, caller, id)
+    async with hub.database.writing() as connection:
+        row, run = await lock_task_run(connection, hub, caller, id)
+        refusal = await _find_reason_not_to_start(connection, caller, row, run)
+        if refusal is None:
+            await start_playground(connection, hub, caller, row, prepared, steps)
+            now = hub.now()
+            body = {**row["body"], "phase": "started", "started_at": now}
+            changed = await change_record(connection, caller.organization_id, id, now=now, body=body)
+            assert changed is not None
+            if run["body"]["phase"] == "created":
+                await change_run(connection, hub, caller, run, phase="started", started_at=now)
+            await note(connection, hub, caller, "start", TASK_RUN.kind, id)
+            snapshot = await read_task_snapshot(connection, caller.organization_id, id)
+            return {**TASK_RUN.show(changed), "task_item": snapshot.get("task_item")}
+    # Outside of the transaction, which it would undo: what `lock_task_run` found to be over its time stays written down.
+    raise refusal
+
+
+async def _prepare_systems(hub: Hub, caller: Caller, id: str) -> tuple[Sequence[ScenarioStep], list[tuple[Row, Prepared | None]]]:
+    """Return what a task run begins with. Whether it may be started is asked later, with the lock in hand."""
+    async with hub.database.reading() as connection:
+        row = await require_record(connection, caller, TASK_RUN.kind, id)
+        snapshot = await read_task_snapshot(connection, caller.organization_id, id)
+    playground_id = row["body"]["playground_id"]
+    # The token of another run is refused with the lock in hand, and fills nothing before.
+    foreign = caller.kind == "run" and row["parent_id"] != caller.benchmark_run_id
+    if playground_id is None or foreign or row["body"]["phase"] != "created":
+        return (), []
+    entities = [entity["id"] for entity in snapshot.get("entities") or () if "id" in entity]
+    prepared = await prepare_playground(hub, caller, playground_id, entities)
+    return read_scenario(snapshot.get("scenario")) if prepared else (), prepared
+
+
+@Operation(TASK_RUN, "PUT /task-runs/{task_run_id}/state", takes=UPLOAD, takes_whole=True, gives=KEPT_STATE, tool="putState")
+async def put_task_run_state(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Upload the state a task run is verified on; with an organization key only, as an agent must not grade itself."""
+    authorize(caller, "the state of a run is uploaded")
+    upload = await asyncio.to_thread(pack_upload, hub, given)
+    async with hub.database.writing() as connection:
+        row, _ = await lock_task_run(connection, hub, caller, id)
+        if row["body"]["status"] == "active":
+            return {"task_run_id": id, **await keep_state(connection, hub, caller, row, upload)}
+    # Raised outside: that it is over its time, if it is, stays written down.
+    raise _refuse_finished(row)
+
+
+@Operation(TASK_RUN, "POST /task-runs/{task_run_id}/complete", gives=_COMPLETED, tool="complete")
+async def complete_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Verify a task run at once: on the state that was uploaded, else on what its simulated systems hold."""
+    # The token of a run must not see what is withheld from it; it completes under /v1.
+    authorize(caller)
+    return await verify_task_run(hub, caller, id)
+
+
+async def verify_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Complete a task run, for its owner or with the token of its run; says whether the benchmark run is `scored`.
+
+    A run token completes what it has started; an organization key also what was never started.
+    """
+    _authorize_agent(caller)
+    for _ in range(_TRIES):
+        async with hub.database.writing() as connection:
+            # Looked at before what is over its time is ended: completing that is an answer, not a mistake.
+            before = await require_record(connection, caller, TASK_RUN.kind, id)
+            row, run = await lock_task_run(connection, hub, caller, id)
+            if before["body"]["status"] == "active" and row["body"]["status"] == "timed_out":
+                return {**TASK_RUN.show(row), "criterion_runs": [], "scored": run["body"]["scored"]}
+            snapshot = await read_task_snapshot(connection, caller.organization_id, id)
+            found = await find_uploads(connection, caller.organization_id, row)
+        # Outside of the transaction, so that what was found to be over its time stays written down.
+        _refuse_to_complete(caller, row)
+        uploaded = await open_uploads(hub, found) if found.rows else await read_live_state(hub, caller, row)
+        started_at = hub.now()
+        verified = await verify(hub, snapshot, uploaded.evidence, who=(caller.organization_id, caller.actor), hidden=uploaded.hidden)
+        async with hub.database.writing() as connection:
+            run = await require_record(connection, caller, RUN.kind, row["parent_id"], lock=True)
+            row = await require_record(connection, caller, TASK_RUN.kind, id, lock=True)
+            refuse_finished(row)
+            # Verified without a lock, since that may take long. Where another state was uploaded meanwhile, that one counts; and where
+            # the agent did something more, that counts too.
+            stamps = await read_stamps(connection, caller.organization_id, row)
+            if (stamps or await read_live_stamps(connection, caller, row)) == uploaded.stamps:
+                row, criteria = await keep_verified(connection, hub, caller, row, verified, started_at)
+                await finalize(connection, hub, caller, run)
+                criterion_runs = [CRITERION_RUN.show(criterion) for criterion in criteria]
+                return {**TASK_RUN.show(row), "criterion_runs": criterion_runs, "scored": run["body"]["scored"]}
+    raise Refusal("CONFLICT", "the state of the run changes again and again; complete it when the upload, or the work, is done")
+
+
+@Operation(TASK_RUN, "POST /task-runs/{task_run_id}/cancel", gives=TASK_RUN.whole, tool="cancel")
+async def cancel_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """End a task run without verifying it; it does not count in the score of its benchmark run."""
+    authorize(caller)
+    async with hub.database.writing() as connection:
+        row, run = await lock_task_run(connection, hub, caller, id)
+        if row["body"]["status"] == "active":
+            row = await end_task_run(connection, hub, caller, row, "cancelled")
+            await finalize(connection, hub, caller, run)
+            return await _show_in_full(connection, caller, row)
+    raise _refuse_finished(row)
+
+
+async def end_overdue_tasks(hub: Hub, caller: Caller, run_id: str) -> None:
+    """Write down which tasks of a benchmark run are over their time."""
+    async with hub.database.reading() as connection:
+        # A look first: reading a run is frequent, and takes the lock for writing only where there is something to write.
+        late = any(is_overdue(hub, row) for row in await list_task_runs_of(connection, caller.organization_id, run_id))
+    if late:
+        async with hub.database.writing() as connection:
+            await lock_run(connection, hub, caller, run_id)
+
+
+async def _show_in_full(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
+    criteria = await list_criterion_runs_of(connection, caller.organization_id, row["id"])
+    snapshot = await read_task_snapshot(connection, caller.organization_id, row["id"])
+    return {**TASK_RUN.show(row), "snapshot": snapshot, "criterion_runs": [CRITERION_RUN.show(criterion) for criterion in criteria]}
+
+
+def _authorize_agent(caller: Caller) -> None:
+    if caller.kind not in ("organization", "run"):
+        raise Refusal("FORBIDDEN", "task runs are started and completed with the run's token or an organization key")
+
+
+def _refuse_finished(row: Row) -> Refusal:
+    return Refusal("CONFLICT", f"the task run is {row['body']['status']} already")
+
+
+async def _find_reason_not_to_start(connection: AsyncConnection, caller: Caller, row: Row, run: Row) -> Refusal | None:
+    if row["body"]["status"] != "active":
+        return _refuse_finished(row)
+    if row["body"]["phase"] != "created":
+        return Refusal("CONFLICT", "the task run is started already")
+    for other in await list_task_runs_of(connection, caller.organization_id, run["id"]):
+        if other["body"]["status"] == "active" and other["body"]["phase"] == "started":
+            return Refusal("CONFLICT", f"the task run {other['id']!r} is started; complete it first")
+    return None
+
+
+def _refuse_to_complete(caller: Caller, row: Row) -> None:
+    if row["body"]["status"] != "active":
+        raise _refuse_finished(row)
+    if caller.kind == "run" and row["body"]["phase"] != "started":
+        raise Refusal("CONFLICT", "the task run has not been started")

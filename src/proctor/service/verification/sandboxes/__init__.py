@@ -1,0 +1,1 @@
+"""Sandboxes and the requests to their simulated systems."""

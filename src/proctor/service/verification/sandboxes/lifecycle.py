@@ -1,0 +1,153 @@
+"""The life of sandboxes: filled when they are provisioned, closed by a call, at the end of their run, or when their time is over.
+
+What takes long (reading datasets, filling a system) happens before the transaction that writes. The token of a sandbox is a key of its own
+kind: hashed, shown once, revoked when the sandbox is closed. What happened there, and how it ended, stays readable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.errors import SpecError
+from proctor.model.evidence import Json
+from proctor.model.show import exception_text
+from proctor.service.access.callers import Caller
+from proctor.service.access.keys import KeySpec, issue_key
+from proctor.service.hub import Hub, stamp
+from proctor.service.refusals import Refusal
+from proctor.service.verification.authoring.seeding import Baseline, Filling, get_limits, make_baseline, make_surroundings
+from proctor.simulators.ports import Desk
+from proctor.simulators.registry import find_simulator
+from proctor.simulators.rows import Change, Draft, Rows, apply_changes
+from proctor.simulators.scenarios import ScenarioStep
+from proctor.simulators.type_names import describe_spec_error, find_kind
+from proctor.store.accounts.keys import revoke_keys_of_sandboxes
+from proctor.store.accounts.sandboxes import DatabaseStore, NewSandbox, add_sandbox, close_sandboxes, count_open
+from proctor.store.sql.pages import Row
+from proctor.store.sql.verification_records import read_blob
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """A system that is ready to be put into a sandbox."""
+
+    kind: str
+    baseline: Baseline
+
+
+def open_store(hub: Hub, organization_id: str) -> DatabaseStore:
+    """Return the sandboxes of an organization."""
+    return DatabaseStore(hub.database, hub.sandbox_rows, organization_id=organization_id, now=hub.now, limits=get_limits(hub))
+
+
+# --- before the transaction -------------------------------------------------------------------------------------------
+
+
+async def read_filling(connection: AsyncConnection, caller: Caller, simulator: Row, datasets: Sequence[Row]) -> Filling | None:
+    """Return what a sandbox of this simulator is filled with: of the datasets, those of its type; None where nothing runs behind it."""
+    kind = find_kind(simulator["body"]["type"])
+    if kind is None:
+        return None
+    found: list[tuple[str, bytes]] = []
+    for dataset in datasets:
+        blob = await read_blob(connection, caller.organization_id, dataset["id"]) if find_kind(dataset["body"]["type"]) == kind else None
+        if blob is not None:
+            found.append((f"the dataset {dataset['id']!r}", blob))
+    return Filling(kind=kind, config=simulator["body"].get("config"), datasets=tuple(found))
+
+
+async def prepare(hub: Hub, fillings: Sequence[Filling | None]) -> list[Prepared | None]:
+    """Fill systems, in the order they are given. Raises `Refusal` for data that one cannot hold."""
+    return [None if filling is None else Prepared(kind=filling.kind, baseline=await make_baseline(hub, filling)) for filling in fillings]
+
+
+# --- inside of a transaction ------------------------------------------------------------------------------------------
+
+
+async def provision(
+    connection: AsyncConnection,
+    hub: Hub,
+    caller: Caller,
+    sandbox: str,
+    prepared: Prepared,
+    *,
+    steps: Sequence[ScenarioStep] = (),
+    benchmark_run_id: str | None = None,
+    timeout_s: float | None = None,
+) -> None:
+    """Put a system into a sandbox, where it can be reached from then on. Raises `Refusal` where there are too many."""
+    if await count_open(connection, caller.organization_id) >= hub.settings.sandboxes:
+        raise Refusal(
+            "CONFLICT",
+            # The next step is part of the sentence: Verial's clients are told nothing else.
+            f"{hub.settings.sandboxes} sandboxes are active, and there may be no more (--sandboxes): "
+            "tear some down, or complete their task runs",
+            hint="sandboxes {action: list}, then sandboxes {action: teardown}",
+        )
+    own = [step for step in steps if step.kind == prepared.kind]
+    lifetime_s = hub.settings.sandbox_hours * 3600
+    new = NewSandbox(
+        id=sandbox,
+        organization_id=caller.organization_id,
+        kind=prepared.kind,
+        rows=prepared.baseline.rows,
+        packed=prepared.baseline.packed,
+        happened=await asyncio.to_thread(_perform_at_once, hub, prepared, [step for step in own if step.after_s == 0]),
+        steps=_schedule(hub, [step for step in own if step.after_s > 0]),
+        benchmark_run_id=benchmark_run_id,
+        expires_at=stamp(hub.clock() + min(lifetime_s, lifetime_s if timeout_s is None else timeout_s)),
+    )
+    await add_sandbox(connection, new, now=hub.now())
+    open_store(hub, caller.organization_id).remember(new)
+
+
+def _perform_at_once(hub: Hub, prepared: Prepared, steps: Sequence[ScenarioStep]) -> tuple[tuple[dict[str, Json], tuple[Change, ...]], ...]:
+    rows = prepared.baseline.rows
+    found: list[tuple[dict[str, Json], tuple[Change, ...]]] = []
+    for step in steps:
+        note, changes = perform_step(hub, prepared.kind, rows, step.step, step.given)
+        if "error" in note:
+            raise Refusal("CONFLICT", f"the scenario cannot begin: {step.step}: {note['error']}")
+        rows = apply_changes(rows, changes)
+        found.append((note, changes))
+    return tuple(found)
+
+
+def _schedule(hub: Hub, steps: Sequence[ScenarioStep]) -> tuple[dict[str, Json], ...]:
+    later = sorted(steps, key=lambda step: step.after_s)
+    return tuple({"at": stamp(hub.clock() + step.after_s), "step": step.step, "given": step.given} for step in later)
+
+
+def perform_step(hub: Hub, kind: str, rows: Rows, step: str, given: Json) -> tuple[dict[str, Json], tuple[Change, ...]]:
+    """Return a note of a step and what it changes; the note has an `error` where it could not be performed."""
+    draft = Draft(rows, kind)
+    note: dict[str, Json] = {"system": kind, "step": step, "given": given}
+    try:
+        find_simulator(kind).perform(step, given, Desk(draft, make_surroundings(hub)))
+    except SpecError as error:
+        return {**note, "error": describe_spec_error(error)}, ()
+    except Exception as error:  # as for requests: a bug in a simulator is told, and nothing of its work is kept
+        return {**note, "error": f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"}, ()
+    return note, draft.list_changes()
+
+
+async def issue_token(connection: AsyncConnection, hub: Hub, caller: Caller, sandbox: str) -> str:
+    """Return a token for a sandbox, which nobody can ask for again."""
+    _, token = await issue_key(connection, hub, caller, KeySpec(kind="sandbox", name=f"sandbox {sandbox}", sandbox_id=sandbox))
+    return token
+
+
+async def close(connection: AsyncConnection, hub: Hub, sandboxes: list[str]) -> None:
+    """Let nothing change in sandboxes any more, and let nobody in with their tokens."""
+    await close_sandboxes(connection, sandboxes, hub.now())
+    hashes = await revoke_keys_of_sandboxes(connection, sandboxes, hub.now())
+
+    def forget_keys() -> None:
+        for hash in hashes:
+            hub.key_cache.forget(hash)
+
+    # Whoever calls before the commit finds the token as it was, and it would be remembered as a valid one.
+    hub.database.call_at_end(connection, forget_keys)

@@ -1,0 +1,326 @@
+"""Playgrounds and sandboxes: the instances of an environment and of its simulators.
+
+Made by hand they are filled at once, and each has a token of its own, shown this once. Those of a task run are `provisioning` until it
+starts, and are reached with the token of the run. A sandbox of a type that is not simulated is a plain record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Unpack
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.model.evidence import Json
+from proctor.service.access.callers import Caller
+from proctor.service.hub import Hub
+from proctor.service.refusals import Refusal
+from proctor.service.verification.authoring.environments import list_datasets_of, list_simulators_of
+from proctor.service.verification.sandboxes import lifecycle as sandbox_life
+from proctor.service.verification.sandboxes.lifecycle import Prepared
+from proctor.service.verification.sandboxes.system_kinds import describe_access
+from proctor.service.verification.shared import resources
+from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
+from proctor.service.verification.shared.fields import Field, id_of, nested_field, read_only, read_only_id
+from proctor.service.verification.shared.resources import Paging, authorize, require_record
+from proctor.simulators.scenarios import ScenarioStep
+from proctor.simulators.type_names import find_kind
+from proctor.store.accounts.sandboxes import list_overdue
+from proctor.store.sql.pages import Row
+from proctor.store.sql.verification_records import children, find_record, find_some, linked
+
+SANDBOX = Resource(
+    kind="sandbox",
+    prefix="sb",
+    name="Sandbox",
+    about="An instance of a simulator.",
+    tag="playgrounds",
+    tool=ToolWords(
+        "sandboxes",
+        "Sandboxes",
+        "Simulated systems to try by hand: make one of a simulator, read what happened in it (events), what it holds (state) and what "
+        "differs from how it began (diff), bring it back (reset), end it (teardown).",
+    ),
+    fields={
+        "simulator_id": Field(id_of("simulator"), "the simulator it is an instance of", required=True, null=False),
+        "playground_id": read_only_id("playground", "none: it stands alone", null=True),
+        "status": read_only("string", "provisioning, active or teardown", default="active"),
+        "credentials": read_only(
+            "object", "how to reach it, as addresses below the service; its token is shown once. None: nothing runs behind it", null=True
+        ),
+    },
+    parent="playground_id",
+)
+PLAYGROUND = Resource(
+    kind="playground",
+    prefix="pg",
+    name="Playground",
+    about="An instance of an environment.",
+    tag="playgrounds",
+    tool=ToolWords(
+        "playgrounds", "Playgrounds", "Instances of environments, to try them by hand: make one, read its sandboxes, tear it down."
+    ),
+    fields={
+        "environment_id": Field(id_of("environment"), "the environment it is an instance of", required=True, null=False),
+        "status": read_only("string", "provisioning, active or teardown", default="active"),
+        "sandboxes": nested_field(SANDBOX.whole, "one per simulator", full=True),
+    },
+    parent="environment_id",
+)
+BRANCHES = "sandbox_dataset"
+_DOWN: dict[str, Json] = {"status": "teardown", "credentials": None}
+
+
+@Operation(PLAYGROUND, "GET /playgrounds", gives=PLAYGROUND.summary, pages=True, tool="list")
+async def list_playgrounds(hub: Hub, caller: Caller, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List playgrounds, newest first."""
+    authorize(caller)
+    await close_overdue(hub, caller)
+    return await resources.list_plain(hub, caller, PLAYGROUND, **paging)
+
+
+@Operation(PLAYGROUND, "POST /playgrounds", takes=PLAYGROUND.new, gives=PLAYGROUND.whole, creates=True, tool="create")
+async def create_playground(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Create a playground of an environment, with one sandbox per simulator, filled with its datasets."""
+    authorize(caller)
+    environment_id = PLAYGROUND.read(given)["environment_id"]
+    await close_overdue(hub, caller)
+    async with hub.database.reading() as connection:
+        await require_record(connection, caller, "environment", environment_id)
+        simulators = (await list_simulators_of(connection, caller, [environment_id]))[environment_id]
+        datasets = (await list_datasets_of(connection, caller, [environment_id]))[environment_id]
+        fillings = [await sandbox_life.read_filling(connection, caller, simulator, datasets) for simulator in simulators]
+    prepared = await sandbox_life.prepare(hub, fillings)
+    async with hub.database.writing() as connection:
+        # Once more: somebody may have deleted it while the systems were being filled.
+        await require_record(connection, caller, "environment", environment_id)
+        body: dict[str, Json] = {"environment_id": environment_id, "status": "active"}
+        row = await resources.keep_record(connection, hub, caller, PLAYGROUND, body)
+        sandboxes = [
+            await _open_sandbox(connection, hub, caller, simulator, row["id"], one)
+            for simulator, one in zip(simulators, prepared, strict=True)
+        ]
+        return {**PLAYGROUND.show(row), "sandboxes": sandboxes}
+
+
+@Operation(PLAYGROUND, "GET /playgrounds/{playground_id}", gives=PLAYGROUND.whole, tool="get")
+async def get_playground(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Read a playground with its sandboxes."""
+    authorize(caller)
+    await close_overdue(hub, caller)
+    async with hub.database.reading() as connection:
+        return await _show_with_sandboxes(connection, caller, await require_record(connection, caller, "playground", id))
+
+
+@Operation(PLAYGROUND, "POST /playgrounds/{playground_id}/teardown", gives=PLAYGROUND.whole, tool="teardown")
+async def tear_down_playground(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """End a playground; its logs are kept."""
+    authorize(caller)
+    await close_overdue(hub, caller)
+    async with hub.database.writing() as connection:
+        row = await require_record(connection, caller, "playground", id, lock=True)
+        refuse_torn_down(row)
+        await close_playground(connection, hub, caller, id)
+        return await _show_with_sandboxes(connection, caller, await require_record(connection, caller, "playground", id))
+
+
+# --- of task runs -----------------------------------------------------------------------------------------------------
+
+
+async def open_playground(connection: AsyncConnection, hub: Hub, caller: Caller, environment_id: str, run_id: str) -> Row:
+    """Keep the playground of a task run, and one sandbox per simulator; they are filled when it starts."""
+    body: dict[str, Json] = {"environment_id": environment_id, "status": "provisioning"}
+    row = await resources.keep_record(connection, hub, caller, PLAYGROUND, body)
+    for simulator in (await list_simulators_of(connection, caller, [environment_id]))[environment_id]:
+        kind = find_kind(simulator["body"]["type"])
+        # Its address is that of the run: there is no token beside the run's.
+        access = None if kind is None else _describe_access(simulator, kind, run_id, url=f"/v1/benchmark-runs/{run_id}/{kind}")
+        made = _make_sandbox(simulator, row["id"], status="provisioning", credentials=access)
+        await resources.keep_record(connection, hub, caller, SANDBOX, made)
+    return row
+
+
+async def prepare_playground(hub: Hub, caller: Caller, playground_id: str, entities: Sequence[str]) -> list[tuple[Row, Prepared | None]]:
+    """Fill the systems of a task run that is about to start: with the datasets of its environment, of its entities, and its own."""
+    async with hub.database.reading() as connection:
+        playground = await find_record(connection, caller.organization_id, "playground", playground_id)
+        if playground is None or playground["body"]["status"] != "provisioning":
+            return []
+        sandboxes = await children(connection, caller.organization_id, "sandbox", playground_id)
+        simulators = await find_some(connection, caller.organization_id, "simulator", [row["body"]["simulator_id"] for row in sandboxes])
+        by_id = {row["id"]: row for row in simulators}
+        shared = (await list_datasets_of(connection, caller, [playground["parent_id"]]))[playground["parent_id"]]
+        bound = await find_some(connection, caller.organization_id, "entity", entities)
+        shared += await find_some(connection, caller.organization_id, "dataset", {row["parent_id"] for row in bound} - _list_ids(shared))
+        branches = await linked(connection, caller.organization_id, BRANCHES, [row["id"] for row in sandboxes], "dataset")
+        fillings = [
+            # A simulator that was deleted since is one of its type without a config.
+            await sandbox_life.read_filling(
+                connection, caller, by_id.get(row["body"]["simulator_id"]) or row, [*shared, *branches[row["id"]]]
+            )
+            for row in sandboxes
+        ]
+    return list(zip(sandboxes, await sandbox_life.prepare(hub, fillings), strict=True))
+
+
+async def start_playground(
+    connection: AsyncConnection,
+    hub: Hub,
+    caller: Caller,
+    task_run: Row,
+    prepared: Sequence[tuple[Row, Prepared | None]],
+    steps: Sequence[ScenarioStep],
+) -> None:
+    """Let an agent into the systems of a task run that starts in this transaction; there are none where its playground has ended."""
+    playground_id = task_run["body"]["playground_id"]
+    playground = None
+    if playground_id is not None:
+        playground = await find_record(connection, caller.organization_id, "playground", playground_id, lock=True)
+    if playground is None or playground["body"]["status"] != "provisioning":
+        return
+    kinds = {one.kind for _, one in prepared if one is not None}
+    for step in steps:
+        if step.kind not in kinds:
+            raise Refusal("CONFLICT", f"the scenario has a step for a simulator of kind {step.kind}, and the environment has none")
+    for row, one in prepared:
+        if one is not None:
+            await sandbox_life.provision(
+                connection,
+                hub,
+                caller,
+                row["id"],
+                one,
+                steps=steps,
+                benchmark_run_id=task_run["parent_id"],
+                timeout_s=task_run["body"]["timeout"],
+            )
+        await resources.rewrite_record(connection, hub, caller, SANDBOX, row, {"status": "active"}, action="provision")
+    await resources.rewrite_record(connection, hub, caller, PLAYGROUND, playground, {"status": "active"}, action="provision")
+
+
+def _list_ids(rows: Sequence[Row]) -> set[str]:
+    return {row["id"] for row in rows}
+
+
+# --- ending -----------------------------------------------------------------------------------------------------------
+
+
+async def close_playground(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> None:
+    """End a playground and its sandboxes. Leave one that has ended, or was deleted, as it is."""
+    row = await find_record(connection, caller.organization_id, "playground", id, lock=True)
+    if row is None or row["body"]["status"] == "teardown":
+        return
+    sandboxes = await children(connection, caller.organization_id, "sandbox", id)
+    await sandbox_life.close(connection, hub, [sandbox["id"] for sandbox in sandboxes])
+    for sandbox in sandboxes:
+        await resources.rewrite_record(connection, hub, caller, SANDBOX, sandbox, _DOWN, action="teardown")
+    await resources.rewrite_record(connection, hub, caller, PLAYGROUND, row, {"status": "teardown"}, action="teardown")
+
+
+async def close_overdue(hub: Hub, caller: Caller) -> None:
+    """Write down which sandboxes are over their time. Whether somebody looked or not, nobody got in since."""
+    async with hub.database.reading() as connection:
+        # A look first, which takes no lock: there is seldom something to write.
+        late = await list_overdue(connection, caller.organization_id, hub.now())
+    if not late:
+        return
+    async with hub.database.writing() as connection:
+        for row in await find_some(connection, caller.organization_id, "sandbox", late):
+            if row["parent_id"] is not None:
+                await close_playground(connection, hub, caller, row["parent_id"])
+            elif row["body"]["status"] != "teardown":
+                await close_sandbox(connection, hub, caller, row)
+        # Also those whose record somebody has deleted.
+        await sandbox_life.close(connection, hub, late)
+
+
+async def close_sandbox(connection: AsyncConnection, hub: Hub, caller: Caller, row: Row) -> Row:
+    """End one sandbox that is locked."""
+    await sandbox_life.close(connection, hub, [row["id"]])
+    return await resources.rewrite_record(connection, hub, caller, SANDBOX, row, _DOWN, action="teardown")
+
+
+def refuse_torn_down(row: Row) -> None:
+    """Refuse what only a sandbox or a playground allows that has not ended."""
+    if row["body"]["status"] == "teardown":
+        raise Refusal("CONFLICT", f"the {row['kind']} has been torn down already")
+
+
+# --- sandboxes --------------------------------------------------------------------------------------------------------
+
+
+@Operation(SANDBOX, "GET /sandboxes", gives=SANDBOX.summary, pages=True, within="playground_id", tool="list")
+async def list_sandboxes(hub: Hub, caller: Caller, *, playground_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List sandboxes, newest first."""
+    authorize(caller)
+    await close_overdue(hub, caller)
+    return await resources.list_plain(hub, caller, SANDBOX, parent_id=playground_id, **paging)
+
+
+@Operation(SANDBOX, "POST /sandboxes", takes=SANDBOX.new, gives=SANDBOX.whole, creates=True, tool="create")
+async def create_sandbox(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Create a sandbox that stands alone."""
+    authorize(caller)
+    simulator_id = SANDBOX.read(given)["simulator_id"]
+    await close_overdue(hub, caller)
+    async with hub.database.reading() as connection:
+        simulator = await require_record(connection, caller, "simulator", simulator_id)
+        filling = await sandbox_life.read_filling(connection, caller, simulator, [])
+    (prepared,) = await sandbox_life.prepare(hub, [filling])
+    async with hub.database.writing() as connection:
+        await require_record(connection, caller, "simulator", simulator_id)
+        return await _open_sandbox(connection, hub, caller, simulator, None, prepared)
+
+
+@Operation(SANDBOX, "GET /sandboxes/{sandbox_id}", gives=SANDBOX.whole, tool="get")
+async def get_sandbox(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Read a sandbox."""
+    authorize(caller)
+    await close_overdue(hub, caller)
+    return await resources.get_plain(hub, caller, SANDBOX, id)
+
+
+@Operation(SANDBOX, "POST /sandboxes/{sandbox_id}/teardown", gives=SANDBOX.whole, tool="teardown")
+async def tear_down_sandbox(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """End a sandbox; its credentials die with it, what happened there and how it ended stay readable."""
+    authorize(caller)
+    await close_overdue(hub, caller)
+    async with hub.database.writing() as connection:
+        row = await require_record(connection, caller, "sandbox", id, lock=True)
+        refuse_torn_down(row)
+        return SANDBOX.show(await close_sandbox(connection, hub, caller, row))
+
+
+async def list_sandboxes_of(connection: AsyncConnection, caller: Caller, playgrounds: list[str]) -> list[dict[str, Json]]:
+    """Return the sandboxes of playgrounds, with their simulators' types."""
+    rows = await children(connection, caller.organization_id, "sandbox", playgrounds)
+    return [{**SANDBOX.show(row), "type": row["body"].get("type")} for row in rows]
+
+
+async def _open_sandbox(
+    connection: AsyncConnection, hub: Hub, caller: Caller, simulator: Row, playground_id: str | None, prepared: Prepared | None
+) -> dict[str, Json]:
+    """Keep a sandbox that is made by hand, and return it with its token."""
+    row = await resources.keep_record(connection, hub, caller, SANDBOX, _make_sandbox(simulator, playground_id))
+    shown = {**SANDBOX.show(row), "type": row["body"]["type"]}
+    if prepared is None:
+        return shown
+    await sandbox_life.provision(connection, hub, caller, row["id"], prepared)
+    # Kept without the token: only the answer to this request has it.
+    access = _describe_access(simulator, prepared.kind, row["id"])
+    row = await resources.rewrite_record(connection, hub, caller, SANDBOX, row, {"credentials": access}, action="provision")
+    token = await sandbox_life.issue_token(connection, hub, caller, row["id"])
+    return {**shown, **SANDBOX.show(row), "credentials": _describe_access(simulator, prepared.kind, row["id"], token)}
+
+
+def _describe_access(simulator: Row, kind: str, id: str, token: str | None = None, *, url: str | None = None) -> dict[str, Json]:
+    return describe_access(kind, id, token, url=url, config=simulator["body"].get("config"))
+
+
+async def _show_with_sandboxes(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
+    return {**PLAYGROUND.show(row), "sandboxes": await list_sandboxes_of(connection, caller, [row["id"]])}
+
+
+def _make_sandbox(simulator: Row, playground_id: str | None, **more: Json) -> dict[str, Json]:
+    fields = SANDBOX.fill(simulator_id=simulator["id"], type=simulator["body"]["type"], **more)
+    return {**fields, "playground_id": playground_id}

@@ -1,0 +1,226 @@
+"""What authors read of a sandbox: what happened there, what it holds, what differs; and what they change: its datasets, and a reset.
+
+Nothing of it is ever shown to the agent that works there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Unpack
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.errors import SpecError
+from proctor.model.evidence import Json
+from proctor.service.access.audit import note
+from proctor.service.access.callers import Caller
+from proctor.service.hub import Hub
+from proctor.service.paging import fetch_page_or_refuse
+from proctor.service.refusals import Refusal, not_found
+from proctor.service.verification.authoring.datasets import DATASET, branch_dataset, show_dataset
+from proctor.service.verification.authoring.seeding import make_surroundings
+from proctor.service.verification.sandboxes.lifecycle import open_store
+from proctor.service.verification.sandboxes.playgrounds import BRANCHES, SANDBOX, close_overdue, refuse_torn_down
+from proctor.service.verification.sandboxes.requests import perform_due_steps, read_end_state
+from proctor.service.verification.shared import resources
+from proctor.service.verification.shared.declaration import Operation, Resource
+from proctor.service.verification.shared.fields import Shape, read_only, read_only_id, read_only_json
+from proctor.service.verification.shared.resources import Paging, authorize, require_record
+from proctor.simulators.ports import Desk
+from proctor.simulators.registry import find_simulator
+from proctor.simulators.rows import Draft
+from proctor.simulators.store import SandboxClosed, SandboxFull
+from proctor.simulators.type_names import describe_spec_error, find_kind
+from proctor.store.accounts.sandboxes import find_heads, query_events
+from proctor.store.sql.compressed_json import unpack
+from proctor.store.sql.pages import Row
+from proctor.store.sql.sandbox_tables import sandbox_events
+from proctor.store.sql.verification_records import children, delete_records, link, linked, read_blob
+
+EVENT = Resource(
+    kind="event",
+    prefix="ev",
+    name="SandboxEvent",
+    about="Something that happened in a sandbox: a request, or a step of a scenario.",
+    stamped=False,
+    fields={
+        "sandbox_id": read_only_id("sandbox", "where it happened"),
+        "number": read_only("integer", "counts from 1"),
+        "type": read_only("string", "request, step, or hl7_outbound for an HL7 message that was sent"),
+        "system": read_only("string", "the kind of system"),
+        "method": read_only("string", "of a request", null=True),
+        "path": read_only("string", "of a request, below the root of the system, with its query", null=True),
+        "status": read_only("integer", "of the answer", null=True),
+        "body": read_only_json("what was sent: JSON as it is, else text; cut where it is long"),
+        "response": read_only_json("what was answered, likewise"),
+        "inside": read_only_json("of a request that holds others (a FHIR batch): method, path and status of each"),
+        "duration_ms": read_only("number", "how long the answer took", null=True),
+        "step": read_only("string", "of a step: its name", null=True),
+        "given": read_only_json("of a step: what was given to it"),
+        "error": read_only("string", "of a step that could not be performed: why", null=True),
+        "created_at": read_only("string", "when it happened"),
+    },
+    parent="sandbox_id",
+)
+_STATE = Shape(
+    "SandboxState",
+    "What a sandbox holds, as checks read it.",
+    {
+        "sandbox_id": read_only_id("sandbox"),
+        "status": SANDBOX.fields["status"],
+        "state": read_only("object", "by family, as it is uploaded"),
+    },
+)
+_PLACES = "each with `system`, `place`, and what was there `before` and `after`"
+_DIFF = Shape(
+    "SandboxDiff",
+    "What differs in a sandbox from how it began.",
+    {
+        "sandbox_id": read_only_id("sandbox"),
+        "added": read_only("array", f"what was not there before, {_PLACES}"),
+        "changed": read_only("array", f"what is another thing now, {_PLACES}"),
+        "removed": read_only("array", f"what is not there any more, {_PLACES}"),
+    },
+)
+_TRIES = 20
+
+
+@Operation(SANDBOX, "GET /sandboxes/{sandbox_id}/events", gives=EVENT.summary, pages=True, tool="events")
+async def list_sandbox_events(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List what happened in a sandbox, newest first."""
+    authorize(caller)
+    async with hub.database.reading() as connection:
+        await require_record(connection, caller, "sandbox", id)
+        page = await fetch_page_or_refuse(connection, query_events(id), sandbox_events, **paging)
+    return resources.make_page(page, [_show_event(row) for row in page.rows])
+
+
+@Operation(SANDBOX, "GET /sandboxes/{sandbox_id}/state", gives=_STATE, large=True, tool="state")
+async def get_sandbox_state(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Read what a sandbox holds; also after it was torn down."""
+    row, head = await _find_live(hub, caller, id)
+    found = await read_end_state(hub, [head])
+    state = {name: value for name, value in msgspec.to_builtins(found.state).items() if name not in ("requests", "changes", "systems")}
+    return {"sandbox_id": id, "status": row["body"]["status"], "state": state}
+
+
+@Operation(SANDBOX, "GET /sandboxes/{sandbox_id}/diff", gives=_DIFF, large=True, tool="diff")
+async def diff_sandbox(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Read what differs in a sandbox from how it began; also after it was torn down."""
+    _, head = await _find_live(hub, caller, id)
+    found = await read_end_state(hub, [head])
+    answer: dict[str, Json] = {"sandbox_id": id, "added": [], "changed": [], "removed": []}
+    for change in found.state.changes or ():
+        shown: dict[str, Json] = msgspec.to_builtins(change)
+        answer[shown.pop("change")].append(shown)
+    return answer
+
+
+@Operation(SANDBOX, "POST /sandboxes/{sandbox_id}/reset", gives=SANDBOX.whole, tool="reset")
+async def reset_sandbox(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Bring a sandbox back to how it began; what happened there stays in its events."""
+    row, head = await _find_live(hub, caller, id)
+    refuse_torn_down(row)
+    async with hub.sandbox_turns.get(id):
+        try:
+            await open_store(hub, head["organization_id"]).reset(id)
+        except SandboxClosed:
+            raise Refusal("CONFLICT", "the sandbox has been torn down already") from None
+    async with hub.database.writing() as connection:
+        await note(connection, hub, caller, "reset", "sandbox", id)
+    return SANDBOX.show(row)
+
+
+# --- datasets ---------------------------------------------------------------------------------------------------------
+
+
+@Operation(SANDBOX, "POST /sandboxes/{sandbox_id}/datasets/{dataset_id}", gives=DATASET.summary, creates=True, tool="addDataset")
+async def add_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> dict[str, Json]:
+    """Give a sandbox a branch of a dataset, and read the branch; what it brings is part of how the sandbox began."""
+    authorize(caller)
+    await close_overdue(hub, caller)
+    async with hub.database.reading() as connection:
+        refuse_torn_down(await require_record(connection, caller, "sandbox", id))
+        dataset = await require_record(connection, caller, "dataset", dataset_id)
+        if any(branch["body"].get("parent_id") == dataset_id for branch in await _list_branches(connection, caller, id)):
+            raise Refusal("CONFLICT", "the sandbox has a branch of this dataset already")
+        head = (await find_heads(connection, [id])).get(id)
+        blob = await read_blob(connection, caller.organization_id, dataset_id)
+        if head is not None and find_kind(dataset["body"]["type"]) != head["kind"]:
+            raise Refusal("CONFLICT", f"a dataset of type {dataset['body']['type']} does not go into a system of kind {head['kind']}")
+    # Between two transactions: it takes long for much data. One that is not filled yet gets its branch when it is.
+    if head is not None and blob is not None:
+        await _fill(hub, head, dataset_id, blob)
+    async with hub.database.writing() as connection:
+        await require_record(connection, caller, "sandbox", id, lock=True)
+        branch = await branch_dataset(connection, hub, caller, dataset)
+        await link(connection, id, BRANCHES, branch["id"], hub.now())
+        return show_dataset(branch)
+
+
+@Operation(SANDBOX, "DELETE /sandboxes/{sandbox_id}/datasets/{dataset_id}", tool="removeDataset")
+async def remove_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> None:
+    """Take a dataset (by its own id, or that of the branch) from a sandbox; its branch is deleted, what it brought stays there."""
+    authorize(caller)
+    async with hub.database.writing() as connection:
+        await require_record(connection, caller, "sandbox", id, lock=True)
+        for branch in await _list_branches(connection, caller, id):
+            if dataset_id in (branch["id"], branch["body"].get("parent_id")):
+                entities = await children(connection, caller.organization_id, "entity", branch["id"])
+                await delete_records(connection, caller.organization_id, [branch["id"], *(row["id"] for row in entities)])
+                return
+        raise not_found("dataset of this sandbox", dataset_id)
+
+
+async def _fill(hub: Hub, head: Row, dataset_id: str, blob: bytes) -> None:
+    """Put data into a sandbox, as part of its baseline."""
+    store = open_store(hub, head["organization_id"])
+    simulator = find_simulator(head["kind"])
+    async with hub.sandbox_turns.get(head["id"]):
+        await perform_due_steps(hub, store, head)
+        for _ in range(_TRIES):
+            snapshot = await store.load(head["id"])
+            draft = Draft(snapshot.rows, head["kind"])
+            try:
+                await asyncio.to_thread(lambda: simulator.seed(unpack(blob), Desk(draft, make_surroundings(hub))))  # noqa: B023 - awaited at once
+                told: dict[str, Json] = {"system": head["kind"], "step": "add_dataset", "given": dataset_id}
+                if await store.advance(head["id"], snapshot.revision, draft.list_changes(), told):
+                    return
+            except SpecError as error:
+                raise Refusal("CONFLICT", f"the dataset cannot be put into the sandbox: {describe_spec_error(error)}") from None
+            except SandboxClosed:
+                raise Refusal("CONFLICT", "the sandbox has been torn down already") from None
+            except SandboxFull as error:
+                raise Refusal("CONFLICT", f"{error} (--sandbox-rows, --sandbox-bytes)") from None
+    raise Refusal("CONFLICT", "the sandbox is being changed again and again; try it later")
+
+
+# --- inside -----------------------------------------------------------------------------------------------------------
+
+
+async def _find_live(hub: Hub, caller: Caller, id: str) -> tuple[Row, Row]:
+    """Return a sandbox of the caller's as a record, and what is known of its rows."""
+    authorize(caller)
+    await close_overdue(hub, caller)
+    async with hub.database.reading() as connection:
+        row = await require_record(connection, caller, "sandbox", id)
+        head = (await find_heads(connection, [id])).get(id)
+    if head is None:
+        told = "it is filled when its task run starts" if row["body"]["status"] == "provisioning" else "nothing runs behind it"
+        raise Refusal("CONFLICT", f"the sandbox holds nothing: {told}")
+    return row, head
+
+
+async def _list_branches(connection: AsyncConnection, caller: Caller, id: str) -> list[Row]:
+    return (await linked(connection, caller.organization_id, BRANCHES, [id], "dataset"))[id]
+
+
+def _show_event(row: Row) -> dict[str, Json]:
+    told: dict[str, Json] = unpack(row["body"])
+    shown: dict[str, Json] = dict.fromkeys(EVENT.fields)
+    own = {"id": row["id"], "sandbox_id": row["sandbox_id"], "number": row["number"], "created_at": row["created_at"]}
+    told = {name: value for name, value in told.items() if name in shown}
+    # The one type of event that Verial names.
+    sent = "hl7_outbound" if [told.get(name) for name in ("system", "method", "path")] == ["hl7", "POST", "/outbound"] else "request"
+    return {**shown, **told, **own, "type": "step" if row["by_itself"] else sent}

@@ -1,0 +1,1 @@
+"""How a resource of the verification API is declared and stored."""

@@ -1,0 +1,1 @@
+"""Data sets of a batch: files, partitions, columns, filters."""

@@ -1,0 +1,241 @@
+"""Reads the records of one partition as JSON, some at a time, each with its place in the file.
+
+What is broken is told in its place and does not end the partition: the rest of a row group that cannot be read, the rest of a compressed
+file that was cut off, a line that is too long to hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import msgspec
+
+from proctor.errors import EvidenceError, ProctorError
+from proctor.model.evidence import Json
+from proctor.sources.datasets.columns import Cell, choose_columns, list_ids, make_cells
+from proctor.sources.datasets.files import DataFile, find_state, import_arrow, open_file
+from proctor.sources.datasets.plan import Partition
+from proctor.sources.datasets.rows import (
+    EVERYTHING,
+    LEFT_OUT,
+    GroupFilter,
+    RowChoice,
+    drop_cells,
+    drop_lines,
+    read_beside,
+    read_beside_lines,
+)
+from proctor.sources.datasets.unreadable_rows import LostRows, read_lost_traces
+from proctor.sources.records import MAX_LINE_BYTES, iterate_whole_lines
+
+ROWS_AT_ONCE = 1_024
+"""Rows of Parquet that are decoded together."""
+BYTES_AT_ONCE = 16 * 1024 * 1024
+"""About how many bytes of them: of larger records fewer are decoded together."""
+_BLOCK = 1 << 20
+_UNPACKED_BLOCK = 1 << 16
+"""Of a compressed file less at once: where it was cut off, what was asked for together is lost together."""
+_TOO_LONG = EvidenceError(f"a line longer than {MAX_LINE_BYTES // 2**20} MB", code="line_too_long")
+
+
+class Cells(msgspec.Struct, frozen=True):
+    """Records that follow each other."""
+
+    records: Sequence[Cell]
+    """Each as JSON, or why there is none; an empty one is a blank line."""
+    offsets: Sequence[int] | None = None
+    """Where each line begins in its file, or, of a compressed one, in what was unpacked; nothing for Parquet."""
+    ids: Sequence[str | None] | None = None
+    """The ids of the traces, where they stand in a column of their own."""
+    beside: Sequence[tuple[Json, ...]] | None = None
+    """What stands in the columns beside each record that were asked for."""
+    lost: int = 0
+    """How many rows the last one stands for, if it is an error about several."""
+    left_out: int = 0
+    """How many of them are not asked for."""
+
+
+class ChangedFile(ProctorError):
+    """A file is not what it was when the partitions were planned."""
+
+
+def read_cells(partition: Partition, column: str | None = None, choice: RowChoice = EVERYTHING) -> Iterator[Cells]:
+    """Yield the records of a partition in order; what is left out is an empty one.
+
+    Raises `ChangedFile` where its file has changed before or while it was read.
+    """
+    file = partition.file
+    if partition.broken is not None:
+        yield Cells([EvidenceError(partition.broken, code="unreadable_file")], lost=partition.rows)
+        return
+    # Before and behind: a file that changes while it is read gives rows of two states.
+    _require_unchanged(file)
+    found = _read_parquet(partition, column, choice) if file.kind == "parquet" else _read_lines(partition, choice)
+    yield from found if partition.limit is None else _cut_cells(found, partition.limit)
+    _require_unchanged(file)
+
+
+def _cut_cells(found: Iterator[Cells], limit: int) -> Iterator[Cells]:
+    """Yield the first records alone."""
+    for cells in found:
+        yield cells if len(cells.records) <= limit else msgspec.structs.replace(cells, records=cells.records[:limit])
+        limit -= len(cells.records)
+        if limit <= 0:
+            return
+
+
+def _require_unchanged(file: DataFile) -> None:
+    try:
+        state = find_state(file.root, file.path)
+    except OSError as error:
+        raise ChangedFile(f"{file.name}: it was there when the batch was planned, and cannot be read now: {error.strerror}") from error
+    if state != (file.size, file.modified_ns):
+        raise ChangedFile(f"{file.name}: it has changed since the batch was planned; give the command again")
+
+
+def _read_parquet(partition: Partition, column: str | None, choice: RowChoice) -> Iterator[Cells]:
+    parquet = import_arrow("pyarrow.parquet")
+    file = partition.file
+    with ExitStack() as stack:
+        source = stack.enter_context(open_file(file.root, file.path))
+        opened = stack.enter_context(
+            parquet.ParquetFile(source, memory_map=False, pre_buffer=bool(file.root), page_checksum_verification=True)
+        )
+        schema = opened.schema_arrow
+        columns = choose_columns(schema, column)
+        read = list(dict.fromkeys((*columns.list_read(), *choice.list_beside(schema))))
+        chosen = None if choice.where is None else GroupFilter(source, schema, choice.where, file.path)
+        for group in range(partition.start, partition.end):
+            told = opened.metadata.row_group(group)
+            left: int = told.num_rows
+            rows = max(1, min(ROWS_AT_ONCE, BYTES_AT_ONCE * left // max(1, told.total_byte_size)))
+            try:
+                keep = None if chosen is None else chosen.find_rows(group)
+                if chosen is not None and keep is None:
+                    yield Cells([LEFT_OUT] * left, left_out=left)
+                    continue
+                for batch in opened.iter_batches(rows, row_groups=[group], columns=read, use_threads=False):
+                    cells = make_cells(batch, columns)
+                    kept = None if keep is None else keep.slice(told.num_rows - left, batch.num_rows)
+                    found = Cells(
+                        cells if kept is None else drop_cells(cells, kept),
+                        ids=list_ids(batch, columns),
+                        beside=read_beside(batch, choice.beside),
+                        left_out=0 if kept is None else batch.num_rows - kept.true_count,
+                    )
+                    left -= batch.num_rows
+                    yield found
+            except (OSError, ValueError, NotImplementedError) as error:  # the last one for an encoding that pyarrow does not know
+                why = f"{left:,} rows of row group {group + 1} cannot be read: {error}"
+                traces = read_lost_traces(opened, group, told.num_rows - left) if columns.spans else None
+                yield Cells([LostRows(why, code="unreadable_rows", traces=traces)], lost=left)
+
+
+def _read_lines(partition: Partition, choice: RowChoice) -> Iterator[Cells]:
+    file = partition.file
+    with open_file(file.root, file.path) as source:
+        blocks = _Range(source, partition.start, partition.end) if file.codec is None else _Unpacked(source, file.codec)
+        offset = blocks.first
+        try:
+            for block in iterate_whole_lines(blocks):
+                if block is None:
+                    yield Cells([_TOO_LONG], [offset])
+                    # Only whoever counts the bytes knows where it ended.
+                    offset = blocks.find_line_behind()
+                    continue
+                records, offsets, start = [], [], 0
+                while (end := block.find(b"\n", start)) >= 0:
+                    records.append(block[start:end])
+                    offsets.append(offset + start)
+                    start = end + 1
+                offset += len(block)
+                there, left_out = records, 0
+                if choice.where is not None:
+                    records = drop_lines(there, choice.where, file.path, choice.asked)
+                    # A blank line is as empty as one that is left out, and does not count as one.
+                    left_out = sum(not kept and bool(line) for line, kept in zip(there, records, strict=True))
+                yield Cells(records, offsets, beside=read_beside_lines(records, choice.beside), left_out=left_out)
+        except (OSError, ValueError) as error:
+            yield Cells([EvidenceError(f"the rest of the file cannot be read: {error}", code="unreadable_rows")], [offset])
+
+
+class _Range:
+    """The lines of a file that begin between two places."""
+
+    def __init__(self, source: Any, start: int, end: int) -> None:
+        self._source, self._end = source, end
+        self._position = start
+        self._over = False
+        self._long_line = 0
+        if start:
+            # A line that begins exactly at the start is ours; the byte before it tells.
+            source.seek(start - 1)
+            self._skip_line(start - 1)
+        self.first = self._position
+
+    def _skip_line(self, position: int) -> None:
+        while block := self._source.read(_BLOCK):
+            found = block.find(b"\n")
+            if found >= 0:
+                self._position = position + found + 1
+                self._source.seek(self._position)
+                break
+            position += len(block)
+            if position >= self._end:
+                # The line before goes on beyond our end, so that none begins here.
+                self._over = True
+                return
+        else:
+            self._over = True
+        self._over = self._over or self._position >= self._end
+
+    def read1(self, size: int, /) -> bytes:
+        if self._over:
+            return b""
+        block = self._source.read(_BLOCK)
+        if not block:
+            self._over = True
+            return b""
+        at_end = self._position + len(block)
+        if at_end >= self._end:
+            # The last line is the one in which the last byte of ours stands; it ends here, or wherever its line break is.
+            found = block.find(b"\n", max(0, self._end - 1 - self._position))
+            if found >= 0:
+                self._over = True
+                block = block[: found + 1]
+        self._position += len(block)
+        self._note_break(block)
+        return block
+
+    def _note_break(self, block: bytes) -> None:
+        found = block.find(b"\n")
+        if found >= 0:
+            self._long_line = self._position - len(block) + found + 1
+
+    def find_line_behind(self) -> int:
+        """Return where the line begins that follows the one that was too long."""
+        return self._long_line
+
+
+class _Unpacked:
+    """The bytes of a compressed file, unpacked as they are asked for."""
+
+    def __init__(self, source: Any, codec: str) -> None:
+        self._source = import_arrow("pyarrow").CompressedInputStream(source, codec)
+        self._position = 0
+        self._long_line = 0
+        self.first = 0
+
+    def read1(self, size: int, /) -> bytes:
+        block: bytes = self._source.read(_UNPACKED_BLOCK)
+        found = block.find(b"\n")
+        if found >= 0:
+            self._long_line = self._position + found + 1
+        self._position += len(block)
+        return block
+
+    def find_line_behind(self) -> int:
+        """Return where the line begins that follows the one that was too long."""
+        return self._long_line

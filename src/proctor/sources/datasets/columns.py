@@ -1,0 +1,268 @@
+"""Which columns of a Parquet file make up a record, and how a row becomes the JSON that the readers of evidence know.
+
+A column that is named, or the only one, holds the whole record: as JSON text, as bytes, or as a struct. Otherwise the columns are the
+fields of the record. What is null in a struct was not there when it was written, so that it is left out; a field that is a list or an
+object may stand in its column as JSON text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from proctor.errors import EvidenceError
+from proctor.evidence.tables.read import find_columns, find_table_beside
+from proctor.evidence.values.json_bytes import decode_container
+from proctor.model.json_values import drop_nulls
+from proctor.model.show import nearest
+from proctor.sources.datasets.arrow_values import CANNOT_HOLD, list_values
+from proctor.sources.datasets.files import import_arrow
+from proctor.sources.datasets.unreadable_rows import LostRows, find_row_trace, find_traces, write_id
+from proctor.sources.records import MAX_LINE_BYTES
+from proctor.sources.tables.cells import make_json
+
+ID_NAMES = ("trace_id", "traceId", "execution_id", "run_id", "id")
+"""What the id of a trace is called, the clearest first."""
+WHOLE = ("record", "evidence", "trace", "json")
+"""Columns that hold the whole record, where none of the others is a field of one."""
+_FIELDS = frozenset(
+    (
+        "text",
+        "body",
+        "tool_calls",
+        "turns",
+        "nodes",
+        "state",
+        "http_status",
+        "messages",
+        "steps",
+        "spans",
+        "data",
+        "resultData",
+        "workflowData",
+    )
+)
+"""Columns that tell that the row itself is a record."""
+_encode = msgspec.json.Encoder().encode
+
+Cell = bytes | EvidenceError
+
+
+ALL_COLUMNS = "*"
+"""In place of the name of a column: the row itself is the record, which a mapping reads."""
+
+
+class NoSpansHere(EvidenceError):
+    """A file that a platform exports beside those with spans: it holds none, so that none can be missing in it."""
+
+
+class Columns(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read of each row."""
+
+    names: tuple[str, ...]
+    whole: bool
+    """Whether the one column is the record, rather than the columns its fields."""
+    id: str | None = None
+    """The column beside it that holds the id of the trace."""
+    spans: bool = False
+    """Whether a row is a span, and a trace is spread over many."""
+
+    def list_read(self) -> list[str]:
+        """Return the columns to read."""
+        return [*self.names, *filter(None, [self.id])]
+
+
+def choose_columns(schema: Any, column: str | None) -> Columns:
+    """Return what to read; raises `EvidenceError` where nothing fits."""
+    names = [str(name) for name in schema.names]
+    if column == ALL_COLUMNS:
+        single = len(names) == 1 and _is_record(schema.field(0).type)
+        return _make_whole(names[0], schema) if single else Columns(names=tuple(names), whole=False)
+    if column is not None:
+        if column not in names:
+            near = nearest(column, names)
+            hint = f"; nearest: {near[0]!r}" if near else ""
+            raise EvidenceError(f"there is no column {column!r}{hint}; it has {', '.join(names) or 'none'}", code="missing_column")
+        _require_record(schema.field(column), column)
+        return _make_whole(column, schema)
+    table = find_columns(frozenset(names))
+    # Only platforms have such columns; Langfuse has one for the calls beside them.
+    if table is not None and (table.name in ("phoenix", "langfuse", "langsmith") or not _FIELDS.intersection(names)):
+        return Columns(names=tuple(names), whole=False, spans=True)
+    beside = find_table_beside(frozenset(names))
+    if beside is not None:
+        raise NoSpansHere(f"{beside}, without spans; leave it out, and name the files or the folder with the spans", code="missing_column")
+    if len(names) == 1 and names[0] not in _FIELDS:
+        _require_record(schema.field(0), names[0])
+        return _make_whole(names[0], schema)
+    if not _FIELDS.intersection(names):
+        for name in WHOLE:
+            if name in names and _is_record(schema.field(name).type):
+                return _make_whole(name, schema)
+        raise EvidenceError(
+            f"no column is a record, or a field of one; name the column with --column; it has {', '.join(names) or 'none'}",
+            code="missing_column",
+        )
+    return Columns(names=tuple(names), whole=False)
+
+
+def _make_whole(name: str, schema: Any) -> Columns:
+    types = import_arrow("pyarrow").types
+    beside = [each for each in ID_NAMES if each in schema.names and each != name]
+    told = next((each for each in beside if _is_text(kind := schema.field(each).type) or types.is_integer(kind)), None)
+    return Columns(names=(name,), whole=True, id=told)
+
+
+def list_ids(batch: Any, columns: Columns) -> Sequence[str | None] | None:
+    """Return the ids of the traces in a batch, where they stand in a column of their own."""
+    if columns.id is None:
+        return None
+    found = list_values(batch.column(columns.id))
+    return [None if value is None else value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in found]
+
+
+def make_cells(batch: Any, columns: Columns) -> Sequence[Cell]:
+    """Return the record of each row of a batch as JSON, or why there is none."""
+    if not columns.whole:
+        return _make_rows(cut_nanoseconds(batch), columns.spans)
+    arrow = import_arrow("pyarrow")
+    array = batch.column(columns.names[0])
+    if arrow.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if _is_text(array.type):
+        # As bytes, so that text which is not UTF-8 is a fault of its own row and of no other.
+        wide = arrow.types.is_large_string(array.type) or arrow.types.is_large_binary(array.type)
+        found = array.cast(arrow.large_binary() if wide else arrow.binary()).to_pylist()
+        # Where all of them together are small enough, none is too large: most batches need no look at each cell.
+        plain = array.null_count == 0 and array.nbytes <= MAX_LINE_BYTES and all(found)
+        return found if plain else [_check_cell(cell) for cell in found]
+    found = list_values(array, lambda _, error: EvidenceError(_describe_strange(error)))
+    return [_NO_RECORD if value is None else value if isinstance(value, EvidenceError) else _write_value(value) for value in found]
+
+
+_TOO_LARGE = EvidenceError(f"a record larger than {MAX_LINE_BYTES // 2**20} MB", code="too_large")
+_NO_RECORD = EvidenceError("the row has no record: its column is null", code="empty_record")
+EMPTY_CELL = EvidenceError("the row has no record: its column is empty", code="empty_record")
+
+
+def _check_cell(cell: bytes | None) -> Cell:
+    if cell is None:
+        return _NO_RECORD
+    return EMPTY_CELL if not cell else cell if len(cell) <= MAX_LINE_BYTES else _TOO_LARGE
+
+
+def cut_nanoseconds(batch: Any) -> Any:
+    """Return a batch with times that Python can hold, which are of microseconds."""
+    arrow = import_arrow("pyarrow")
+    for number, field in enumerate(batch.schema):
+        if arrow.types.is_timestamp(field.type) and field.type.unit == "ns":
+            # With `safe` Arrow refuses a time that loses nanoseconds, and so the whole column.
+            cut = batch.column(number).cast(arrow.timestamp("us", field.type.tz), safe=False)
+            batch = batch.set_column(number, field.name, cut)
+    return batch
+
+
+def _make_rows(batch: Any, spans: bool) -> Sequence[Cell]:
+    try:
+        return [_make_row(row, spans) for row in batch.to_pylist(maps_as_pydicts="strict")]
+    except CANNOT_HOLD:
+        # Text which is not UTF-8, or a moment beyond the years of Python, is a fault of its own row and of no other.
+        return [_make_strange_row(batch.slice(number, 1), spans) for number in range(batch.num_rows)]
+
+
+def _make_strange_row(row: Any, spans: bool) -> Cell:
+    try:
+        return _make_row(row.to_pylist(maps_as_pydicts="strict")[0], spans)
+    except CANNOT_HOLD as error:
+        code = "not_utf8" if isinstance(error, UnicodeDecodeError) else "unreadable_evidence"
+        return LostRows(_describe_strange(error), code=code, traces=find_traces(row))
+
+
+def _describe_strange(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"a text in the row is not UTF-8: {error.reason}"
+    return f"a value in the row cannot be read: {error.args[0] if error.args else error}"
+
+
+def _make_row(row: dict[str, Any], spans: bool) -> Cell:
+    # A data frame has no other word than NaN for a number that is not there.
+    present = {name: value for name, value in row.items() if value is not None and not (type(value) is float and math.isnan(value))}
+    try:
+        present = {name: read for name, value in present.items() if (read := _read_member(name, value, spans)) is not None}
+    except ValueError as error:
+        return LostRows(str(error), code="wrong_column_type", traces=find_row_trace(row) if spans else None)
+    return _write_value({name: decode_container(value) if name in _NESTED else value for name, value in present.items()})
+
+
+def _read_member(name: str, value: Any, spans: bool) -> Any:
+    """Return the value of one column as a record has it; None for bytes in a column that is no field of one. Raises `ValueError`."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if not isinstance(value, bytes):
+        return value
+    try:
+        # Many writers have one type for texts and bytes.
+        return write_id(value) if name.lower().endswith("id") else value.decode()
+    except UnicodeDecodeError as error:
+        if name in _FIELDS or name in _NESTED or (spans and (name in _OF_SPANS or name.startswith("attributes."))):
+            raise ValueError(f"the column {name!r} holds bytes that are no UTF-8 text: {error.reason}") from error
+        return None
+
+
+_OF_SPANS = frozenset(
+    (
+        *("attributes", "name", "kind", "span_kind", "run_type", "type", "level", "scope", "resource", "events", "observations"),
+        *("status", "status_code", "status_message", "statusMessage", "error", "extra", "input", "inputs", "output", "outputs"),
+    )
+)
+"""Columns in which a table of spans tells what happened: one that cannot be read is not one that is empty."""
+_NESTED = frozenset(
+    (
+        "tool_calls",
+        "turns",
+        "usage",
+        "context",
+        "metadata",
+        "state",
+        "nodes",
+        "messages",
+        "renders",
+        "available_tools",
+        "steps",
+        "spans",
+        "data",
+        "info",
+        "resultData",
+        "workflowData",
+    )
+)
+
+
+def _write_value(value: Any) -> Cell:
+    try:
+        return _encode(drop_nulls(make_json(value)))
+    except (ValueError, RecursionError) as error:
+        return EvidenceError(f"the record cannot be written as JSON: {error}")
+
+
+def _require_record(field: Any, name: str) -> None:
+    if not _is_record(field.type):
+        raise EvidenceError(f"the column {name!r} is {field.type}, not a record: JSON text, bytes or a struct", code="wrong_column_type")
+
+
+def _is_record(kind: Any) -> bool:
+    types = import_arrow("pyarrow").types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    nested = types.is_struct(kind) or types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind)
+    return bool(nested) or _is_text(kind)
+
+
+def _is_text(kind: Any) -> bool:
+    types = import_arrow("pyarrow").types
+    checks = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary, types.is_string_view, types.is_binary_view)
+    return any(check(kind) for check in checks)

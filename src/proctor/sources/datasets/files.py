@@ -1,0 +1,279 @@
+"""The files of a data set: Parquet and JSON lines, by path, folder, pattern or address, through the file systems of pyarrow.
+
+Folders are read with everything below them, in the order of their names; names that begin with `.` or `_` are no data, as Hive and Spark
+have it. Folders that are called `key=value` are folders like any other. An address (`s3://`, `gs://`, `az://`) carries no keys: they are
+found where the libraries of these stores look for them. `file://` is a path of this machine. A file that is named twice is read once, and
+what is not read is noted.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import parse_qsl, urlsplit
+from urllib.request import url2pathname
+
+import msgspec
+
+from proctor.errors import InputError, MissingExtra
+from proctor.model.show import show
+from proctor.patterns.globs import compile_glob, matches_glob
+from proctor.sources.datasets import azure_store
+from proctor.sources.datasets.unread_files import LeftOut
+
+Kind = Literal["parquet", "lines", "spans", "merged"]
+SCHEMES = ("s3", "gs", "gcs", *azure_store.SCHEMES, "file")
+"""Stores that pyarrow reads by itself."""
+SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst")
+_NAMES = re.compile(r".*(?:(\.parquet|\.pq)|(?:\.jsonl|\.ndjson)(\.gz|\.zst|\.zstd)?)", re.IGNORECASE)
+_WILDCARD = re.compile(r"[*?]")
+
+
+class DataFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One file of a data set, as it was when it was listed."""
+
+    name: str
+    """How messages and results show it."""
+    path: str
+    """Its place in its file system."""
+    root: str = ""
+    """The address that opens the file system; empty for this machine."""
+    size: int
+    modified_ns: int
+    kind: Kind
+    """`spans` is no file: one share of the traces whose spans were gathered. Nor is `merged`: several small files."""
+    codec: Literal["gzip", "zstd"] | None = None
+    fault: str | None = None
+    """Why there is nothing to read, where that is known already."""
+
+
+def list_files(places: Sequence[str], *, leave_out: str | Path | None = None, left_out: LeftOut | None = None) -> list[DataFile]:
+    """Return the files of a data set; raises `InputError` where there is nothing.
+
+    What lies in the folder `leave_out` is no part of it. What else is not read is noted in `left_out`.
+    """
+    noted = LeftOut() if left_out is None else left_out
+    found: dict[tuple[str, ...], DataFile] = {}
+    inside = None if leave_out is None else _identify_folder(leave_out)
+    for place in places:
+        any_here = False
+        for file in _list_place(place, inside, noted):
+            any_here = True
+            first = found.setdefault(_identify(file.root, file.path), file)
+            if not file.root and first.path != file.path:
+                noted.note_second_name(file.name, first.name)
+        if not any_here:
+            raise InputError(f"nothing to read at {place!r}: expected files ending in {', '.join(SUFFIXES)}")
+    return list(found.values())
+
+
+def find_local_path(place: str) -> str | None:
+    """Return the path that the address of a file of this machine (`file://`) means; None for everything else. Raises `InputError`."""
+    if not place.lower().startswith("file://"):
+        return None
+    # In a pattern `?` is a wildcard: `urlsplit` would take what follows it for a query and cut it off the path.
+    parts = urlsplit(place.replace("?", "%3F"))
+    if parts.netloc not in ("", "localhost"):
+        raise InputError(f"{place}: expected a file of this machine: file://{parts.path}")
+    return url2pathname(parts.path)
+
+
+def _identify(root: str, path: str) -> tuple[str, ...]:
+    """Return what a file is by itself, whichever place it was found under."""
+    if not root:
+        return ("", os.path.realpath(path))
+    parts = urlsplit(root)
+    # Where the address came from is no matter: the path begins with the bucket, and one store has several schemes and spellings.
+    if parts.scheme in azure_store.SCHEMES:
+        return ("az", *azure_store.identify_store(parts), path)
+    return ("gs" if parts.scheme == "gcs" else parts.scheme, *(f"{name}={value}" for name, value in sorted(parse_qsl(parts.query))), path)
+
+
+def _identify_folder(place: str | Path) -> tuple[str, ...]:
+    if isinstance(place, Path):
+        return _identify("", str(place))
+    return _identify(place, open_store(place)[1].rstrip("/"))
+
+
+def _is_inside(file: tuple[str, ...], folder: tuple[str, ...] | None) -> bool:
+    return (
+        folder is not None
+        and file[:-1] == folder[:-1]
+        and (file[-1] + "/").replace(os.sep, "/").startswith(f"{folder[-1]}/".replace(os.sep, "/"))
+    )
+
+
+def name_places(places: Sequence[str]) -> tuple[str, ...]:
+    """Return the places of a data set, told so that they mean the same wherever the command is given."""
+    local = (find_local_path(place) or place for place in places)
+    return tuple(place if "://" in place else os.path.abspath(place) for place in local)
+
+
+def open_file(root: str, path: str) -> Any:
+    """Open a file of a data set for reading; raises `OSError`."""
+    if not root:
+        return import_arrow("pyarrow").OSFile(path, "rb")
+    return open_store(root)[0].open_input_file(path)
+
+
+def find_state(root: str, path: str) -> tuple[int, int]:
+    """Return the size of a file and when it was changed; raises `OSError` where it is gone."""
+    if not root:
+        status = os.stat(path)
+        return status.st_size, status.st_mtime_ns
+    found = open_store(root)[0].get_file_info(path)
+    if not found.is_file:
+        raise FileNotFoundError(2, "no such file", path)
+    return found.size, found.mtime_ns or 0
+
+
+def import_arrow(module: str) -> Any:
+    """Return a module of pyarrow; raises `MissingExtra` where it is not installed."""
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtra("a batch", "data") from error
+
+
+def _list_place(place: str, inside: tuple[str, ...] | None, noted: LeftOut) -> Iterator[DataFile]:
+    if not place.strip() or "\0" in place:
+        raise InputError(f"{show(place)} is no place of a data set")
+    place = find_local_path(place) or place
+    if "://" in place:
+        yield from _list_store(place, inside, noted)
+        return
+    base = _cut_before_wildcard(place)
+    if not os.path.exists(base):
+        raise InputError(f"no data set at {place!r}: no such file or folder")
+    if _is_batch(base):
+        raise InputError(f"{base!r} is what came of a batch, and no data set; `proctor batch show {base}` shows it")
+    listed = [place] if os.path.isfile(place) else _walk_folder(base, inside, noted)
+    parts = None if base == place else compile_glob(os.path.abspath(place))
+    for name in listed:
+        path = os.path.abspath(name)
+        if parts is None or matches_glob(parts, path):
+            yield from _look_at(name, path, noted, named=name == place)
+
+
+def _look_at(name: str, path: str, noted: LeftOut, *, named: bool) -> Iterator[DataFile]:
+    fault: str | None = None
+    try:
+        size, modified = find_state("", path)
+    except FileNotFoundError:
+        if not os.path.islink(path):
+            # It went while the folder was listed.
+            return
+        size = modified = 0
+        fault = f"it is a link to {os.readlink(path)}, where nothing is"
+    except OSError as error:
+        size = modified = 0
+        fault = f"it cannot be read: {error.strerror}"
+    yield from _make_file(name, path, "", size, modified, noted, named=named, fault=fault)
+
+
+def _walk_folder(folder: str, inside: tuple[str, ...] | None, noted: LeftOut) -> Iterator[str]:
+    # Links to folders are not followed: they may form a circle.
+    for here, folders, files in os.walk(folder, onerror=_refuse_folder):
+        if _is_inside(_identify("", here), inside):
+            folders.clear()
+            continue
+        if here != folder and _is_batch(here):
+            noted.note_batch(here)
+            folders.clear()
+            continue
+        # Into the same list: `os.walk` goes on with what is left in it, in its order.
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
+        for name in folders:
+            if os.path.islink(os.path.join(here, name)):
+                noted.note_link(os.path.join(here, name))
+        yield from (os.path.join(here, name) for name in sorted(files))
+
+
+def _refuse_folder(error: OSError) -> None:
+    # One that goes while its parent is listed was never there.
+    if not isinstance(error, FileNotFoundError):
+        raise InputError(f"cannot list {error.filename!r}: {error.strerror}") from error
+
+
+def _is_batch(folder: str) -> bool:
+    """Return whether a folder is the output of a batch, by the files that each has."""
+    return os.path.isfile(os.path.join(folder, "manifest.json")) and os.path.isdir(os.path.join(folder, "suites"))
+
+
+def _list_store(place: str, inside: tuple[str, ...] | None, noted: LeftOut) -> Iterator[DataFile]:
+    # What stands behind a question mark is for the file system: `?endpoint_override=...`.
+    address, mark, query = place.partition("?")
+    base = _cut_before_wildcard(address)
+    root = f"{base}{mark}{query}"
+    files, path = open_store(root)
+    arrow = import_arrow("pyarrow.fs")
+    try:
+        found = files.get_file_info(path)
+        if found.type == arrow.FileType.NotFound:
+            raise InputError(f"no data set at {place!r}: nothing is there")
+        listed = [found] if found.is_file else files.get_file_info(arrow.FileSelector(path, recursive=True))
+    except OSError as error:
+        raise InputError(f"cannot list {place!r}: {error}") from error
+    scheme = urlsplit(place).scheme
+    parts = None if base == address else compile_glob(path.rstrip("/") + address[len(base) :])
+    for one in sorted((one for one in listed if one.is_file), key=lambda one: one.path):
+        below = one.path[len(path) :].strip("/")
+        hidden = any(part.startswith((".", "_")) for part in below.split("/"))
+        if not hidden and not _is_inside(_identify(root, one.path), inside) and (parts is None or matches_glob(parts, one.path)):
+            yield from _make_file(f"{scheme}://{one.path}", one.path, root, one.size, one.mtime_ns or 0, noted, named=one is found)
+
+
+def _make_file(
+    name: str, path: str, root: str, size: int, modified_ns: int, noted: LeftOut, *, named: bool, fault: str | None = None
+) -> Iterator[DataFile]:
+    base = path.replace(os.sep, "/").rsplit("/", 1)[-1]
+    match = _NAMES.fullmatch(base)
+    if match is None:
+        if named:
+            raise InputError(f"{name!r} is no file that a batch reads; expected one ending in {', '.join(SUFFIXES)}")
+        noted.note_file(name)
+        return
+    if base.startswith((".", "_")) and not named:
+        return
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        # What is planned and told of a file is JSON, in UTF-8.
+        raise InputError(f"the name of {show(name)} is no UTF-8 text; rename it") from None
+    codec: Any = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", None: None}[match[2] and match[2].lower()]
+    kind: Kind = "parquet" if match[1] else "lines"
+    yield DataFile(name=name, path=path, root=root, size=size, modified_ns=modified_ns, kind=kind, codec=codec, fault=fault)
+
+
+def _cut_before_wildcard(place: str) -> str:
+    """Return the folder in which a pattern begins to be one; a place without wildcards as it is."""
+    first = _WILDCARD.search(place)
+    # The name of a file may hold a `*` itself: where there is such a file, it is meant.
+    if first is None or os.path.exists(place):
+        return place
+    return place[: first.start()].rpartition("/")[0] or ("/" if place.startswith("/") else ".")
+
+
+@functools.lru_cache(maxsize=64)
+def open_store(address: str) -> tuple[Any, str]:
+    """Return the file system of an address and the path in it. Raises `InputError`."""
+    parts = urlsplit(address)
+    if parts.scheme not in SCHEMES:
+        raise InputError(f"{parts.scheme}:// cannot be read; expected a path, or an address of {', '.join(f'{s}://' for s in SCHEMES)}")
+    named = any(re.search("key|secret|token|password|credential", name, re.IGNORECASE) for name, _ in parse_qsl(parts.query))
+    # What stands before the `@` is a container of Azure, or says that a bucket is open to everybody.
+    known = parts.scheme in azure_store.SCHEMES or (parts.scheme in ("gs", "gcs") and parts.username == "anonymous")
+    if (parts.username is not None and not known) or parts.password is not None or named:
+        # What stands in a command stands in its manifest and in the history of a shell, too.
+        raise InputError(f"a key does not belong into an address ({parts.scheme}://…); set it in the environment")
+    try:
+        arrow = import_arrow("pyarrow.fs")
+        return azure_store.open_azure(arrow, parts) if parts.scheme in azure_store.SCHEMES else arrow.FileSystem.from_uri(address)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot open {address!r}: {error}") from error

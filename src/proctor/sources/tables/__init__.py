@@ -1,0 +1,1 @@
+"""Data files that a suite names: CSV, JSON lines, Excel, Parquet, Hugging Face folders."""

@@ -1,0 +1,197 @@
+"""Rows of Parquet files, and of the Arrow files that a data set of Hugging Face is saved to: a batch in memory at a time.
+
+Times are read as ISO 8601, decimal numbers as text that keeps every digit. Bytes, and numbers that JSON has not, are no value a case can
+have: they are refused where a template asks for their column.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import InputError, MissingExtra
+from proctor.formats.text.rows import Row, TableOptions
+from proctor.model.evidence import Json
+from proctor.model.problem import Origin
+from proctor.sources.tables.cells import make_json
+from proctor.sources.tables.text import MAX_FIELD, MAX_FILE, MAX_ROWS, check_size, refuse_at, refuse_more_rows
+
+BATCH = 512
+"""Rows that are decoded at once."""
+_READ_AT_ONCE = 1 << 16
+"""Bytes of a column that are read at once."""
+_POOL = "ARROW_DEFAULT_MEMORY_POOL"
+"""The variable by which Arrow chooses who manages its memory, once, when it is imported."""
+
+
+def open_parquet(files: Sequence[tuple[Path, str]], options: TableOptions, *, stem: str | None = None) -> ArrowTable:
+    """Open Parquet files that belong together, each with the path that messages show."""
+    parquet = _import("pyarrow.parquet", "Parquet")
+    return ArrowTable([_ParquetPart(parquet, path, told) for path, told in files], options, stem=stem or files[0][0].stem)
+
+
+def open_arrow(files: Sequence[tuple[Path, str]], options: TableOptions, *, stem: str) -> ArrowTable:
+    """Open Arrow files (streams or files of record batches) that belong together."""
+    arrow = _import("pyarrow", "Arrow")
+    _import("pyarrow.ipc", "Arrow")
+    return ArrowTable([_ArrowPart(arrow, path, told) for path, told in files], options, stem=stem)
+
+
+def _import(module: str, what: str) -> Any:
+    import importlib
+
+    try:
+        with _prefer_plain_memory():
+            return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtra(f"reading {what} files", "data") from error
+
+
+@contextmanager
+def _prefer_plain_memory() -> Generator[None]:
+    """Let Arrow, where it is imported now and nobody has chosen, take memory from the system: its own manager gives hardly any back."""
+    if "pyarrow" in sys.modules or _POOL in os.environ:
+        yield
+        return
+    os.environ[_POOL] = "system"
+    try:
+        yield
+    finally:
+        # Programs that are started later choose for themselves.
+        del os.environ[_POOL]
+
+
+class _ParquetPart:
+    """One Parquet file."""
+
+    def __init__(self, parquet: Any, path: Path, file: str) -> None:
+        check_size(path, file, MAX_FILE)
+        self.file = file
+        self._parquet, self._path = parquet, path
+        self._arrow = _import("pyarrow", "Parquet")
+        try:
+            # Opened again for every pass: an open file would hold what it has buffered.
+            with parquet.ParquetFile(path) as opened:
+                self.count: int = opened.metadata.num_rows
+                self.columns = tuple(str(name) for name in opened.schema_arrow.names)
+        except (OSError, ValueError) as error:
+            raise refuse_at(file, None, f"no Parquet file that can be read: {error}", code="bad_parquet") from error
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[Any]:
+        """Yield the rows, a batch at a time."""
+        names = None if columns is None else [name for name in columns if name in self.columns]
+        try:
+            # Nothing is mapped and nothing read ahead: both would keep more in memory than the batch that is asked for.
+            with self._parquet.ParquetFile(self._path, memory_map=False, buffer_size=_READ_AT_ONCE, pre_buffer=False) as opened:
+                yield from opened.iter_batches(batch_size=BATCH, columns=names, use_threads=False)
+        except (OSError, ValueError) as error:
+            raise refuse_at(self.file, None, f"this Parquet file cannot be read on: {error}", code="bad_parquet") from error
+        finally:
+            # What follows needs memory too, and the file is not read again.
+            self._arrow.default_memory_pool().release_unused()
+
+
+class _ArrowPart:
+    """One Arrow file, as a stream or as a file with an index."""
+
+    def __init__(self, arrow: Any, path: Path, file: str) -> None:
+        check_size(path, file, MAX_FILE)
+        self.file = file
+        self._arrow, self._path = arrow, path
+        self.columns: tuple[str, ...] = ()
+        self.count = 0
+        for batch in self._read():
+            self.columns = tuple(str(name) for name in batch.schema.names)
+            self.count += batch.num_rows
+
+    def _read(self) -> Iterator[Any]:
+        try:
+            with self._arrow.memory_map(str(self._path)) as source:
+                # Files with an index begin with these letters, streams do not.
+                if source.read(6) == b"ARROW1":
+                    source.seek(0)
+                    reader = self._arrow.ipc.open_file(source)
+                    yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
+                else:
+                    source.seek(0)
+                    yield from self._arrow.ipc.open_stream(source)
+        except (OSError, ValueError) as error:
+            raise refuse_at(self.file, None, f"no Arrow file that can be read: {error}", code="bad_arrow") from error
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[Any]:
+        """Yield the rows, a batch at a time."""
+        for batch in self._read():
+            wanted = batch if columns is None else batch.select([name for name in columns if name in self.columns])
+            for start in range(0, batch.num_rows, BATCH):
+                yield wanted.slice(start, BATCH)
+
+
+class ArrowTable:
+    """One table in one or more files."""
+
+    def __init__(self, parts: Sequence[_ParquetPart | _ArrowPart], options: TableOptions, *, stem: str) -> None:
+        self._parts = parts
+        self._limit = options.limit
+        self._chosen: tuple[str, ...] | None = None
+        for part in parts:
+            if part.columns != parts[0].columns:
+                raise InputError(f"{part.file}: its columns are not those of {parts[0].file}")
+        names = parts[0].columns
+        for position, name in enumerate(names):
+            if name in names[:position]:
+                raise refuse_at(parts[0].file, None, f"two columns are called {name!r}")
+        total = sum(part.count for part in parts)
+        if (total if options.limit is None else min(total, options.limit)) > MAX_ROWS:
+            raise refuse_more_rows(parts[0].file, None)
+        self.file, self.stem = parts[0].file, stem
+        self.columns = parts[0].columns
+
+    def choose_columns(self, names: Sequence[str]) -> None:
+        """Read only these columns."""
+        self._chosen = tuple(name for name in self.columns if name in names)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield every row of every file."""
+        left = MAX_ROWS if self._limit is None else self._limit
+        for part in self._parts:
+            index = 0
+            for batch in part.batches(self._chosen):
+                for values in _decode_batch(batch, part.file, index)[:left]:
+                    yield self._make_row(values, part.file, index)
+                    index += 1
+                left -= batch.num_rows
+                if left <= 0:
+                    return
+
+    def _make_row(self, values: dict[str, Any], file: str, index: int) -> Row:
+        origin = Origin(file=file, line=index + 1, path=f"row {index + 1}")
+        found: dict[str, Json] = {}
+        for name, value in values.items():
+            try:
+                found[str(name)] = make_json(value)
+            except ValueError as error:
+                raise refuse_at(file, index + 1, f"column {name!r}: {error}", code="bad_cell", path=origin.path) from None
+            if isinstance(value, str) and len(value) > MAX_FIELD:
+                told = f"column {name!r} has {len(value):,} characters; the limit is {MAX_FIELD:,}"
+                raise refuse_at(file, index + 1, told, code="too_large", path=origin.path)
+        return Row(found, origin)
+
+
+def _decode_batch(batch: Any, file: str, first: int) -> list[dict[str, Any]]:
+    """Return the rows of a batch; raises `InputError` at the first cell that Python has no value for."""
+    try:
+        return batch.to_pylist()
+    except (ValueError, OverflowError):
+        # A batch is decoded in one go, which does not say which cell cannot be: only after a fault each of them is tried.
+        for number in range(batch.num_rows):
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                try:
+                    column[number].as_py()
+                except (ValueError, OverflowError) as error:
+                    place, told = first + number + 1, f"column {name!r}: {error}"
+                    raise refuse_at(file, place, told, code="bad_cell", path=f"row {place}") from error
+        raise

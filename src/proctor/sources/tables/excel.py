@@ -1,0 +1,194 @@
+"""Rows of an Excel file: the first row of a sheet names the columns, every other is a row, told by sheet and number.
+
+Values are those that were kept beside the formulas when the file was last saved; a formula that was never computed has none, and its cell
+is read as empty. A cell that shows an error is refused. Blank rows are passed over. One row is in memory at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import InputError, MissingExtra
+from proctor.formats.text.rows import Row, TableOptions
+from proctor.model.evidence import Json
+from proctor.model.problem import Origin
+from proctor.model.show import nearest
+from proctor.sources.scratch_files import FileTexts
+from proctor.sources.tables.cells import make_json
+from proctor.sources.tables.text import MAX_FIELD, MAX_ROWS, check_size, refuse_at, refuse_more_rows
+
+# --- opens an Excel file whose texts stay on the disk
+
+
+class SheetTexts(FileTexts):
+    """The texts of a workbook, in the order in which they stand there."""
+
+    def __getitem__(self, index: int, /) -> str:
+        """Return a text by its number from 0; raises `IndexError` where there is none."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"a cell has the text {index} of {len(self)}")
+        return super().__getitem__(index)
+
+
+def load_workbook(path: Path) -> Any:
+    """Return a workbook of `openpyxl` that is read row by row. Raises what `openpyxl` raises, and `ImportError` without it."""
+    from openpyxl.cell.text import Text  # an optional part
+    from openpyxl.reader.excel import ExcelReader
+    from openpyxl.xml.constants import SHARED_STRINGS, SHEET_MAIN_NS
+    from openpyxl.xml.functions import iterparse
+
+    class Reader(ExcelReader):  # pyright: ignore[reportUntypedBaseClass]
+        """Puts the texts aside."""
+
+        def read_strings(self) -> None:
+            """Read the table of texts."""
+            part: Any = self.package.find(SHARED_STRINGS)
+            if part is None:
+                return
+            self.shared_strings: Any = SheetTexts()
+            root: Any = None
+            with self.archive.open(part.PartName[1:]) as source:
+                for event, node in iterparse(source, events=("start", "end")):
+                    root = node if root is None else root
+                    if event == "end" and node.tag == f"{{{SHEET_MAIN_NS}}}si":
+                        # As `openpyxl` reads it: the mark of an escaped underscore is no part of the text.
+                        text: Any = Text.from_tree(node)
+                        self.shared_strings.append(str(text.content).replace("x005F_", ""))
+                        # Else the tree would grow to the whole table, which is what this reader avoids.
+                        root.clear()
+
+    reader = Reader(path, read_only=True, data_only=True, keep_links=False)
+    reader.read()
+    return reader.wb
+
+
+MAX_PACKED = 64 * 1024 * 1024
+"""Bytes of the file."""
+MAX_UNPACKED = 512 * 1024 * 1024
+"""Bytes of what is packed inside: a small file can hold a great deal of nothing."""
+
+
+class SheetTable:
+    """One sheet."""
+
+    def __init__(self, path: Path, file: str, options: TableOptions) -> None:
+        check_size(path, file, MAX_PACKED)
+        self.file, self.stem = file, path.stem
+        self._path, self._options = path, options
+        self._sheet = ""
+        self.columns: tuple[str, ...] = ()
+        # Up to the first row, which has the header above it; opening the file again would unpack all its texts again.
+        begun = self._read(path, options)
+        self._begun: Iterator[Row] | None = itertools.chain([first], begun) if (first := next(begun, None)) is not None else iter(())
+
+    def choose_columns(self, names: Sequence[str]) -> None:
+        """Do nothing: a row of a sheet is read whole."""
+
+    def rows(self) -> Iterator[Row]:
+        """Yield every row below the header."""
+        begun, self._begun = self._begun, None
+        return begun if begun is not None else self._read(self._path, self._options)
+
+    def _read(self, path: Path, options: TableOptions) -> Iterator[Row]:
+        workbook = _load(path, self.file)
+        try:
+            names: list[str] = list(workbook.sheetnames)
+            self._sheet = options.sheet or names[0]
+            if self._sheet not in names:
+                close = nearest(self._sheet, names)
+                told = f"; nearest: {close[0]!r}" if close else ""
+                raise refuse_at(self.file, None, f"there is no sheet {self._sheet!r}{told}; the file has {', '.join(map(repr, names))}")
+            count, has_header = 0, False
+            for number, cells in enumerate(self._list_rows(workbook[self._sheet]), 1):
+                values = [self._read_cell(cell, number) for cell in cells]
+                if not any(value not in ("", None) for value in values):
+                    continue
+                if not has_header:
+                    self.columns, has_header = self._read_header(values, number), True
+                    continue
+                if options.limit is not None and count >= options.limit:
+                    return
+                count += 1
+                if count > MAX_ROWS:
+                    raise refuse_more_rows(self.file, number)
+                yield self._make_row(values, number)
+        finally:
+            # A workbook that is read row by row keeps its file open until it is closed.
+            workbook.close()
+        if not has_header:
+            raise refuse_at(self.file, None, f"the sheet {self._sheet!r} is empty; its first row is to name the columns")
+
+    def _list_rows(self, sheet: Any) -> Iterator[Any]:
+        """Yield the cells of each row. Raises `InputError` where the file is broken further down."""
+        try:
+            yield from sheet.iter_rows()
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            SyntaxError,
+            LookupError,
+            ValueError,
+            TypeError,
+        ) as error:  # a parser's error is a syntax error
+            told = f"this Excel file cannot be read on: {error}"
+            raise refuse_at(self.file, None, told, hint="save it again as .xlsx or .csv") from error
+
+    def _read_cell(self, cell: Any, number: int) -> Json:
+        if cell.value is None:
+            return ""
+        if cell.data_type == "e":
+            raise self._refuse(number, f"the cell {cell.coordinate} shows the error {cell.value}")
+        try:
+            value = make_json(cell.value)
+        except ValueError as error:
+            raise self._refuse(number, f"the cell {cell.coordinate}: {error}") from None
+        if isinstance(value, str) and len(value) > MAX_FIELD:
+            raise self._refuse(number, f"the cell {cell.coordinate} has {len(value):,} characters; the limit is {MAX_FIELD:,}")
+        return value
+
+    def _read_header(self, values: list[Json], number: int) -> tuple[str, ...]:
+        # Cells behind the last name are empty cells that were formatted once.
+        while values and values[-1] == "":
+            values = values[:-1]
+        names = tuple(str(value).strip() for value in values)
+        for position, name in enumerate(names, 1):
+            if not name:
+                raise self._refuse(number, f"column {position} of {len(names)} has no name")
+            if name in names[: position - 1]:
+                raise self._refuse(number, f"two columns are called {name!r}")
+        return names
+
+    def _make_row(self, values: list[Json], number: int) -> Row:
+        if any(value != "" for value in values[len(self.columns) :]):
+            raise self._refuse(number, f"a value behind the last column, {self.columns[-1]!r}")
+        # A sheet may leave out empty cells at the end of a row, or have some behind the last column.
+        padded = [*values, *[""] * (len(self.columns) - len(values))]
+        return Row(dict(zip(self.columns, padded, strict=False)), Origin(file=self.file, line=number, path=self._name_place(number)))
+
+    def _name_place(self, number: int) -> str:
+        return f"sheet {self._sheet!r}, row {number}"
+
+    def _refuse(self, number: int, message: str) -> InputError:
+        return refuse_at(self.file, number, message, code="bad_cell", path=self._name_place(number))
+
+
+def _load(path: Path, file: str) -> Any:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            # The figures of the archive itself can be relied on: `zipfile` reads no more of an entry than is stated there.
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+        if unpacked > MAX_UNPACKED:
+            told = f"{unpacked / 2**20:,.0f} MB when unpacked; the limit is {MAX_UNPACKED // 2**20} MB"
+            raise refuse_at(file, None, told, hint="save it as .csv", code="too_large")
+        return load_workbook(path)
+    except ImportError as error:
+        raise MissingExtra("reading Excel files", "data") from error
+    except (zipfile.BadZipFile, zlib.error, SyntaxError, KeyError, ValueError, OSError) as error:
+        raise refuse_at(
+            file, None, f"no Excel file that can be read: {error}", hint="an old .xls is saved as .xlsx or .csv first"
+        ) from error

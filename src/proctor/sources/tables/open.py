@@ -1,0 +1,113 @@
+"""Opens the data files that a suite names, each as a `Table` of rows.
+
+A file lies in the folder of the suite or below it, wherever links lead; anything else is read only for a suite that is trusted. The name
+decides how it is read: `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json`, `.parquet`, `.xlsx`, or a folder that a data set of Hugging Face was
+saved to. Every reader bounds what it reads, and says the figure where it stops.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from proctor.errors import InputError
+from proctor.formats.text.rows import Spool, Table, TableOptions
+from proctor.model.scratch import Code, Numbers, Texts
+from proctor.model.show import show
+from proctor.sources.texts import check_path
+
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
+_OLD = {
+    ".xls": "save it as .xlsx or .csv",
+    ".ods": "save it as .xlsx or .csv",
+    ".txt": "rename it to .csv or .tsv",
+    ".arrow": "name the folder it was saved to",
+    ".gz": "unpack it first",
+    ".yaml": "a suite is named on the command line; cases that are written by hand stand under `cases`",
+    ".yml": "a suite is named on the command line; cases that are written by hand stand under `cases`",
+}
+
+
+class DataFiles:
+    """Opens files for one suite."""
+
+    def __init__(self, folder: Path, *, trusted: bool = False, shown: Path | None = None, held: int | None = None) -> None:
+        """`folder` is that of the suite; `shown` is the same as messages show it; `held` says how many cases of a file are held."""
+        self._folder = folder
+        self.held = held
+        self._trusted = trusted
+        self._shown = shown if shown is not None else folder
+        self.opened: list[str] = []
+        """The files that were opened, as messages show them."""
+
+    def open(self, name: str, options: TableOptions) -> Table:
+        """Open a file by the name that the suite gives it; raises `InputError` where it may not or cannot be read."""
+        path = self._locate(name)
+        told = os.path.normpath(self._shown / name)
+        self.opened.append(told)
+        if path.is_dir():
+            from proctor.sources.tables.hugging_face import open_folder  # needs an optional part
+
+            return open_folder(path, told, options, self._check_inside)
+        if not path.is_file():
+            raise InputError(f"{told}: no such file or folder")
+        match path.suffix.lower():
+            case ".csv" | ".tsv":
+                from proctor.sources.tables.text import CsvTable  # most suites name no files
+
+                return CsvTable(path, told, options)
+            case ".jsonl" | ".ndjson":
+                from proctor.sources.tables.text import LinesTable  # as above
+
+                return LinesTable(path, told, options)
+            case ".json":
+                from proctor.sources.tables.text import ListTable  # as above
+
+                return ListTable(path, told, options)
+            case ".parquet":
+                from proctor.sources.tables.arrow import open_parquet  # needs an optional part
+
+                return open_parquet([(path, told)], options)
+            case ".xlsx":
+                from proctor.sources.tables.excel import SheetTable  # needs an optional part
+
+                return SheetTable(path, told, options)
+            case suffix:
+                hint = f"; {_OLD[suffix]}" if suffix in _OLD else ""
+                raise InputError(f"{told}: no file of data that proctor reads ({', '.join(SUFFIXES)}, or a saved data set){hint}")
+
+    def make_spool(self) -> Spool:
+        """Return an empty spool in a temporary file."""
+        from proctor.sources.scratch_files import FilePieces  # only large files need it
+
+        return FilePieces()
+
+    def make_numbers(self, code: Code, count: int = 0) -> Numbers:
+        """Return so many zeros in a temporary file, to which more numbers can be added."""
+        from proctor.sources.scratch_files import FileNumbers  # as above
+
+        return FileNumbers(code, count)
+
+    def make_texts(self) -> Texts:
+        """Return no texts in a temporary file, to which some can be added."""
+        from proctor.sources.scratch_files import FileTexts  # as above
+
+        return FileTexts()
+
+    def _locate(self, name: str) -> Path:
+        if not name.strip() or "\0" in name:
+            raise InputError(f"{show(name)} is no name of a file")
+        if "://" in name:
+            raise InputError(f"{show(name)} is an address; nothing is fetched: download the file and name it")
+        path = self._folder / name
+        check_path(path)
+        self._check_inside(path)
+        return path
+
+    def _check_inside(self, path: Path) -> None:
+        """Refuse a file outside the folder of the suite, also one that a link leads to."""
+        if not self._trusted and not path.resolve().is_relative_to(self._folder.resolve()):
+            raise InputError(
+                f"{show(str(path))} does not lie in the folder of the suite, or is reached over a link that leads out of it; nothing was "
+                "read. If you trust whoever wrote the suite: --trust (PROCTOR_TRUST=1)"
+            )

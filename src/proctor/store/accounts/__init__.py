@@ -1,0 +1,1 @@
+"""Tenants, keys, sessions, secrets, sandboxes, alerts, annotations, audit."""

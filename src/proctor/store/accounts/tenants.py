@@ -1,0 +1,85 @@
+"""Rows that belong to an organization: found, made, changed and deleted only with its id.
+
+A row of somebody else is the same as one that is not there. The verbs one floor up decide who may do what; here nothing is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import meta, organizations
+from proctor.store.sql.upserts import insert_or_ignore, insert_or_update
+
+
+def query_owned(table: sa.Table, organization_id: str, **equal: object) -> sa.Select[Any]:
+    """Return a query for the rows of an organization whose columns have these values; None asks for an empty column."""
+    return sa.select(table).where(table.c.organization_id == organization_id, *(table.c[name] == value for name, value in equal.items()))
+
+
+async def find_row(connection: AsyncConnection, table: sa.Table, organization_id: str, id: str, **equal: object) -> Row | None:
+    """Return one row of an organization."""
+    found = (await connection.execute(query_owned(table, organization_id, id=id, **equal))).mappings().first()
+    return None if found is None else dict(found)
+
+
+async def lock_row(connection: AsyncConnection, table: sa.Table, organization_id: str, id: str, **equal: object) -> Row | None:
+    """Return one row of an organization that is changed by what it says: until the transaction ends, nobody else changes it."""
+    # PostgreSQL: whoever changes it at the moment is waited for. SQLite has one writer, and leaves this out. A key is never changed, so
+    # rows that only refer to this one are not held up.
+    query = query_owned(table, organization_id, id=id, **equal).with_for_update(key_share=True)
+    found = (await connection.execute(query)).mappings().first()
+    return None if found is None else dict(found)
+
+
+async def insert_row(connection: AsyncConnection, table: sa.Table, values: Mapping[str, object]) -> Row:
+    """Insert a row and return it as it is stored."""
+    found = (await connection.execute(sa.insert(table).values(values).returning(*table.c))).mappings().one()
+    return dict(found)
+
+
+async def change_row(
+    connection: AsyncConnection, table: sa.Table, organization_id: str, id: str, values: Mapping[str, object]
+) -> Row | None:
+    """Change a row of an organization and return it as it is then, or None when there is none."""
+    statement = sa.update(table).where(table.c.organization_id == organization_id, table.c.id == id).values(values).returning(*table.c)
+    found = (await connection.execute(statement)).mappings().first()
+    return None if found is None else dict(found)
+
+
+async def delete_row(connection: AsyncConnection, table: sa.Table, organization_id: str, id: str) -> bool:
+    """Delete a row of an organization and return whether there was one."""
+    done = await connection.execute(sa.delete(table).where(table.c.organization_id == organization_id, table.c.id == id))
+    return done.rowcount > 0
+
+
+async def ensure_organization(connection: AsyncConnection, id: str, name: str, now: str) -> None:
+    """Create the organization unless it is there."""
+    values = {"id": id, "name": name, "created_at": now, "updated_at": now}
+    await connection.execute(insert_or_ignore(connection, organizations, values, key=("id",)))
+
+
+async def find_organization(connection: AsyncConnection, id_or_name: str) -> str | None:
+    """Return the id of an organization, by its id or its name; the older one of two with the same name."""
+    query = sa.select(organizations.c.id).where(sa.or_(organizations.c.id == id_or_name, organizations.c.name == id_or_name))
+    exact_first = sa.case((organizations.c.id == id_or_name, 0), else_=1)
+    return (await connection.execute(query.order_by(exact_first, organizations.c.created_at, organizations.c.id))).scalars().first()
+
+
+async def has_several_organizations(connection: AsyncConnection) -> bool:
+    """Return whether there is more than one organization."""
+    return len((await connection.execute(sa.select(organizations.c.id).limit(2))).all()) > 1
+
+
+async def get_setting(connection: AsyncConnection, name: str) -> str | None:
+    """Return a setting of the database itself."""
+    return (await connection.execute(sa.select(meta.c.value).where(meta.c.name == name))).scalar_one_or_none()
+
+
+async def set_setting(connection: AsyncConnection, name: str, value: str) -> None:
+    """Write a setting of the database itself."""
+    await connection.execute(insert_or_update(connection, meta, {"name": name, "value": value}, key=("name",), change=("value",)))

@@ -1,0 +1,379 @@
+"""Where every attempt of a run stands in its log, and what lists have to know of it: a long log is read once, not for every page.
+
+Some forty bytes are held of a line. What stands behind the last line that was read is read when somebody asks again, so that a run can be
+followed while it is written. A log that was cut off, replaced or written over is read from its beginning. A line that cannot be read costs
+itself: it keeps its number, and is no attempt. Of long lines a digest is put aside (`entry_digests.py`) in a file without a name.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, TypeVar, cast
+
+import msgspec
+
+from proctor.errors import StoreError
+from proctor.model.run import EntryDigest, RunEntry
+from proctor.model.typed import make_json_decoder
+from proctor.store.files.run_entries import open_regular
+from proctor.store.runs.entry_digests import LARGEST_DIGEST, decode_digest, make_digest, shorten_entry
+
+T = TypeVar("T")
+_ENTRY = make_json_decoder(RunEntry)
+_DIGEST = make_json_decoder(EntryDigest)
+_BROKEN = 255
+"""Stands for the outcome of a line that cannot be read."""
+_EDGE = 256
+"""Bytes before the end of what was read, by which it is known again."""
+_AT_ONCE = 1 << 20
+"""Bytes that are read from the disk at once."""
+_MOST_FACTS = 16
+"""Things found out about one log that are remembered."""
+Stamp = tuple[int, int, int, int]
+"""Which file it is, how long, and when it was last written to."""
+
+
+class LogCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a log has in all."""
+
+    outcomes: dict[str, int]
+    """How many attempts ended in each."""
+    different: int
+    """Attempts, each counted once: a log may have one twice."""
+    problem: str | None = None
+    """What is wrong with the first line that cannot be read."""
+
+
+class LogIndex:
+    """The log of one run as far as it was read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._file: IO[bytes] | None = None
+        self._digest_file: IO[bytes] | None = None
+        self._stamp: Stamp | None = None
+        self._end, self._edge = 0, b""
+        self._starts = array("Q")
+        self._cases = array("q")
+        """Hashes of the ids of the cases."""
+        self._attempts = array("q")
+        self._took_ms = array("d")
+        """How long the agent took; less than nothing where nobody knows."""
+        self._digests = array("Q")
+        """One more than where the digest stands among those that were put aside; 0: it is made of the line."""
+        self._apart = array("Q")
+        """Numbers of the lines that are long or cannot be read; those between them are read many at once."""
+        self._outcomes = bytearray()
+        """Of each line the place of its outcome in `_names`; last of all that a line has, so that it counts once it is all there."""
+        self._names: list[str] = []
+        self._problem: str | None = None
+        self._facts: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Return how many lines there are; broken ones count."""
+        return len(self._outcomes)
+
+    def read_on(self) -> bool:
+        """Read what was added since; False where the log is another one by now. Raises `StoreError`."""
+        with self._lock:
+            try:
+                found = os.stat(self._path)
+            except FileNotFoundError:
+                # No log yet is an empty one; one that was read and is gone is another log.
+                return self._file is None
+            except OSError as error:
+                raise StoreError(f"{str(self._path)!r} cannot be read: {error.strerror}") from error
+            stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+            if stamp == self._stamp:
+                return True
+            try:
+                if self._file is None:
+                    self._file = os.fdopen(open_regular(str(self._path), os.O_RDONLY), "rb", buffering=0)
+                elif not self._goes_on(stamp):
+                    return False
+                # What breaks off in the middle is not gone on with: half of a line may have been added.
+                self._stamp = None
+                self._read_lines(self._file)
+            except OSError as error:
+                raise StoreError(f"{str(self._path)!r} cannot be read: {error.strerror}") from error
+            self._stamp = stamp
+            return True
+
+    def _goes_on(self, stamp: Stamp) -> bool:
+        """Return whether the file is the one that was read, with nothing changed but its end."""
+        if self._file is None or self._stamp is None:
+            return False
+        own = os.fstat(self._file.fileno())
+        # A log only grows: written to and as long as before, it was written over.
+        if (own.st_dev, own.st_ino) != stamp[:2] or stamp[2] < self._end or stamp[2] == self._stamp[2]:
+            return False
+        return os.pread(self._file.fileno(), len(self._edge), self._end - len(self._edge)) == self._edge
+
+    def _read_lines(self, file: IO[bytes]) -> None:
+        with open(file.fileno(), "rb", buffering=_AT_ONCE, closefd=False) as lines:
+            lines.seek(self._end)
+            line = b""
+            for found in lines:
+                # Still being written: it is read when it is whole.
+                if not found.endswith(b"\n"):
+                    break
+                line = found
+                self._add_line(line)
+                self._end += len(line)
+        if line:
+            self._edge = line[-_EDGE:]
+
+    def _add_line(self, line: bytes) -> None:
+        aside = 0
+        try:
+            if len(line) > LARGEST_DIGEST:
+                digest = make_digest(line)
+                told = decode_digest(digest or line)
+                aside = self._put_aside(digest)
+            else:
+                told = decode_digest(line)
+            outcome = self._find_outcome(told.outcome)
+            hashed, attempt = hash(told.case), told.attempt
+            took = told.find_agent_ms()
+            # Last of all: a number beyond 64 bits raises here, and so far no array has anything of the line.
+            self._attempts.append(attempt)
+        except (StoreError, OverflowError) as error:
+            self._problem = self._problem or f"{self._path}:{len(self) + 1}: a broken entry: {error}"
+            outcome, hashed, took, aside = _BROKEN, 0, None, 0
+            self._attempts.append(0)
+        if outcome == _BROKEN or len(line) > LARGEST_DIGEST:
+            self._apart.append(len(self))
+        self._starts.append(self._end)
+        self._cases.append(hashed)
+        self._took_ms.append(-1.0 if took is None else took)
+        self._digests.append(aside)
+        self._outcomes.append(outcome)
+
+    def _find_outcome(self, name: str) -> int:
+        if name not in self._names:
+            # Each line has one byte for its outcome, and the highest value is taken.
+            if len(self._names) == _BROKEN:
+                raise StoreError(f"too many different outcomes, {name[:40]!r} among them")
+            self._names.append(name)
+        return self._names.index(name)
+
+    def _put_aside(self, digest: bytes | None) -> int:
+        if digest is None:
+            return 0
+        try:
+            if self._digest_file is None:
+                self._digest_file = tempfile.TemporaryFile(prefix="proctor-digests-", buffering=0)  # noqa: SIM115 - closed with the index
+            at = self._digest_file.seek(0, os.SEEK_END)
+            self._digest_file.write(digest + b"\n")
+        except OSError:
+            return 0  # no room for it: then it is made of the line each time
+        return at + 1
+
+    @property
+    def stamp(self) -> Stamp | None:
+        """Which file was read, and as it was then; None where there is none."""
+        return self._stamp
+
+    def count(self) -> LogCounts:
+        """Return what the log has in all."""
+        counts = {name: self._outcomes.count(code) for code, name in enumerate(self._names)}
+        # Not strict: a line may be added meanwhile, and counts once it has an outcome, which comes last.
+        pairs = zip(self._cases, self._attempts, self._outcomes, strict=False)
+        different = len({(case, attempt) for case, attempt, outcome in pairs if outcome != _BROKEN})
+        return LogCounts(outcomes={name: count for name, count in counts.items() if count}, different=different, problem=self._problem)
+
+    def find_numbers(self, *, outcome: str | None = None, case: str | None = None) -> Sequence[int]:
+        """Return the numbers of the attempts with an outcome and of a case, in the order in which they ended."""
+        count = len(self)
+        if outcome is not None and outcome not in self._names:
+            return ()
+        code = None if outcome is None else self._names.index(outcome)
+        if case is not None:
+            found = _find_all(self._cases, hash(case), count)
+            return [number for number in found if self._outcomes[number] == code or (code is None and self._outcomes[number] != _BROKEN)]
+        if code is not None:
+            return _find_code(self._outcomes, code, count)
+        if self._problem is None:
+            return range(count)
+        return [number for number in range(count) if self._outcomes[number] != _BROKEN]
+
+    def has_attempt(self, number: int) -> bool:
+        """Return whether there is an attempt with this number."""
+        return 0 <= number < len(self) and self._outcomes[number] != _BROKEN
+
+    def measure(self, number: int) -> int:
+        """Return how many bytes a line has."""
+        return self._find_end(number) - self._starts[number]
+
+    def list_durations(self) -> list[float | None]:
+        """Return how long the agent took in each attempt."""
+        pairs = zip(self._took_ms, self._outcomes, strict=False)
+        return [None if took < 0 else took for took, outcome in pairs if outcome != _BROKEN]
+
+    def read(self, number: int) -> RunEntry:
+        """Return an attempt with everything that was kept of it. Raises `StoreError`."""
+        return self._decode(number, self._read_line(number))
+
+    def read_digest(self, number: int) -> RunEntry:
+        """Return what lists and comparisons show of an attempt. Raises `StoreError`."""
+        if self._digests[number]:
+            assert self._digest_file is not None
+            found = os.pread(self._digest_file.fileno(), LARGEST_DIGEST + 1, self._digests[number] - 1)
+            return self._decode(number, found[: found.index(b"\n")])
+        line = self._read_line(number)
+        if len(line) <= LARGEST_DIGEST:
+            try:
+                return _ENTRY.decode(line)
+            except msgspec.MsgspecError:
+                pass  # evidence that cannot be read is not shown in a list
+        try:
+            short = shorten_entry(line)
+        except StoreError as error:
+            raise StoreError(f"{self._path}:{number + 1}: a broken entry: {error}") from error
+        return self._decode(number, short)
+
+    def iterate_digests(self) -> Iterator[RunEntry | EntryDigest]:
+        """Yield what comparisons need of every attempt, in the order in which they ended. Raises `StoreError`."""
+        begin, count = 0, len(self)
+        while begin < count:
+            next_apart = bisect_left(self._apart, begin)
+            end = min(count, self._apart[next_apart] if next_apart < len(self._apart) else count)
+            if begin == end:
+                if self._outcomes[begin] != _BROKEN:
+                    yield self.read_digest(begin)
+                begin += 1
+                continue
+            # As many lines as begin within so many bytes, the first of them whatever its length.
+            end = min(end, bisect_right(self._starts, self._starts[begin] + _AT_ONCE, begin, end))
+            yield from self._read_stretch(begin, end)
+            begin = end
+
+    def _read_stretch(self, begin: int, end: int) -> Sequence[RunEntry | EntryDigest]:
+        """Return the digests of lines that stand one behind the other."""
+        lines = self._read_bytes(self._starts[begin], self._find_end(end - 1))
+        try:
+            found = _DIGEST.decode_lines(lines)
+        except (msgspec.MsgspecError, RecursionError):
+            found = []
+        # The log is not what it was when it was indexed: read one by one, the line at fault is named.
+        return found if len(found) == end - begin else [self.read_digest(number) for number in range(begin, end)]
+
+    def remember(self, key: Hashable, make: Callable[[], T], *, is_small: Callable[[T], bool] | None = None) -> T:
+        """Return what is made of the log as it is now, made once for as long as nothing is added; what is not small is not kept."""
+        count = len(self)
+        known = self._facts.get(key)
+        if known is not None and known[0] == count:
+            return cast(T, known[1])
+        # Without the lock, since it may take long: two who ask at once make it twice, which does no harm.
+        made = make()
+        if is_small is not None and not is_small(made):
+            return made
+        with self._lock:
+            self._facts[key] = (count, made)
+            while len(self._facts) > _MOST_FACTS:
+                self._facts.popitem(last=False)
+        return made
+
+    def _read_line(self, number: int) -> bytes:
+        return self._read_bytes(self._starts[number], self._find_end(number))
+
+    def _read_bytes(self, start: int, end: int) -> bytes:
+        assert self._file is not None, "a log without lines has no numbers"
+        try:
+            return os.pread(self._file.fileno(), end - start, start)
+        except OSError as error:
+            raise StoreError(f"{str(self._path)!r} cannot be read: {error.strerror}") from error
+
+    def _find_end(self, number: int) -> int:
+        return self._starts[number + 1] if number + 1 < len(self._starts) else self._end
+
+    def _decode(self, number: int, line: bytes) -> RunEntry:
+        try:
+            return _ENTRY.decode(line)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise StoreError(f"{self._path}:{number + 1}: a broken entry: {error}") from error
+
+    def __del__(self) -> None:
+        for file in (getattr(self, "_file", None), getattr(self, "_digest_file", None)):
+            if file is not None:
+                file.close()
+
+
+def _find_all(values: array[int], wanted: int, count: int) -> list[int]:
+    found: list[int] = []
+    at = -1
+    while True:
+        try:
+            at = values.index(wanted, at + 1, count)
+        except ValueError:
+            return found
+        found.append(at)
+
+
+def _find_code(codes: bytearray, wanted: int, count: int) -> array[int]:
+    found = array("Q")
+    at = codes.find(wanted, 0, count)
+    while at >= 0:
+        found.append(at)
+        at = codes.find(wanted, at + 1, count)
+    return found
+
+
+class LogIndexes:
+    """The logs that were asked for last, as long as they are not too many attempts together; of the others what they have in all."""
+
+    def __init__(self, most: int = 1_000_000, most_counts: int = 5_000) -> None:
+        self._most, self._most_counts = most, most_counts
+        self._lock = threading.Lock()
+        self._logs: OrderedDict[Path, LogIndex] = OrderedDict()
+        self._counts: OrderedDict[Path, tuple[Stamp | None, LogCounts]] = OrderedDict()
+
+    def open(self, path: Path) -> LogIndex:
+        """Return a log as it is now. Raises `StoreError`."""
+        with self._lock:
+            log = self._logs.setdefault(path, LogIndex(path))
+        # Without the lock of all logs: reading a long one holds up nobody who asks for another.
+        if not log.read_on():
+            log = LogIndex(path)
+            log.read_on()
+        with self._lock:
+            self._logs[path] = log
+            self._logs.move_to_end(path)
+            # The one that was asked for stays, however long it is.
+            while len(self._logs) > 1 and (len(self._logs) > _MOST_OPEN or sum(map(len, self._logs.values())) > self._most):
+                self._logs.popitem(last=False)
+        return log
+
+    def count(self, path: Path) -> LogCounts:
+        """Return what a log has in all; one that is as it was is not read again. Raises `StoreError`."""
+        known = self._counts.get(path)
+        if known is not None and known[0] == _find_stamp(path):
+            return known[1]
+        log = self.open(path)
+        # The stamp first: what is written meanwhile is counted, and looked for once more.
+        stamp, counts = log.stamp, log.count()
+        with self._lock:
+            self._counts[path] = (stamp, counts)
+            while len(self._counts) > self._most_counts:
+                self._counts.popitem(last=False)
+        return counts
+
+
+_MOST_OPEN = 64
+"""Logs that are held open."""
+
+
+def _find_stamp(path: Path) -> Stamp | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)

@@ -1,0 +1,348 @@
+"""Keeps runs as folders of plain files: `<home>/runs/<run id>/`.
+
+    run.json        the header, written once
+    cases.jsonl     the cases of a suite that has very many, a line each
+    suite.yaml      the suite in native form, so that the run can be read again when the file it came from has changed
+    results.jsonl   one entry per finished attempt, appended and forced to disk
+    ended.json      how the run ended or was left; not there while it goes on, or after a crash
+
+One thread writes: entries that arrive while it waits for the disk are written together, so that being durable costs one wait per
+batch instead of one per entry. Entries are handed to it when the event loop has started whatever else was ready, since waking a thread can
+cost more than the work it is woken for. A half-written last line, which only a crash leaves, is cut off when the run is opened again. A
+run that is being written is locked; a second process is told so.
+"""
+
+import asyncio
+import contextlib
+import os
+import queue
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not on Windows; there two writers of a run are not told apart
+    fcntl = None
+
+import msgspec
+
+from proctor.errors import InputError, StoreError
+from proctor.model.result import Ending
+from proctor.model.run import RunEntry, RunHeader
+from proctor.model.show import show
+from proctor.model.typed import make_json_decoder
+from proctor.store.files.run_entries import EntryFile, open_regular, read_regular
+from proctor.store.files.run_references import Found, RunReferences, is_path
+from proctor.store.sql.settle_futures import settle_waiters
+
+HEADER, SUITE, RESULTS, ENDED = "run.json", "suite.yaml", "results.jsonl", "ended.json"
+CASES = "cases.jsonl"
+"""The cases of a suite that has too many for one text, a line each."""
+_HEADER = make_json_decoder(RunHeader)
+_ENTRY = make_json_decoder(RunEntry)
+# macOS and Windows have only `fsync`, which writes more.
+_FORCE_TO_DISK = getattr(os, "fdatasync", os.fsync)
+_LOCK_TRIES = 5
+"""How often the lock of a file is tried for: whoever only looks whether it is locked holds it for an instant."""
+_Line = tuple[bytes, "asyncio.Future[None]"]
+
+
+class RunFiles:
+    """All runs of a workspace."""
+
+    def __init__(self, home: Path) -> None:
+        self.folder = home / "runs"
+
+    def create(self, header: RunHeader, suite_text: str = "", cases: Iterable[bytes] | None = None) -> "RunFolder":
+        """Create a run, open for writing; `cases` are the lines of a suite whose cases are kept apart."""
+        folder = self.folder / header.run_id
+        try:
+            told = msgspec.json.format(msgspec.json.encode(header), indent=2) + b"\n"
+        except UnicodeEncodeError as error:
+            # The name of a file can be any bytes; a header is JSON, in UTF-8.
+            raise InputError(f"cannot keep a run: {show(error.object)} is no UTF-8 text; rename it") from None
+        try:
+            folder.mkdir(parents=True)
+            _write_whole(folder / SUITE, suite_text.encode())
+            if cases is not None:
+                with (folder / CASES).open("wb") as file:
+                    file.writelines(cases)
+                    file.flush()
+                    os.fsync(file.fileno())
+            # The header last: a folder is a run once it has one, so a crash before leaves no run without its suite.
+            _write_whole(folder / HEADER, told)
+            _sync_folder(self.folder)
+        except FileExistsError:
+            raise StoreError(f"there is a run {header.run_id!r} already") from None
+        except OSError as error:
+            raise StoreError(f"cannot keep a run in {str(self.folder)!r}: {error.strerror}") from error
+        return RunFolder(folder, header, writing=True)
+
+    def open(self, run: str, *, writing: bool = False, suite: str | None = None) -> "RunFolder":
+        """Return the run that a word means (`run_references.py`); `suite` says whose baseline."""
+        folder = self.find(run, suite=suite).folder
+        return RunFolder(folder, _read_header(folder, run), writing=writing)
+
+    def find(self, run: str, *, suite: str | None = None) -> Found:
+        """Return which run a word means, and why; raises `StoreError`."""
+        if is_path(run) or (Path(run) / HEADER).is_file():
+            return Found(folder=Path(run))
+        # A whole id needs no look at the others: a list of all runs opens each of them.
+        if run not in ("", ".", "..") and (self.folder / run / HEADER).exists():
+            return Found(folder=self.folder / run)
+        return self._references.find(run, suite=suite)
+
+    def list_meant(self, run: str) -> list[str]:
+        """Return the ids of all runs that a word fits, newest first. Raises `StoreError`."""
+        return self._references.list_meant(run)
+
+    @property
+    def _references(self) -> RunReferences:
+        return RunReferences(self.folder, self.list_ids, lambda folder: _read_header(folder, folder.name))
+
+    def list_ids(self) -> list[str]:
+        """Return the ids of all runs, newest first; ids begin with their time."""
+        if not self.folder.is_dir():
+            return []
+        return sorted((entry.name for entry in self.folder.iterdir() if (entry / HEADER).exists()), reverse=True)
+
+
+class RunFolder:
+    """One run."""
+
+    def __init__(self, folder: Path, header: RunHeader, *, writing: bool) -> None:
+        self.folder = folder
+        self._header = header
+        self._writer = _Writer(folder) if writing else None
+
+    @property
+    def header(self) -> RunHeader:
+        """What the run was started with."""
+        return self._header
+
+    async def append(self, entry: RunEntry) -> None:
+        """Keep one finished attempt, durably once this returns."""
+        assert self._writer is not None, "opened for reading"
+        await self._writer.put_line(msgspec.json.encode(entry) + b"\n", asyncio.get_running_loop().create_future())
+
+    def entries(self) -> Iterator[RunEntry]:
+        """Yield everything kept so far, in order; a half-written last line is no entry."""
+        path = self.folder / RESULTS
+        if not path.exists():
+            return
+        try:
+            file = os.fdopen(open_regular(str(path), os.O_RDONLY), "rb")
+        except OSError as error:
+            raise StoreError(f"{str(path)!r} cannot be read: {error.strerror}") from error
+        with file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    yield _ENTRY.decode(line)
+                except msgspec.MsgspecError as error:
+                    raise StoreError(f"{path}:{number}: a broken entry: {error}") from error
+
+    def open_entries(self) -> EntryFile:
+        """Return everything kept so far, to be read one by one and again."""
+        return EntryFile(self.folder / RESULTS)
+
+    def suite_text(self) -> str:
+        """Return the suite the run was started with, in native form."""
+        try:
+            return read_regular(self.folder / SUITE).decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreError(f"the suite of run {self._header.run_id!r} cannot be read: {error}") from error
+
+    def read_end(self) -> str | None:
+        """Return how the run ended; None while it goes on, or after a crash."""
+        try:
+            found = msgspec.json.decode(read_regular(self.folder / ENDED))
+        # It is not forced to the disk, so a crash may leave none, or a broken one.
+        except (OSError, msgspec.MsgspecError):
+            return None
+        return str(found.get("ended")) if isinstance(found, dict) else None
+
+    def find_ending(self) -> Ending:
+        """Return how the run ended, as far as its files tell: `running` while a process writes it, `not_ended` after a crash."""
+        ended = self.read_end()
+        for known in ("completed", "interrupted", "budget", "failed"):
+            if ended == known:
+                return known
+        return "running" if _is_locked(self.folder / RESULTS) else "not_ended"
+
+    def close(self, ended: str) -> None:
+        """Write how the run ended; no more is to come."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+            # A crash that takes this away leaves a run that can be resumed, and has nothing left to do.
+            _write_whole(self.folder / ENDED, msgspec.json.encode({"ended": ended}) + b"\n", durable=False)
+
+    def release(self, ended: str | None = None) -> None:
+        """Stop writing a run that can be resumed; `ended` is kept as the reason why it was left."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+            if ended is not None:
+                with contextlib.suppress(OSError):  # a full disk is often why it was left; without a reason it reads as one that crashed
+                    _write_whole(self.folder / ENDED, msgspec.json.encode({"ended": ended}) + b"\n", durable=False)
+
+
+def _read_header(folder: Path, run: str) -> RunHeader:
+    try:
+        return _HEADER.decode(read_regular(folder / HEADER))
+    except OSError as error:
+        raise StoreError(f"run {run!r} cannot be read: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"run {run!r} has a broken header: {error}") from error
+
+
+class _Writer:
+    """The thread that appends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / RESULTS
+        try:
+            self._file = open_regular(str(self._path), os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            _sync_folder(folder)
+        except OSError as error:
+            raise StoreError(f"cannot write {str(self._path)!r}: {error.strerror}") from error
+        # The lock is the system's and goes with the process, so a crash leaves none behind, as a lock file would.
+        if not _try_to_lock(self._file):
+            os.close(self._file)
+            raise StoreError(f"run {folder.name!r} is being written by another process")
+        # Only with the lock in hand: the run of another process must not look as if it went on.
+        (folder / ENDED).unlink(missing_ok=True)
+        self._cut_half_line()
+        self._fault: StoreError | None = None
+        self._gathered: list[_Line] = []
+        self._waiting: queue.SimpleQueue[list[_Line] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._write_until_closed, name=f"results of {folder.name}", daemon=True)
+        self._thread.start()
+
+    def _cut_half_line(self) -> None:
+        size = os.fstat(self._file).st_size
+        at = size
+        while at > 0:
+            start = max(0, at - 65536)
+            # From the back, in pieces: the file may be large, and half a line is short.
+            found = os.pread(self._file, at - start, start).rfind(b"\n")
+            if found >= 0:
+                at = start + found + 1
+                break
+            at = start
+        if at != size:
+            os.ftruncate(self._file, at)
+
+    def put_line(self, line: bytes, kept: "asyncio.Future[None]") -> "asyncio.Future[None]":
+        """Hand a line to the thread; `kept` is done when it is on the disk."""
+        self._gathered.append((line, kept))
+        # Once the loop has run what is ready now: entries that finish in the same turn wake the thread once.
+        if len(self._gathered) == 1:
+            kept.get_loop().call_soon(self._hand_over)
+        return kept
+
+    def _hand_over(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        if gathered:
+            self._waiting.put(gathered)
+
+    def close(self) -> None:
+        self._hand_over()
+        self._waiting.put(None)
+        self._thread.join()
+        os.close(self._file)
+
+    def _write_until_closed(self) -> None:
+        while True:
+            batch = [self._waiting.get()]
+            # Whatever gathered while the disk was waited for goes into one write and one sync.
+            while not self._waiting.empty():
+                batch.append(self._waiting.get())
+            entries = [entry for gathered in batch if gathered is not None for entry in gathered]
+            if entries:
+                fault = self._write_batch(b"".join(line for line, _ in entries))
+                _wake_waiting([kept for _, kept in entries], fault)
+            if None in batch:
+                return
+
+    def _write_batch(self, data: bytes) -> StoreError | None:
+        if self._fault is not None:
+            return self._fault
+        before = os.fstat(self._file).st_size
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+            # Enough for an appended file: it also writes the new length, and leaves out only the times.
+            _FORCE_TO_DISK(self._file)
+        except OSError as error:
+            fault = StoreError(f"results cannot be kept in {str(self._path)!r}: {error.strerror}")
+            try:
+                # None of them was told to be kept, so all of them go: half a line would spoil the next one.
+                os.ftruncate(self._file, before)
+            except OSError:
+                # Half a line may stand there, and nothing may follow it.
+                self._fault = fault
+            return fault
+        return None
+
+
+def _wake_waiting(waiting: "list[asyncio.Future[None]]", fault: StoreError | None) -> None:
+    """Wake everybody who waits for a batch, each loop once. Who has gone meanwhile gets no answer, but what was finished is written."""
+    loops = {kept.get_loop() for kept in waiting}
+    for loop in loops:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle_waiters, [kept for kept in waiting if kept.get_loop() is loop], fault)
+
+
+def _write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace a file in one step, so that there is never half a file where there was a whole one, or none."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with partial.open("wb") as file:
+        file.write(data)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def _try_to_lock(file: int) -> bool:
+    """Take the lock of a writer; return False when another process has it."""
+    if fcntl is None:
+        return True
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(0.01)  # somebody who only looks whether it is locked holds it for an instant
+        else:
+            return True
+    return False
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether some process is writing these results."""
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            if fcntl is None:
+                return False
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _sync_folder(path: Path) -> None:
+    """Force to disk which files a folder has."""
+    if os.name == "nt":  # which opens no folders, and keeps their contents by itself
+        return
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,167 @@
+"""What lists, groups and comparisons read of an attempt, kept beside its body: a body may be megabytes, of which they show a line.
+
+A digest is an entry in the JSON of entries, without what is long: of the evidence times and tokens stay, of the verdicts those up to the
+first that failed, each without details, and only that one with its reason. Attempts of earlier versions have none, nor have those with a
+very long reason: theirs is made of the body, each time it is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from proctor.errors import StoreError
+from proctor.model.run import EntryDigest, RunEntry
+from proctor.model.typed import make_json_decoder
+from proctor.model.verdict import Verdict
+from proctor.store.sql.compressed_json import expand_bytes
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import run_entries
+
+LARGEST_DIGEST = 4_000
+"""Bytes. Whatever has more to say is read from its body."""
+_FEW, _MANY = 200, 5_000
+"""Rows read in one query: few where there are bodies among them, which may be large."""
+
+
+_DIGEST = make_json_decoder(EntryDigest)
+_DIGESTS = make_json_decoder(list[EntryDigest])
+_ENTRY = make_json_decoder(RunEntry)
+
+DIGEST: tuple[sa.ColumnElement[Any], ...] = (
+    run_entries.c.digest,
+    sa.case((run_entries.c.digest.is_(None), run_entries.c.body), else_=sa.null()).label("body"),
+)
+"""What is selected to read a digest: the body only where there is no digest."""
+Edge = tuple[str, str]
+"""When an attempt ended, and its id."""
+_ORDER = (run_entries.c.created_at, run_entries.c.id)
+
+
+class _JoinedDigests(FunctionElement[bytes]):
+    """The digests of many rows in one value, with commas between them; given with what they are ordered by."""
+
+    inherit_cache = True
+    type = sa.LargeBinary()
+    name = "joined_digests"
+
+
+@compiles(_JoinedDigests)
+def _compile_string_agg(element: _JoinedDigests, compiler: SQLCompiler, **named: Any) -> str:
+    digest, at, key = (compiler.process(clause, **named) for clause in element.clauses)
+    return f"string_agg({digest}, ','::bytea ORDER BY {at}, {key})"
+
+
+@compiles(_JoinedDigests, "sqlite")
+def _compile_group_concat(element: _JoinedDigests, compiler: SQLCompiler, **named: Any) -> str:
+    # In the order of the rows below it, which SQLite keeps for this function.
+    digest, *_ = (compiler.process(clause, **named) for clause in element.clauses)
+    return f"CAST(group_concat({digest}, ',') AS BLOB)"
+
+
+def make_digest(entry: bytes) -> bytes | None:
+    """Return the digest of an entry that is given as JSON; nothing where it would be too long. Raises `StoreError`."""
+    digest = shorten_entry(entry)
+    return digest if len(digest) <= LARGEST_DIGEST else None
+
+
+def read_digest(row: Row) -> RunEntry:
+    """Return what is kept of an attempt for lists and comparisons; the row has what `DIGEST` selects. Raises `StoreError`."""
+    return _decode_kept(row["digest"], row["body"])
+
+
+def _shorten_kept(digest: bytes | None, body: bytes) -> bytes:
+    return digest if digest is not None else shorten_entry(expand_bytes(body))
+
+
+def _decode_kept(digest: bytes | None, body: bytes) -> RunEntry:
+    try:
+        return _ENTRY.decode(_shorten_kept(digest, body))
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"a stored result cannot be read: {error}") from error
+
+
+async def tally_digests(connection: AsyncConnection, run_id: str, add: Callable[[Iterable[EntryDigest]], None]) -> None:
+    """Hand every attempt of a run to `add`, many at once, in the order in which they ended. Raises `StoreError`."""
+    begin: Edge | None = None
+    while True:
+        end = await _find_edge(connection, run_id, begin)
+        await _tally_stretch(connection, _match_stretch(run_id, begin, end), add)
+        if end is None:
+            return
+        begin = end
+
+
+async def _find_edge(connection: AsyncConnection, run_id: str, begin: Edge | None) -> Edge | None:
+    """Return the last attempt of the stretch that begins behind `begin`, along the index alone; None where the run ends within it."""
+    query = sa.select(*_ORDER).where(*_match_stretch(run_id, begin, None)).order_by(*_ORDER)
+    found = (await connection.execute(query.offset(_MANY - 1).limit(1))).first()
+    return None if found is None else (found[0], found[1])
+
+
+def _match_stretch(run_id: str, begin: Edge | None, end: Edge | None) -> list[sa.ColumnElement[bool]]:
+    """Return the condition for the attempts of a run behind one of them and up to another."""
+    matched: list[sa.ColumnElement[bool]] = [run_entries.c.run_id == run_id]
+    if begin is not None:
+        matched.append(sa.tuple_(*_ORDER) > sa.tuple_(*map(sa.literal, begin)))
+    if end is not None:
+        matched.append(sa.tuple_(*_ORDER) <= sa.tuple_(*map(sa.literal, end)))
+    return matched
+
+
+async def _tally_stretch(
+    connection: AsyncConnection, where: Sequence[sa.ColumnElement[bool]], add: Callable[[Iterable[EntryDigest]], None]
+) -> None:
+    rows = sa.select(*_ORDER, run_entries.c.digest).where(*where).order_by(*_ORDER).subquery()
+    # One row for all of them: a driver takes longer to hand over a row than to read it, and is held up by other threads at each.
+    joined = _JoinedDigests(rows.c.digest, rows.c.created_at, rows.c.id)
+    count, known, digests = (await connection.execute(sa.select(sa.func.count(), sa.func.count(rows.c.digest), joined))).one()
+    if count == known:
+        # Beside the event loop, many at once: a thread for each attempt takes longer than reading it.
+        await asyncio.to_thread(lambda: add(_decode_joined(digests or b"", count)))
+        return
+    # Few at once: there are bodies among them, which may be large.
+    begin = 0
+    while begin < count:
+        query = sa.select(*DIGEST).where(*where).order_by(*_ORDER).offset(begin).limit(_FEW)
+        found = (await connection.execute(query)).all()
+        await asyncio.to_thread(lambda rows=found: add([decode_digest(_shorten_kept(digest, body)) for digest, body in rows]))
+        begin += _FEW
+
+
+def _decode_joined(digests: bytes, count: int) -> list[EntryDigest]:
+    try:
+        found = _DIGESTS.decode(b"[" + digests + b"]")
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise StoreError(f"a stored result cannot be read: {error}") from error
+    if len(found) != count:
+        raise StoreError(f"stored results cannot be read: {len(found)} in the place of {count}")
+    return found
+
+
+def decode_digest(entry: bytes) -> EntryDigest:
+    """Return of an entry, or of its digest, what digests have. Raises `StoreError`."""
+    try:
+        return _DIGEST.decode(entry)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise StoreError(f"a result cannot be read: {error}") from error
+
+
+def shorten_entry(entry: bytes) -> bytes:
+    """Return the digest of an entry, whatever its length. Raises `StoreError`."""
+    told = decode_digest(entry)
+    failed = next((number for number, verdict in enumerate(told.verdicts) if verdict.outcome in ("fail", "error")), None)
+    verdicts: tuple[Verdict, ...] = ()
+    if failed is not None:
+        before = (Verdict(verdict.outcome, verdict.score, "", verdict.code) for verdict in told.verdicts[:failed])
+        last = told.verdicts[failed]
+        verdicts = (*before, Verdict(last.outcome, last.score, last.reason, last.code))
+    return msgspec.json.encode(msgspec.structs.replace(told, verdicts=verdicts))

@@ -1,0 +1,367 @@
+"""Runs in the database: a queue with leases, results that are kept once, events that can be read again.
+
+A run that waits is taken by one statement, so that of two servers one gets it. Whoever has it holds a lease and renews it; when the lease
+is over, because the holder died or lost the database, the run can be taken by anybody. Everything that is written for a run is written in
+a transaction that first makes sure, on the row of the run, that the writer still holds the lease: who lost it without noticing can write
+nothing any more. An attempt is kept once, under its case and number.
+
+Events are numbered within their run, from 1, without gaps. The row of the run is locked before a number is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.errors import StoreError
+from proctor.model.evidence import Json
+from proctor.model.run import RunEntry
+from proctor.model.typed import make_json_decoder
+from proctor.store.runs.entry_digests import make_digest
+from proctor.store.runs.entry_previews import LONG_TEXT, Ranges, make_shown
+from proctor.store.runs.entry_texts import make_search_text
+from proctor.store.sql.compressed_json import compress_bytes, expand_bytes
+from proctor.store.sql.database import Database
+from proctor.store.sql.pages import Row
+from proctor.store.sql.settle_futures import settle_waiters
+from proctor.store.sql.tables import projects, run_entries, run_events, runs
+from proctor.store.sql.upserts import insert_or_ignore
+
+UNFINISHED = ("queued", "running")
+_ENTRY = make_json_decoder(RunEntry)
+_STEP = 200
+"""Rows read in one query, so that a long run is not held in memory."""
+_UNPACKED = 20
+"""Entries decompressed at once in a thread: evidence may be large."""
+
+Event = tuple[str, dict[str, Json]]
+"""A kind and what is told."""
+
+
+class EntryCleaner(Protocol):
+    """Takes out what must not be stored."""
+
+    def clean_entry(self, entry: RunEntry) -> bytes:
+        """Return an entry as JSON."""
+        ...
+
+    def clean_text(self, text: str) -> str:
+        """Return a text."""
+        ...
+
+
+class LeaseLost(StoreError):
+    """Raised when somebody else has taken the run over, or it is gone."""
+
+
+class RunLease(msgspec.Struct, frozen=True, kw_only=True):
+    """Who drives a run, and for how long without a sign of life: then anybody may take it over."""
+
+    run_id: str
+    owner: str
+    lasts_s: float
+    """How long each thing written holds the run for."""
+
+
+class WaitingProject(msgspec.Struct, frozen=True):
+    """A project that has waiting runs."""
+
+    organization_id: str
+    project_id: str
+    since: str
+    """When the oldest of them was sent."""
+
+
+async def list_waiting_projects(connection: AsyncConnection, *, now: float) -> list[WaitingProject]:
+    """Return every project of which `claim_run` could take a run."""
+    columns = (runs.c.organization_id, runs.c.project_id, sa.func.min(runs.c.created_at))
+    query = sa.select(*columns).where(_is_free(now), _is_active()).group_by(runs.c.organization_id, runs.c.project_id)
+    return [WaitingProject(*row) for row in await connection.execute(query)]
+
+
+def _is_free(now: float) -> sa.ColumnElement[bool]:
+    return sa.or_(runs.c.status == "queued", sa.and_(runs.c.status == "running", runs.c.leased_until < now))
+
+
+def _is_active() -> sa.ColumnElement[bool]:
+    return sa.select(projects.c.id).where(projects.c.id == runs.c.project_id, projects.c.paused.is_(False)).exists()
+
+
+async def claim_run(
+    connection: AsyncConnection, *, owner: str, now: float, lease_s: float, at: str, project_id: str | None = None
+) -> Row | None:
+    """Lease the run that waits longest, or one whose holder is gone, and return it as it is then. Runs of paused projects wait.
+
+    With `project_id` only runs of that project are looked at.
+    """
+    # `skip_locked`: two workers that look at the same time take two runs, and neither waits for the other.
+    free = _is_free(now)
+    where = [free, _is_active(), *([runs.c.project_id == project_id] if project_id is not None else [])]
+    first = sa.select(runs.c.id).where(*where).order_by(runs.c.created_at, runs.c.id).limit(1).with_for_update(skip_locked=True)
+    taken = (
+        sa.update(runs)
+        .where(runs.c.id == first.scalar_subquery(), free)
+        .values(
+            status="running",
+            lease_owner=owner,
+            leased_until=now + lease_s,
+            claims=runs.c.claims + 1,
+            # A run that is taken up again began when it was taken for the first time.
+            started_at=sa.func.coalesce(runs.c.started_at, at),
+            updated_at=at,
+        )
+        .returning(*runs.c)
+    )
+    found = (await connection.execute(taken)).mappings().first()
+    return None if found is None else dict(found)
+
+
+async def renew_lease(connection: AsyncConnection, run_id: str, owner: str, until: float) -> bool:
+    """Hold a run for longer and return whether its end was asked for. Raises `LeaseLost`."""
+    return bool((await _change_held(connection, run_id, owner, {"leased_until": until}))["cancel_requested"])
+
+
+async def is_cancel_requested(connection: AsyncConnection, run_id: str, owner: str) -> bool:
+    """Return whether the end of a run was asked for; nothing is written. Raises `LeaseLost`."""
+    query = sa.select(runs.c.cancel_requested).where(*_match_lease(run_id, owner))
+    found = (await connection.execute(query)).first()
+    if found is None:
+        raise LeaseLost(f"run {run_id!r} is somebody else's now")
+    return bool(found[0])
+
+
+async def keep_settings(connection: AsyncConnection, run_id: str, owner: str, settings: dict[str, Json]) -> None:
+    """Write how a run is driven and how far it came, which is progress: it was not taken in vain. Raises `LeaseLost`."""
+    await _change_held(connection, run_id, owner, {"settings": settings, "claims": 0})
+
+
+async def requeue_run(connection: AsyncConnection, run_id: str, owner: str, at: str, reason: str) -> None:
+    """Give a run back to the queue; readers of its events are told the reason. Raises `LeaseLost`."""
+    values = {"status": "queued", "lease_owner": None, "leased_until": None, "claims": 0, "updated_at": at}
+    await _change_held(connection, run_id, owner, values)
+    await add_events(connection, run_id, [("waiting", {"reason": reason})], at)
+
+
+async def end_run(connection: AsyncConnection, run_id: str, owner: str, at: str, values: Mapping[str, object], event: Event) -> None:
+    """Write how the run ended, as `values` say. Raises `LeaseLost`."""
+    over = {"lease_owner": None, "leased_until": None, "completed_at": at, "updated_at": at}
+    await _change_held(connection, run_id, owner, {**over, **values})
+    await add_events(connection, run_id, [event], at)
+
+
+async def add_events(connection: AsyncConnection, run_id: str, events: Sequence[Event], at: str) -> None:
+    """Number events and keep them. The caller's transaction has changed the row of the run before."""
+    if not events:
+        return
+    # Safe without a sequence: the row of the run is locked, so nobody else numbers its events now.
+    number = await get_last_number(connection, run_id)
+    values = [
+        {"run_id": run_id, "number": number + place, "kind": kind, "body": body, "at": at} for place, (kind, body) in enumerate(events, 1)
+    ]
+    await connection.execute(sa.insert(run_events), values)
+
+
+async def get_last_number(connection: AsyncConnection, run_id: str) -> int:
+    """Return the number of the last event of a run; 0 when there is none."""
+    last = sa.select(sa.func.coalesce(sa.func.max(run_events.c.number), 0)).where(run_events.c.run_id == run_id)
+    return int((await connection.execute(last)).scalar_one())
+
+
+async def get_status(connection: AsyncConnection, run_id: str) -> str | None:
+    """Return the status of a run; None when it was deleted."""
+    return (await connection.execute(sa.select(runs.c.status).where(runs.c.id == run_id))).scalar_one_or_none()
+
+
+async def list_events_after(connection: AsyncConnection, run_id: str, number: int, *, limit: int = _STEP) -> list[Row]:
+    """Return the events of a run behind a number, oldest first."""
+    query = sa.select(run_events).where(run_events.c.run_id == run_id, run_events.c.number > number).order_by(run_events.c.number)
+    return [dict(row) for row in (await connection.execute(query.limit(limit))).mappings()]
+
+
+async def list_done_attempts(connection: AsyncConnection, run_id: str) -> list[tuple[str, int]]:
+    """Return case and number of every attempt that is kept."""
+    query = sa.select(run_entries.c.case_id, run_entries.c.attempt).where(run_entries.c.run_id == run_id)
+    return [(case, int(attempt)) for case, attempt in await connection.execute(query)]
+
+
+async def iterate_entries(
+    connection: AsyncConnection, run_id: str, *, evidence: bool = True, trim: Callable[[RunEntry], RunEntry] | None = None
+) -> AsyncIterator[RunEntry]:
+    """Yield everything that was kept of a run, in order; without `evidence` only what was decided, or of each what `trim` leaves."""
+    edge: tuple[str, str] | None = None
+    columns = (run_entries.c.created_at, run_entries.c.id, run_entries.c.body)
+    while True:
+        query = sa.select(*columns).where(run_entries.c.run_id == run_id)
+        if edge is not None:
+            query = query.where(sa.tuple_(run_entries.c.created_at, run_entries.c.id) > sa.tuple_(*map(sa.literal, edge)))
+        found = (await connection.execute(query.order_by(run_entries.c.created_at, run_entries.c.id).limit(_STEP))).all()
+        for first in range(0, len(found), _UNPACKED):
+            # Evidence may be large: unpacking it must hold up nobody, and only a little of it is held at once.
+            bodies = [body for _, _, body in found[first : first + _UNPACKED]]
+            for entry in await asyncio.to_thread(_unpack_entries, bodies, evidence, trim):
+                yield entry
+        if len(found) < _STEP:
+            return
+        edge = (found[-1][0], found[-1][1])
+
+
+def _unpack_entries(bodies: Sequence[bytes], evidence: bool, trim: Callable[[RunEntry], RunEntry] | None) -> list[RunEntry]:
+    # One by one: what is trimmed away is not held until the last of them is unpacked.
+    entries = map(read_entry, bodies) if evidence else (msgspec.structs.replace(read_entry(body), evidence=None) for body in bodies)
+    return list(entries if trim is None else map(trim, entries))
+
+
+def read_entry(body: bytes) -> RunEntry:
+    """Return what was kept of one attempt. Raises `StoreError`."""
+    return _decode_entry(expand_bytes(body))
+
+
+def _decode_entry(data: bytes) -> RunEntry:
+    try:
+        return _ENTRY.decode(data)
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"a stored result cannot be read: {error}") from error
+
+
+def _match_lease(run_id: str, owner: str) -> tuple[sa.ColumnElement[bool], ...]:
+    return (runs.c.id == run_id, runs.c.lease_owner == owner, runs.c.status == "running")
+
+
+async def _change_held(connection: AsyncConnection, run_id: str, owner: str, values: Mapping[str, object]) -> Row:
+    """Change the row of a run that is held; its lock is ours from here to the end of the transaction."""
+    changed = sa.update(runs).where(*_match_lease(run_id, owner)).values(values).returning(runs.c.cancel_requested, runs.c.counts)
+    found = (await connection.execute(changed)).mappings().first()
+    if found is None:
+        raise LeaseLost(f"run {run_id!r} is somebody else's now")
+    return dict(found)
+
+
+class RunRows:
+    """A run that is being driven: fits `runner.ports.RunLog`.
+
+    Attempts that end while others are being written are written together. Who waits for one and goes away does not take it along:
+    `wait_until_written` waits for everything that was begun.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        lease: RunLease,
+        *,
+        clock: Callable[[], float],
+        now: Callable[[], str],
+        new_id: Callable[[str], str],
+        clean: EntryCleaner,
+        told: Callable[[], None],
+        find_ranges: Callable[[RunEntry], Ranges],
+    ) -> None:
+        """`told` is called whenever something was written, `find_ranges` for attempts with very long texts."""
+        self._database = database
+        self._lease = lease
+        self._run_id = lease.run_id
+        self._clock = clock
+        self._now = now
+        self._new_id = new_id
+        self._clean = clean
+        self._told = told
+        self._find_ranges = find_ranges
+        self._entries: list[tuple[dict[str, Any], dict[str, Json], asyncio.Future[None]]] = []
+        self._events: list[Event] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._appending: set[asyncio.Task[None]] = set()
+
+    async def append(self, entry: RunEntry) -> None:
+        """Keep one finished attempt, durably once this returns. Raises `StoreError`, `LeaseLost` among them."""
+        task = asyncio.create_task(self._append_entry(entry))
+        self._appending.add(task)
+        task.add_done_callback(self._forget_task)
+        # An attempt that is finished is written even if the run is cancelled while it waits for the disk.
+        await asyncio.shield(task)
+
+    def _forget_task(self, task: asyncio.Task[None]) -> None:
+        self._appending.discard(task)
+        if not task.cancelled():
+            task.exception()  # looked at, also when whoever waited for it has gone
+
+    def add_event(self, kind: str, body: dict[str, Json]) -> None:
+        """Queue an event to be written soon."""
+        self._events.append((kind, body))
+        self._wake_writer()
+
+    async def wait_until_written(self) -> None:
+        """Wait until everything is written, or cannot be. Never raises for what could not be kept: who appended it was told."""
+        # In a loop: an attempt that has been packed meanwhile wakes the writer again.
+        while self._appending or (self._writer is not None and not self._writer.done()):
+            waiting = [*self._appending, *([self._writer] if self._writer is not None else [])]
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _append_entry(self, entry: RunEntry) -> None:
+        # Evidence may be large: cleaning and packing it must not hold up the other runs.
+        packed = await asyncio.to_thread(self._pack_entry, entry)
+        row = {"run_id": self._run_id, "case_id": entry.case, "attempt": entry.attempt, "outcome": entry.outcome, **packed}
+        about: dict[str, Json] = {"case": entry.case, "attempt": entry.attempt, "outcome": entry.outcome, "score": entry.score}
+        reason = self._clean.clean_text(entry.reason)[:500] if entry.reason else None
+        about |= {"code": entry.code, "reason": reason, "duration_ms": entry.duration_ms}
+        kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._entries.append((row, about, kept))
+        self._wake_writer()
+        await kept
+
+    def _pack_entry(self, entry: RunEntry) -> dict[str, bytes | str | None]:
+        clean = self._clean.clean_entry(entry)
+        # Of what is kept, not of what came: no secret can be searched for.
+        kept = _decode_entry(clean)
+        shown = make_shown(kept, self._find_ranges) if len(clean) > LONG_TEXT else None
+        return {"digest": make_digest(clean), "search_text": make_search_text(kept), "shown": shown, "body": compress_bytes(clean)}
+
+    def _wake_writer(self) -> None:
+        # One writer at a time: what comes while it writes is its next batch, so a fast run makes few transactions.
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write_all())
+
+    async def _write_all(self) -> None:
+        while self._entries or self._events:
+            entries, self._entries = self._entries, []
+            events, self._events = self._events, []
+            try:
+                async with self._database.writing() as connection:
+                    await self._write_batch(connection, entries, events)
+            except BaseException as error:
+                # Also when cancelled: whoever waits for these attempts would wait for ever.
+                fault = error if isinstance(error, Exception) else StoreError("the results could not be written: interrupted")
+                settle_waiters([kept for _, _, kept in entries], fault)
+                if not isinstance(error, Exception):
+                    raise
+                continue
+            settle_waiters([kept for _, _, kept in entries], None)
+            self._told()
+
+    async def _write_batch(
+        self,
+        connection: AsyncConnection,
+        entries: Sequence[tuple[dict[str, Any], dict[str, Json], asyncio.Future[None]]],
+        events: Sequence[Event],
+    ) -> None:
+        at = self._now()
+        run_id = self._run_id
+        values: dict[str, object] = {"leased_until": self._clock() + self._lease.lasts_s, "updated_at": at}
+        # First of all: who lost the lease raises here and writes nothing. A run that makes progress is not counted as taken in vain.
+        held = await _change_held(connection, run_id, self._lease.owner, {**values, "claims": 0} if entries else values)
+        # From the row that is locked now: whoever held the run before has counted there.
+        counts: dict[str, int] = dict(held["counts"] or {})
+        told = list(events)
+        for row, about, _ in entries:
+            new = {**row, "id": self._new_id("att"), "created_at": at}
+            adding = insert_or_ignore(connection, run_entries, new, key=("run_id", "case_id", "attempt")).returning(run_entries.c.id)
+            # Whoever held the run before may have kept this attempt already: then it counts once, and nobody is told again.
+            if (await connection.execute(adding)).first() is not None:
+                counts[row["outcome"]] = counts.get(row["outcome"], 0) + 1
+                told.append(("finished", about))
+        if entries:
+            await connection.execute(sa.update(runs).where(runs.c.id == run_id).values(counts=counts))
+        await add_events(connection, run_id, told, at)

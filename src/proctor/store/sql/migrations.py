@@ -1,0 +1,219 @@
+"""Migrates the schema: small named steps, applied once each, in order, never changed afterwards.
+
+Each step runs in a transaction together with the note that it ran, so that one that is interrupted leaves nothing half done. Two
+servers that start at once take turns. A database that knows more steps than this program was made by a newer one and is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from proctor.errors import StoreError
+from proctor.store.sql.columns import METADATA
+from proctor.store.sql.run_figures import run_figures
+from proctor.store.sql.sandbox_tables import sandbox_events, sandboxes
+from proctor.store.sql.tables import (
+    agents,
+    alert_rules,
+    annotation_rows,
+    audit,
+    cases,
+    keys,
+    records,
+    results,
+    run_entries,
+    runs,
+    sessions,
+    traces,
+)
+
+_LOCK = 0x70726F63  # "proc": the number two servers agree on
+
+NOTES = sa.Table(
+    "schema_steps", sa.MetaData(), sa.Column("name", sa.Text, primary_key=True), sa.Column("applied_at", sa.Text, nullable=False)
+)
+
+
+def _create_first_tables(connection: sa.Connection) -> None:
+    METADATA.create_all(connection)
+
+
+def _count_trace_attempts(connection: sa.Connection) -> None:
+    """Let traces count how often work on them broke off, and be taken agent by agent."""
+    # The first step made them already where it ran as it is now.
+    _add_column(connection, "traces", "attempts", "BIGINT NOT NULL DEFAULT 0")
+    connection.execute(sa.text("DROP INDEX IF EXISTS traces_due"))
+    for index in traces.indexes:
+        index.create(connection, checkfirst=True)
+
+
+def _index_records_by_age(connection: sa.Connection) -> None:
+    """Let benchmark runs be found by their age."""
+    for index in records.indexes:
+        index.create(connection, checkfirst=True)
+
+
+def _add_no_run_of_traces(connection: sa.Connection) -> None:
+    """Let traces say why they are no run of an agent."""
+    _add_column(connection, "traces", "no_run", "TEXT")
+
+
+def _add_list_indices(connection: sa.Connection) -> None:
+    """Let lists be found by an index, whatever they are narrowed by."""
+    for table in (agents, alert_rules, audit, cases, keys, results, run_entries, runs, traces):
+        _create_indices(connection, table)
+
+
+def _add_column(connection: sa.Connection, table: str, name: str, kind: str) -> None:
+    """Add a column, unless the first step made it already."""
+    if name not in {column["name"] for column in sa.inspect(connection).get_columns(table)}:
+        connection.execute(sa.text(f"ALTER TABLE {table} ADD COLUMN {name} {kind}"))
+
+
+def _create_indices(connection: sa.Connection, table: sa.Table) -> None:
+    """Create the indices of a table that are not there; those over columns of later steps are left to these."""
+    known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+    for index in table.indexes:
+        if known.issuperset(column.name for column in index.columns):
+            index.create(connection, checkfirst=True)
+
+
+def _name_runs(connection: sa.Connection) -> None:
+    """Let runs have names and tags."""
+    for name in ("name", "tags"):
+        _add_column(connection, "runs", name, "TEXT")
+    _create_indices(connection, runs)
+
+
+def _add_sessions(connection: sa.Connection) -> None:
+    """Let browsers have sessions."""
+    sessions.create(connection, checkfirst=True)
+
+
+def _add_annotations(connection: sa.Connection) -> None:
+    """Let people say something about traces and results."""
+    annotation_rows.create(connection, checkfirst=True)
+
+
+def _add_entry_digests(connection: sa.Connection) -> None:
+    """Let lists and comparisons read attempts without their bodies."""
+    _add_column(connection, "run_entries", "digest", sa.LargeBinary().compile(dialect=connection.dialect))
+
+
+def _add_project_retention(connection: sa.Connection) -> None:
+    """Let projects say how long what is theirs stays."""
+    for name in ("trace_days", "run_days"):
+        _add_column(connection, "projects", name, "BIGINT")
+
+
+def _add_entry_texts(connection: sa.Connection) -> None:
+    """Let attempts be found by what was asked, answered and decided."""
+    _add_column(connection, "run_entries", "search_text", "TEXT")
+
+
+def _add_sandboxes(connection: sa.Connection) -> None:
+    """Let simulated systems be kept, and keys be for one of them."""
+    for table in (sandboxes, sandbox_events):
+        table.create(connection, checkfirst=True)
+    _add_column(connection, "keys", "sandbox_id", "TEXT")
+    _create_indices(connection, keys)
+
+
+def _add_shown_entries(connection: sa.Connection) -> None:
+    """Let pages show attempts with very long texts without their bodies."""
+    _add_column(connection, "run_entries", "shown", sa.LargeBinary().compile(dialect=connection.dialect))
+
+
+def _count_by_index(connection: sa.Connection) -> None:
+    """Let the attempts of cases be counted along an index alone."""
+    connection.execute(sa.text("DROP INDEX IF EXISTS run_entries_listed_by_run_id_case_id"))
+    _create_indices(connection, run_entries)
+
+
+def _add_run_figures(connection: sa.Connection) -> None:
+    """Let what was found out about a run that has ended be kept."""
+    run_figures.create(connection, checkfirst=True)
+
+
+STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (
+    ("0001_first_tables", _create_first_tables),
+    ("0002_attempts_of_traces", _count_trace_attempts),
+    ("0003_records_by_age", _index_records_by_age),
+    ("0004_no_run_of_traces", _add_no_run_of_traces),
+    ("0005_indices_of_lists", _add_list_indices),
+    ("0006_names_of_runs", _name_runs),
+    ("0007_sessions", _add_sessions),
+    ("0008_annotations", _add_annotations),
+    ("0009_digests_of_attempts", _add_entry_digests),
+    ("0010_retention_of_projects", _add_project_retention),
+    ("0011_texts_of_attempts", _add_entry_texts),
+    ("0012_sandboxes", _add_sandboxes),
+    ("0013_shown_of_attempts", _add_shown_entries),
+    ("0014_attempts_by_case", _count_by_index),
+    ("0015_figures_of_runs", _add_run_figures),
+)
+"""Append only. From the first release on a step says itself what it creates, and `tables.py` says what has become of it."""
+MADE_AT_ONCE = frozenset(name for name, _ in STEPS)
+"""Steps that an empty database need not take: its tables are made as `tables.py` says, which is what comes out of all of them."""
+
+
+class SchemaState(msgspec.Struct, frozen=True, kw_only=True):
+    """Which steps a database has seen."""
+
+    applied: list[str]
+    pending: list[str]
+    unknown: list[str]
+    """Steps of a newer program."""
+
+
+async def read_schema_state(connection: AsyncConnection) -> SchemaState:
+    """Return which steps were applied; change nothing."""
+    return await connection.run_sync(_read_state)
+
+
+async def migrate(engine: AsyncEngine, dialect: Literal["sqlite", "postgresql"]) -> None:
+    """Apply every step that was not applied yet. Raises `StoreError` for a database of a newer program."""
+    async with engine.begin() as connection:
+        # Both databases can undo changes of the schema, so all steps are one transaction, begun with a lock that a second server waits for.
+        if dialect == "sqlite":
+            await connection.exec_driver_sql("BEGIN IMMEDIATE")
+        else:
+            await connection.execute(sa.text("SELECT pg_advisory_xact_lock(:number)"), {"number": _LOCK})
+        await connection.run_sync(_apply_steps)
+
+
+def _read_state(connection: sa.Connection) -> SchemaState:
+    done: set[str] = set()
+    if sa.inspect(connection).has_table(NOTES.name):
+        done = set(connection.execute(sa.select(NOTES.c.name)).scalars())
+    known = [name for name, _ in STEPS]
+    return SchemaState(
+        applied=[name for name in known if name in done],
+        pending=[name for name in known if name not in done],
+        unknown=sorted(done - set(known)),
+    )
+
+
+def _apply_steps(connection: sa.Connection) -> None:
+    NOTES.metadata.create_all(connection)
+    state = _read_state(connection)
+    if state.unknown:
+        raise StoreError(
+            f"the database was made by a newer proctor (it knows {state.unknown[-1]!r}, this one ends at {STEPS[-1][0]!r}); "
+            "upgrade proctor, or export the data with the newer one"
+        )
+    # Not step by step, which asks hundreds of times what is there already: that took five times as long, a quarter of a second.
+    made = MADE_AT_ONCE if set(sa.inspect(connection).get_table_names()) == {NOTES.name} else frozenset[str]()
+    if made:
+        METADATA.create_all(connection, checkfirst=False)
+    for name, step in STEPS:
+        if name in state.pending:
+            if name not in made:
+                step(connection)
+            connection.execute(NOTES.insert().values(name=name, applied_at=datetime.now(UTC).isoformat(timespec="milliseconds")))

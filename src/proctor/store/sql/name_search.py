@@ -1,0 +1,48 @@
+"""Finds what has an id or a name, in every table at once and bounded: names are looked for among the newest rows of each table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import records
+from proctor.store.sql.text_search import contains_text
+
+MOST_LOOKED_AT = 5_000
+"""Rows of each table, the newest, among which names are looked for."""
+
+
+async def find_in_table(
+    connection: AsyncConnection, query: sa.Select[Any], table: sa.Table, text: str, names: Sequence[str], limit: int
+) -> list[Row]:
+    """Return the rows of a query whose id is this text or whose names hold it, the newest first."""
+    shown = [
+        table.c.id,
+        table.c.created_at,
+        *(table.c[name] for name in ("project_id",) if name in table.c),
+        *(table.c[name] for name in names),
+    ]
+    by_id = (await connection.execute(query.where(table.c.id == text).with_only_columns(*shown))).mappings().first()
+    newest = query.with_only_columns(*shown).order_by(table.c.created_at.desc(), table.c.id.desc()).limit(MOST_LOOKED_AT).subquery()
+    matches = sa.or_(*(contains_text(newest.c[name], text) for name in names))
+    named = sa.select(newest).where(matches).order_by(newest.c.created_at.desc(), newest.c.id.desc()).limit(limit)
+    found: list[Row] = [dict(row) for row in (await connection.execute(named)).mappings()]
+    if by_id is not None:
+        found = [dict(by_id), *(row for row in found if row["id"] != text)]
+    return found[:limit]
+
+
+async def find_record_by_id(connection: AsyncConnection, organization_id: str, id: str) -> Row | None:
+    """Return the record of the verification API with this id or slug, whatever its kind."""
+    query = sa.select(records.c.id, records.c.kind, records.c.slug, records.c.body, records.c.created_at)
+    query = query.where(records.c.organization_id == organization_id)
+    # With the kind, which the index of slugs begins with.
+    for matches in (records.c.id == id, sa.and_(records.c.kind.in_(("benchmark", "benchmark_version", "solver")), records.c.slug == id)):
+        found = (await connection.execute(query.where(matches).limit(1))).mappings().first()
+        if found is not None:
+            return dict(found)
+    return None

@@ -1,0 +1,159 @@
+"""Lists in pages: newest first, going on from where the last page ended, whatever was added meanwhile.
+
+A cursor is the time and id of the row at the edge and the direction to go. It is opaque to callers and checked when it comes back.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.errors import ProctorError
+from proctor.model.typed import make_json_decoder
+from proctor.store.sql.list_queries import ListQuery
+
+STRETCH = 10_000
+"""Rows along an index that are looked at for one page."""
+DEFAULT_LIMIT, LARGEST_LIMIT = 20, 100
+_LONGEST_CURSOR = 500
+"""Characters. A cursor comes back from outside, and a longer one was never given out."""
+_Edge = tuple[Literal["older", "newer"], str, str]
+_EDGE = make_json_decoder(_Edge)
+
+Row = Mapping[str, Any]
+"""One row by column names."""
+
+
+class BadCursor(ProctorError):
+    """A cursor that no page ever gave out."""
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """Some rows of a list, and the cursors to the rows after and before them."""
+
+    rows: list[Row]
+    next: str | None = None
+    """To older rows."""
+    prev: str | None = None
+    """To newer rows."""
+    limit: int = DEFAULT_LIMIT
+
+
+async def fetch_page(
+    connection: AsyncConnection,
+    query: sa.Select[Any] | ListQuery,
+    table: sa.Table,
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    time: str = "created_at",
+    id: str = "id",
+) -> Page:
+    """Return the page of `query` at `cursor`; `time` and `id` name the columns of `table` that order it, and must be among those selected.
+
+    Of a list with conditions beside its path only so many rows are looked at: its page may be short, and yet there is a way on.
+    """
+    query = query if isinstance(query, ListQuery) else ListQuery(path=query)
+    size = clamp_limit(limit)
+    at, key = table.c[time], table.c[id]
+    edge = _read_cursor(cursor) if cursor else None
+    newer = edge is not None and edge[0] == "newer"
+    # By the edge and not by OFFSET: a deep page costs what the first one does, and rows that arrive between two pages shift nothing. The id
+    # decides between rows of the same millisecond.
+    here = sa.tuple_(at, key)
+    path, beside = query.path.order_by(None), query.beside
+    if edge is not None:
+        place = sa.tuple_(sa.literal(edge[1]), sa.literal(edge[2]))
+        path = path.where(here > place if newer else here < place)
+    path = path.order_by(at.asc(), key.asc()) if newer else path.order_by(at.desc(), key.desc())
+    stop: Row | None = None
+    if beside:
+        stop = await _find_end_of_stretch(connection, path.with_only_columns(at, key))
+        if stop is not None:
+            end = sa.tuple_(sa.literal(stop[time]), sa.literal(stop[id]))
+            path = path.where(here <= end if newer else here >= end)
+    # One row more than asked for tells whether there is another page, which a count would have to read everything for.
+    found = await connection.execute(path.where(*beside).limit(size + 1))
+    rows: list[Row] = [dict(row) for row in found.mappings()]
+    more = len(rows) > size
+    rows = rows[:size]
+    if not more and stop is not None:
+        return _short_page(rows, stop, edge, size, time, id)
+    if newer:
+        rows.reverse()
+    # Where the caller came from there was a row when the cursor was made.
+    to_older, to_newer = (True, more) if newer else (more, edge is not None)
+    return Page(
+        rows=rows,
+        next=_write_cursor("older", rows[-1], time, id) if rows and to_older else None,
+        prev=_write_cursor("newer", rows[0], time, id) if rows and to_newer else None,
+        limit=size,
+    )
+
+
+async def find_cursor(connection: AsyncConnection, query: ListQuery, table: sa.Table, position: int, total: int) -> str | None:
+    """Return the cursor of the page that begins at a position of a list of `total` rows, counted from the newest; None for the first page.
+
+    The index alone is gone along, from the nearer end. Conditions beside the path are looked at for every row on the way.
+    """
+    at, key = table.c.created_at, table.c.id
+    if position <= 0:
+        return None
+    places = query.whole.with_only_columns(at, key).order_by(None)
+    if position <= total // 2:
+        places = places.order_by(at.desc(), key.desc()).offset(position - 1)
+    else:
+        places = places.order_by(at.asc(), key.asc()).offset(max(0, total - position))
+    found = (await connection.execute(places.limit(1))).mappings().first()
+    return None if found is None else _write_cursor("older", dict(found), "created_at", "id")
+
+
+async def count_rows(connection: AsyncConnection, query: ListQuery) -> int:
+    """Return how many rows a list has. For lists that are known to be short."""
+    return int((await connection.execute(sa.select(sa.func.count()).select_from(query.whole.order_by(None).subquery()))).scalar_one())
+
+
+async def _find_end_of_stretch(connection: AsyncConnection, path: sa.Select[Any, Any]) -> Row | None:
+    """Return the last row that a search looks at, or None where fewer are left."""
+    # Asked for first, over the index alone: conditions beside the path could otherwise be looked for through the whole table, and find
+    # nothing.
+    found = (await connection.execute(path.offset(STRETCH - 1).limit(1))).mappings().first()
+    return None if found is None else dict(found)
+
+
+def _short_page(rows: list[Row], stop: Row, edge: _Edge | None, size: int, time: str, id: str) -> Page:
+    """Return a page that ended where the search stopped, not where the list ends."""
+    newer = edge is not None and edge[0] == "newer"
+    back = None if edge is None else _write_cursor("older" if newer else "newer", {time: edge[1], id: edge[2]}, time, id)
+    if newer:
+        rows.reverse()
+        return Page(rows=rows, next=back, prev=_write_cursor("newer", stop, time, id), limit=size)
+    return Page(rows=rows, next=_write_cursor("older", stop, time, id), prev=back, limit=size)
+
+
+def clamp_limit(limit: int | None) -> int:
+    """Return the limit that was asked for, brought into 1-100; 20 when none was."""
+    return DEFAULT_LIMIT if limit is None else max(1, min(limit, LARGEST_LIMIT))
+
+
+def _write_cursor(direction: str, row: Row, time: str, id: str) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode((direction, row[time], row[id]))).decode().rstrip("=")
+
+
+def _read_cursor(cursor: str) -> _Edge:
+    try:
+        if len(cursor) > _LONGEST_CURSOR:
+            raise ValueError
+        edge = _EDGE.decode(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
+        # PostgreSQL refuses NUL in a text with an error of its own; no cursor of ours has one.
+        if "\0" in edge[1] or "\0" in edge[2]:
+            raise ValueError
+    except (ValueError, binascii.Error, msgspec.MsgspecError):
+        raise BadCursor("the cursor is not one that a page gave out") from None
+    return edge

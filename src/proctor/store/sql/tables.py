@@ -1,0 +1,400 @@
+"""The tables of the service, for SQLite and PostgreSQL alike.
+
+Times are ISO 8601 text in UTC with milliseconds: they sort as they are and read the same in both databases. Ids are text with a prefix
+that says what they name. Everything that belongs to somebody carries `organization_id`, and no query goes without it. Bodies (evidence,
+results, kept documents) are compressed JSON: they are read whole or not at all.
+
+The resources of the verification API (environments, tasks, criteria, runs of them) are plain records with a parent; what they mean is
+decided one floor up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from proctor.store.sql.columns import boolean_column, integer_column, json_column, make_table, text_column, timestamp_columns
+
+COMMON: dict[tuple[str, str], str] = {("traces", "outcome"): "pass", ("traces", "status"): "evaluated", ("results", "outcome"): "pass"}
+"""Values that most rows have, by table and column: indices leave them out."""
+
+
+def _index_by_time(table: sa.Table, *columns: str, time: str = "created_at", where: sa.ColumnElement[bool] | None = None) -> None:
+    """Add an index that finds rows with these values in the order of time; of some of the rows only, where `where` says so."""
+    options: dict[str, Any] = {} if where is None else {"sqlite_where": where, "postgresql_where": where}
+    sa.Index(f"{table.name}_listed_by_{'_'.join(columns)}", *(table.c[name] for name in (*columns, time, "id")), **options)
+
+
+def _is_rare(table: sa.Table, name: str) -> sa.ColumnElement[bool]:
+    return table.c[name] != sa.literal_column(f"'{COMMON[table.name, name]}'")
+
+
+meta = make_table("meta", text_column("name", primary_key=True), text_column("value"))
+"""Settings of the database itself, such as whether an organization key was ever created."""
+
+organizations = make_table("organizations", text_column("id", primary_key=True), text_column("name"), *timestamp_columns())
+
+projects = make_table(
+    "projects",
+    text_column("id", primary_key=True),
+    text_column("organization_id"),
+    text_column("name"),
+    text_column("description", null=True),
+    boolean_column("paused"),
+    json_column("settings"),
+    *timestamp_columns(),
+    integer_column("trace_days", null=True),  # how long its traces stay; none: as long as the service keeps them
+    integer_column("run_days", null=True),
+    sa.Index("projects_by_organization", "organization_id", "created_at", "id"),
+)
+
+agents = make_table(
+    "agents",
+    text_column("id", primary_key=True),
+    text_column("organization_id"),
+    text_column("project_id"),
+    text_column("name"),
+    text_column("kind"),  # http, n8n, flowise, otlp, custom: which parser a legacy trace body gets
+    text_column("service_name", null=True),  # OTLP: routes by the resource attribute service.name
+    text_column("external_ref", null=True),  # workflowId of n8n, chatflowId of Flowise: second-generation routing
+    boolean_column("paused"),
+    json_column("settings"),  # response_path, quiet_period_s, ...
+    *timestamp_columns(),
+    sa.Index("agents_by_project", "project_id", "created_at", "id"),
+    sa.Index("agents_by_service", "organization_id", "service_name"),
+)
+
+cases = make_table(
+    "cases",
+    text_column("id", primary_key=True),
+    text_column("organization_id"),
+    text_column("project_id"),
+    text_column("agent_id", null=True),  # none: every agent of the project
+    text_column("name"),
+    text_column("dialect"),
+    text_column("document"),  # as it was written; one document may hold several cases
+    integer_column("version", default=1),  # counts up with every change of the document
+    boolean_column("active", default=True),
+    json_column("when_matches"),  # input pattern, metadata, tags
+    sa.Column("sample", sa.Float, nullable=False, server_default="1"),
+    *timestamp_columns(),
+    sa.Index("cases_by_project", "project_id", "created_at", "id"),
+    sa.Index("cases_by_agent", "agent_id", "active"),
+)
+
+case_versions = make_table(
+    "case_versions",
+    text_column("case_id"),
+    integer_column("version"),
+    text_column("dialect"),
+    text_column("document"),
+    text_column("created_at"),
+    sa.PrimaryKeyConstraint("case_id", "version"),
+)
+
+keys = make_table(
+    "keys",
+    text_column("id", primary_key=True),
+    text_column("organization_id"),
+    text_column("kind"),  # organization, project, solver, run, sandbox
+    text_column("name"),
+    text_column("prefix"),
+    text_column("suffix"),  # the last four characters, for the masked form
+    text_column("hash", unique=True),  # SHA-256 of the whole key: it is random, so nothing slower is needed
+    text_column("project_id", null=True),
+    json_column("agent_ids"),  # of a project key: the agents it is restricted to; none: all
+    text_column("solver_id", null=True),
+    text_column("benchmark_run_id", null=True),
+    text_column("sandbox_id", null=True),
+    text_column("expires_at", null=True),
+    text_column("revoked_at", null=True),
+    text_column("last_used_at", null=True),
+    text_column("created_at"),
+    sa.Index("keys_by_organization", "organization_id", "created_at", "id"),
+)
+
+sessions = make_table(
+    "sessions",
+    text_column("hash", primary_key=True),  # SHA-256 of the token in the cookie
+    text_column("organization_id"),
+    text_column("key_id"),  # the key that was shown: the session may what the key may, and ends with it
+    text_column("expires_at"),
+    text_column("created_at"),
+    sa.Index("sessions_by_expiry", "expires_at"),
+)
+
+audit = make_table(
+    "audit",
+    text_column("id", primary_key=True),
+    text_column("organization_id"),
+    text_column("at"),
+    text_column("actor"),  # the id of a key, or `local`
+    text_column("action"),
+    text_column("resource"),
+    text_column("resource_id"),
+    json_column("details"),
+    sa.Index("audit_by_organization", "organization_id", "at", "id"),
+)
+
+traces = make_table(
+    "traces",
+    text_column("id", primary_key=True),
+    text_column("organization_id"),
+    text_column("project_id"),
+    text_column("agent_id"),
+    text_column("external_id"),  # x-request-id, or the OTLP trace id, or made up
+    text_column("format"),  # mibo, otlp
+    text_column("status"),  # open (more may come), complete, evaluated, failed
+    integer_column("revision", default=1),  # counts up with every change of what was received
+    integer_column("size", default=0),  # bytes as kept
+    sa.Column("body", sa.LargeBinary, nullable=True),  # of a body in one piece; OTLP comes in parts
+    json_column("metadata"),  # what was sent beside it, for `when` and for search
+    text_column("input_text", null=True),  # the start of what was asked, for search
+    text_column("outcome", null=True),  # the worst of its results
+    text_column("error", null=True),  # why it could not be evaluated: a code and a sentence
+    text_column("no_run", null=True),  # why it is no run of an agent, and not judged
+    sa.Column("due_at", sa.Float, nullable=True),  # unix seconds from which it may be evaluated; none: nothing to do
+    sa.Column("leased_until", sa.Float, nullable=True),
+    text_column("lease_owner", null=True),
+    integer_column("attempts", default=0),  # how often whoever worked on it was gone before the end
+    *timestamp_columns(),
+    sa.UniqueConstraint("agent_id", "external_id", name="traces_by_external_id"),
+    sa.Index("traces_by_agent", "agent_id", "created_at", "id"),
+    sa.Index("traces_by_project", "project_id", "created_at", "id"),
+    sa.Index("traces_by_age", "created_at", "id", "size"),  # for retention, which needs nothing else
+)
+
+# Of those that wait only, which are few: whose turn it is, and what was left behind by somebody who is gone.
+sa.Index(
+    "traces_waiting",
+    traces.c.agent_id,
+    traces.c.due_at,
+    sqlite_where=traces.c.due_at.is_not(None),
+    postgresql_where=traces.c.due_at.is_not(None),
+)
+sa.Index(
+    "traces_leased",
+    traces.c.leased_until,
+    sqlite_where=traces.c.leased_until.is_not(None),
+    postgresql_where=traces.c.leased_until.is_not(None),
+)
+
+trace_parts = make_table(
+    "trace_parts",
+    text_column("trace_id"),
+    integer_column("number"),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    text_column("created_at"),
+    sa.PrimaryKeyConstraint("trace_id", "number"),
+)
+
+results = make_table(
+    "results",
+    text_column("id", primary_key=True),
+    text_column("organization_id"),
+    text_column("project_id"),
+    text_column("agent_id"),
+    text_column("trace_id"),
+    text_column("case_id"),
+    integer_column("case_version"),
+    text_column("case_key"),  # the id of the case inside its document
+    integer_column("trace_revision"),
+    text_column("outcome"),
+    sa.Column("score", sa.Float, nullable=True),
+    text_column("verdict", null=True),
+    text_column("code", null=True),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    *timestamp_columns(),
+    sa.UniqueConstraint("trace_id", "case_id", "case_version", "case_key", name="results_by_trace_and_case"),
+    sa.Index("results_by_agent", "agent_id", "created_at", "id"),
+    sa.Index("results_by_case", "case_id", "created_at", "id"),
+    sa.Index("results_by_project", "project_id", "created_at", "id"),
+)
+
+annotation_rows = make_table(
+    "annotations",
+    text_column("id", primary_key=True),
+    text_column("organization_id"),
+    text_column("project_id"),
+    text_column("agent_id"),  # empty for attempts of runs, which belong to no agent
+    text_column("subject"),  # trace, result, attempt
+    text_column("subject_id"),
+    text_column("parent_id"),  # the trace or the run: what is said about it goes with it
+    integer_column("claim", null=True),  # which assertion of a result or an attempt, counted from 0
+    text_column("label", null=True),  # pass, fail, skip; none: only a note
+    text_column("note"),
+    text_column("author"),  # the id of a key, or `local`
+    sa.Column("body", sa.LargeBinary, nullable=True),
+    *timestamp_columns(),
+    sa.Index("annotations_by_organization", "organization_id", "created_at", "id"),
+    sa.Index("annotations_by_project", "project_id", "created_at", "id"),
+    sa.Index("annotations_by_subject", "subject_id", "created_at", "id"),
+    sa.Index("annotations_by_parent", "parent_id"),
+)
+
+exports = make_table(
+    "exports",
+    text_column("trace_id", primary_key=True),
+    text_column("organization_id"),
+    text_column("since"),  # results that were written from then on are to be exported
+    sa.Column("queued_at", sa.Float, nullable=False),
+    sa.Column("next_at", sa.Float, nullable=False),  # unix seconds of the next attempt; moved on by whoever makes it
+    sa.Index("exports_due", "next_at"),
+)
+
+alert_rules = make_table(
+    "alert_rules",
+    text_column("id", primary_key=True),
+    text_column("organization_id"),
+    text_column("project_id"),
+    text_column("agent_id", null=True),
+    text_column("name"),
+    text_column("kind"),  # pass_rate, failing_case, missing_evidence
+    json_column("settings"),
+    text_column("webhook_url"),
+    text_column("secret", null=True),  # encrypted: signs what is sent
+    boolean_column("active", default=True),
+    text_column("state", null=True),  # firing, quiet
+    *timestamp_columns(),
+    sa.Index("alert_rules_by_project", "project_id", "created_at", "id"),
+)
+
+alert_deliveries = make_table(
+    "alert_deliveries",
+    text_column("id", primary_key=True),
+    text_column("organization_id"),
+    text_column("rule_id"),
+    json_column("payload"),
+    integer_column("attempts", default=0),
+    sa.Column("next_at", sa.Float, nullable=True),  # none: delivered, or given up
+    text_column("delivered_at", null=True),
+    text_column("error", null=True),
+    *timestamp_columns(),
+    sa.Index("alert_deliveries_due", "next_at"),
+    sa.Index("alert_deliveries_by_rule", "rule_id", "created_at", "id"),
+)
+
+runs = make_table(
+    "runs",
+    text_column("id", primary_key=True),
+    text_column("organization_id"),
+    text_column("project_id"),
+    text_column("suite_name"),
+    text_column("dialect"),
+    text_column("document"),  # the suite as it was sent
+    text_column("target", null=True),
+    json_column("settings"),  # repeat, concurrency, timeout_s, selection, inline target
+    text_column("status"),  # queued, running, completed, cancelled, failed
+    text_column("outcome", null=True),
+    json_column("counts"),
+    text_column("error", null=True),
+    text_column("note"),
+    boolean_column("cancel_requested"),
+    integer_column("claims", default=0),  # how often it was taken up since its last finished attempt
+    sa.Column("leased_until", sa.Float, nullable=True),
+    text_column("lease_owner", null=True),
+    text_column("started_at", null=True),
+    text_column("completed_at", null=True),
+    text_column("name", null=True),
+    text_column("tags", null=True),  # ",nightly,release,"
+    *timestamp_columns(),
+    sa.Index("runs_by_project", "project_id", "created_at", "id"),
+    sa.Index("runs_by_organization", "organization_id", "created_at", "id"),
+    sa.Index("runs_by_status", "status", "leased_until"),
+    sa.Index("runs_by_age", "created_at", "id"),
+)
+
+run_entries = make_table(
+    "run_entries",
+    text_column("id", unique=True),  # att_...: what pages go by
+    text_column("run_id"),
+    text_column("case_id"),
+    integer_column("attempt"),
+    text_column("outcome"),
+    # Before the body: SQLite goes through all of a large value to reach what stands behind it.
+    sa.Column("digest", sa.LargeBinary, nullable=True),  # the same without what is long, see `entry_digests.py`
+    text_column("search_text", null=True),  # what was asked, answered and decided, see `entry_texts.py`
+    sa.Column("shown", sa.LargeBinary, nullable=True),  # what a page shows of very long texts, see `shown_entries.py`
+    sa.Column("body", sa.LargeBinary, nullable=False),  # a RunEntry
+    text_column("created_at"),
+    sa.PrimaryKeyConstraint("run_id", "case_id", "attempt"),
+    sa.Index("run_entries_by_time", "run_id", "created_at", "id"),
+    # With the outcome: how the attempts of some cases ended is counted along the index alone.
+    sa.Index("run_entries_by_case", "run_id", "case_id", "created_at", "id", "outcome"),
+)
+
+run_events = make_table(
+    "run_events",
+    text_column("run_id"),
+    integer_column("number"),
+    text_column("kind"),
+    json_column("body"),
+    text_column("at"),
+    sa.PrimaryKeyConstraint("run_id", "number"),
+)
+
+secrets = make_table(
+    "secrets",
+    text_column("id", primary_key=True),
+    text_column("organization_id"),
+    text_column("project_id"),
+    text_column("name"),
+    text_column("value"),  # encrypted
+    *timestamp_columns(),
+    sa.UniqueConstraint("project_id", "name", name="secrets_by_name"),
+)
+
+records = make_table(
+    "records",
+    text_column("id", primary_key=True),
+    text_column("organization_id"),
+    text_column("kind"),  # environment, simulator, dataset, entity, benchmark, benchmark_version, task, criterion, solver, playground, ...
+    text_column("parent_id", null=True),
+    text_column("slug", null=True),
+    json_column("body"),
+    sa.Column("blob", sa.LargeBinary, nullable=True),  # what is large: an uploaded state, a snapshot
+    *timestamp_columns(),
+    sa.UniqueConstraint("kind", "organization_id", "slug", name="records_by_slug"),
+    sa.Index("records_by_kind", "organization_id", "kind", "created_at", "id"),
+    sa.Index("records_by_parent", "parent_id", "kind", "created_at", "id"),
+    sa.Index("records_by_age", "kind", "created_at", "id"),  # for retention, over all organizations
+)
+
+links = make_table(
+    "links",
+    text_column("from_id"),
+    text_column("kind"),  # environment_simulator, task_entity, public_slug, ...: whatever has to be found from its other end
+    text_column("to_id"),
+    text_column("created_at"),
+    sa.PrimaryKeyConstraint("from_id", "kind", "to_id"),
+    sa.Index("links_by_target", "to_id", "kind"),
+)
+
+# Lists: `list_queries.py` says which is taken for which filters.
+_index_by_time(agents, "organization_id")
+for _scope in ("organization_id", "project_id", "agent_id"):
+    _index_by_time(cases, _scope, "active")
+    _index_by_time(traces, _scope, "outcome", where=_is_rare(traces, "outcome"))
+for _scope in ("organization_id", "project_id", "agent_id", "case_id"):
+    _index_by_time(results, _scope, "outcome", where=_is_rare(results, "outcome"))
+    _index_by_time(results, _scope, "code", where=results.c.code.is_not(None))
+_index_by_time(cases, "organization_id")
+_index_by_time(cases, "agent_id")
+_index_by_time(keys, "organization_id", where=keys.c.kind != sa.literal_column("'run'"))
+_index_by_time(keys, "organization_id", "kind")
+for _scope in ("project_id", "solver_id", "sandbox_id"):
+    _index_by_time(keys, _scope, where=keys.c[_scope].is_not(None))
+_index_by_time(audit, "organization_id", "resource", time="at")
+_index_by_time(audit, "organization_id", "resource_id", time="at")
+# Those that wait, and failed ones: few, of all agents.
+_index_by_time(traces, "organization_id", "status", where=_is_rare(traces, "status"))
+_index_by_time(traces, "organization_id")
+_index_by_time(traces, "organization_id", "external_id")
+_index_by_time(results, "organization_id")
+_index_by_time(alert_rules, "organization_id")
+_index_by_time(alert_rules, "agent_id", where=alert_rules.c.agent_id.is_not(None))
+_index_by_time(runs, "organization_id", "status")
+_index_by_time(runs, "project_id", "status")
+_index_by_time(runs, "organization_id", "name", where=runs.c.name.is_not(None))
+_index_by_time(run_entries, "run_id", "outcome")

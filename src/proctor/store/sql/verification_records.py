@@ -1,0 +1,219 @@
+"""The plain records of the verification API and the links between them: found, made, changed and deleted with an organization's id.
+
+A record has a kind, a body of JSON, and where it needs them a parent, a slug that is unique among its kind and organization, and a blob for
+what is large. Lists leave the blob out. References that have to be found from their other end are links: JSON in a column is searched
+differently by either database, and PostgreSQL refuses to look into some of it.
+
+Only `public_record`, `shared_record` and `find_marked` go over the border of an organization, and only where its owner left a link that
+says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.model.evidence import Json
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import links, records
+from proctor.store.sql.upserts import insert_or_ignore
+
+SHOWN = tuple(column for column in records.c if column.name != "blob")
+"""Every column but the blob."""
+_IDS_AT_ONCE = 1_000
+"""Ids in one statement: SQLite bounds how many parameters one may have."""
+
+
+def records_of(organization_id: str, kind: str, *, parent_id: str | None = None) -> sa.Select[Any]:
+    """Return a query for the records of a kind, of one parent where it is given, without blobs."""
+    query = sa.select(*SHOWN).where(records.c.organization_id == organization_id, records.c.kind == kind)
+    return query if parent_id is None else query.where(records.c.parent_id == parent_id)
+
+
+async def find_record(connection: AsyncConnection, organization_id: str, kind: str, id: str, *, lock: bool = False) -> Row | None:
+    """Return one record without its blob. `lock` keeps other writers off it until the transaction ends (SQLite has one writer anyway)."""
+    query = records_of(organization_id, kind).where(records.c.id == id)
+    return await _fetch_first(connection, query.with_for_update() if lock else query)
+
+
+async def find_by_slug(connection: AsyncConnection, organization_id: str, kind: str, slug: str) -> Row | None:
+    """Return the record of a kind that has this slug."""
+    return await _fetch_first(connection, records_of(organization_id, kind).where(records.c.slug == slug))
+
+
+async def find_some(connection: AsyncConnection, organization_id: str, kind: str, ids: Iterable[str]) -> list[Row]:
+    """Return the records of a kind with these ids, oldest first."""
+    wanted = list(ids)
+    if not wanted:
+        return []
+    return await _fetch_all(connection, records_of(organization_id, kind).where(records.c.id.in_(wanted)))
+
+
+async def children(
+    connection: AsyncConnection, organization_id: str, kind: str, parents: str | Sequence[str], *, blobs: bool = False
+) -> list[Row]:
+    """Return the records of a kind below one parent or several, oldest first."""
+    ids = [parents] if isinstance(parents, str) else list(parents)
+    if not ids:
+        return []
+    query = records_of(organization_id, kind).where(records.c.parent_id.in_(ids))
+    return await _fetch_all(connection, query.add_columns(records.c.blob) if blobs else query)
+
+
+async def newest_children(connection: AsyncConnection, organization_id: str, kind: str, parent_id: str, limit: int) -> list[Row]:
+    """Return the newest records of a kind below a parent, no more than `limit`."""
+    query = records_of(organization_id, kind, parent_id=parent_id).order_by(records.c.created_at.desc(), records.c.id.desc())
+    return [dict(row) for row in (await connection.execute(query.limit(limit))).mappings()]
+
+
+async def count_children(connection: AsyncConnection, organization_id: str, kind: str, parent_id: str) -> int:
+    """Return how many records of a kind are below a parent."""
+    query = records_of(organization_id, kind, parent_id=parent_id).with_only_columns(sa.func.count())
+    return (await connection.execute(query)).scalar_one()
+
+
+async def read_blob(connection: AsyncConnection, organization_id: str, id: str) -> bytes | None:
+    """Return the large part of a record."""
+    query = sa.select(records.c.blob).where(records.c.organization_id == organization_id, records.c.id == id)
+    return (await connection.execute(query)).scalar_one_or_none()
+
+
+class NewRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that is to be stored."""
+
+    id: str
+    organization_id: str
+    kind: str
+    body: dict[str, Json]
+    parent_id: str | None = None
+    slug: str | None = None
+    """Unique among the records of its kind and organization."""
+    blob: bytes | None = None
+    """What is large; lists leave it out."""
+
+
+async def add_record(connection: AsyncConnection, record: NewRecord, *, now: str) -> Row:
+    """Insert a record and return it as it is stored."""
+    values = msgspec.structs.asdict(record)
+    statement = sa.insert(records).values(**values, created_at=now, updated_at=now).returning(*SHOWN)
+    return dict((await connection.execute(statement)).mappings().one())
+
+
+async def change_record(connection: AsyncConnection, organization_id: str, id: str, *, now: str, **columns: object) -> Row | None:
+    """Change columns of a record (`body`, `slug`, `blob`, `parent_id`) and return it as it is then."""
+    statement = (
+        sa.update(records)
+        .where(records.c.organization_id == organization_id, records.c.id == id)
+        .values(**columns, updated_at=now)
+        .returning(*SHOWN)
+    )
+    found = (await connection.execute(statement)).mappings().first()
+    return None if found is None else dict(found)
+
+
+async def delete_records(connection: AsyncConnection, organization_id: str, ids: Iterable[str]) -> int:
+    """Delete records and every link from or to them; return how many there were."""
+    wanted = list(ids)
+    count = 0
+    for start in range(0, len(wanted), _IDS_AT_ONCE):
+        some = wanted[start : start + _IDS_AT_ONCE]
+        statement = sa.delete(records).where(records.c.organization_id == organization_id, records.c.id.in_(some))
+        gone = list((await connection.execute(statement.returning(records.c.id))).scalars())
+        # Of what was deleted, not of what was asked for: an id of another organization keeps its links.
+        await connection.execute(sa.delete(links).where(sa.or_(links.c.from_id.in_(gone), links.c.to_id.in_(gone))))
+        count += len(gone)
+    return count
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+
+async def link(connection: AsyncConnection, from_id: str, kind: str, to_id: str, now: str) -> bool:
+    """Link two records and return whether the link is new. Both ends were looked up with their organization before."""
+    values = {"from_id": from_id, "kind": kind, "to_id": to_id, "created_at": now}
+    done = await connection.execute(insert_or_ignore(connection, links, values))
+    return done.rowcount > 0
+
+
+async def unlink(connection: AsyncConnection, from_id: str, kind: str, to_id: str | None = None) -> bool:
+    """Delete the link, or every link of this kind, and return whether there was one."""
+    statement = sa.delete(links).where(links.c.from_id == from_id, links.c.kind == kind)
+    if to_id is not None:
+        statement = statement.where(links.c.to_id == to_id)
+    return (await connection.execute(statement)).rowcount > 0
+
+
+async def linked(
+    connection: AsyncConnection, organization_id: str, kind: str, from_ids: Iterable[str], record_kind: str
+) -> dict[str, list[Row]]:
+    """Return the records that links of this kind lead to, by where they come from, in the order they were linked."""
+    wanted = list(from_ids)
+    found: dict[str, list[Row]] = {id: [] for id in wanted}
+    if not wanted:
+        return found
+    query = (
+        records_of(organization_id, record_kind)
+        .add_columns(links.c.from_id)
+        .join(links, links.c.to_id == records.c.id)
+        .where(links.c.kind == kind, links.c.from_id.in_(wanted))
+        .order_by(links.c.created_at, links.c.to_id)
+    )
+    for row in (await connection.execute(query)).mappings():
+        found[row["from_id"]].append(dict(row))
+    return found
+
+
+def linked_query(organization_id: str, kind: str, from_id: str, record_kind: str) -> sa.Select[Any]:
+    """Return a query for the records that links of this kind lead to, for a page."""
+    to_ids = sa.select(links.c.to_id).where(links.c.kind == kind, links.c.from_id == from_id)
+    return records_of(organization_id, record_kind).where(records.c.id.in_(to_ids))
+
+
+async def linking(connection: AsyncConnection, organization_id: str, kind: str, to_ids: Iterable[str], record_kind: str) -> list[Row]:
+    """Return the records from which links of this kind lead to one of these."""
+    wanted = list(to_ids)
+    if not wanted:
+        return []
+    from_ids = sa.select(links.c.from_id).where(links.c.kind == kind, links.c.to_id.in_(wanted))
+    return await _fetch_all(connection, records_of(organization_id, record_kind).where(records.c.id.in_(from_ids)))
+
+
+# --- over the border --------------------------------------------------------------------------------------------------
+
+
+async def public_record(connection: AsyncConnection, kind: str, link_kind: str, slug: str) -> Row | None:
+    """Return the record that its owner made public under a slug; of several the oldest, so that nobody can take a name over."""
+    query = sa.select(*SHOWN).join(links, links.c.from_id == records.c.id)
+    query = query.where(links.c.kind == link_kind, links.c.to_id == slug, records.c.kind == kind)
+    return await _fetch_first(connection, query.order_by(links.c.created_at, records.c.id))
+
+
+async def shared_record(connection: AsyncConnection, organization_id: str, kind: str, link_kind: str, id: str) -> Row | None:
+    """Return a record of another organization that is linked to this one."""
+    query = sa.select(*SHOWN).join(links, links.c.from_id == records.c.id)
+    query = query.where(links.c.kind == link_kind, links.c.to_id == organization_id, records.c.kind == kind, records.c.id == id)
+    return await _fetch_first(connection, query)
+
+
+async def find_marked(connection: AsyncConnection, link_kind: str, ids: Iterable[str]) -> set[str]:
+    """Return which of these records, whosever they are, have a link of this kind."""
+    wanted = list(set(ids))
+    found: set[str] = set()
+    for start in range(0, len(wanted), _IDS_AT_ONCE):
+        query = sa.select(links.c.from_id).where(links.c.kind == link_kind, links.c.from_id.in_(wanted[start : start + _IDS_AT_ONCE]))
+        found.update((await connection.execute(query)).scalars())
+    return found
+
+
+async def _fetch_first(connection: AsyncConnection, query: sa.Select[Any]) -> Row | None:
+    found = (await connection.execute(query.limit(1))).mappings().first()
+    return None if found is None else dict(found)
+
+
+async def _fetch_all(connection: AsyncConnection, query: sa.Select[Any]) -> list[Row]:
+    found = await connection.execute(query.order_by(records.c.created_at, records.c.id))
+    return [dict(row) for row in found.mappings()]

@@ -1,0 +1,1 @@
+"""Traces, and the queues for evaluation and export."""

@@ -1,0 +1,357 @@
+"""The queue of traces to be evaluated: leased by workers, written back at the end.
+
+Any number of workers, also in several processes on one PostgreSQL: a trace is leased by one of them at a time. Results are written by
+whoever holds the lease, in the transaction that gives it back. Agents have turns: one with a long queue does not hold up the others. A
+lease that ran out means that a worker died; how often that happened to a trace is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from itertools import zip_longest
+from typing import Any, cast
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.store.sql.chunked_queries import BulkStatement, clean_text
+from proctor.store.sql.pages import Row
+from proctor.store.sql.sqlite_driver import OneWayConnection
+from proctor.store.sql.tables import results, traces
+
+# --- writes many rows to SQLite in few statements and one switch to the driver's thread
+
+_SIZES = (500, 250, 100, 50, 20, 10, 5, 2, 1)
+"""Rows in one statement. Few sizes, because the driver keeps what it has prepared."""
+
+
+async def run_for_rows(
+    connection: AsyncConnection, statement: Callable[[str], str], names: Sequence[str], rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Run a statement for rows. `statement` makes it out of the text that follows VALUES; `names` are the fields of a row, in order."""
+    works: list[tuple[str, tuple[Any, ...]]] = []
+    start = 0
+    while start < len(rows):
+        # The widest row has 16 fields: 500 rows are 8,000 parameters, and SQLite takes 32,766 in one statement.
+        size = next(size for size in _SIZES if size <= len(rows) - start)
+        some = rows[start : start + size]
+        works.append((_write_statement(statement, len(names), size), tuple(row[name] for row in some for name in names)))
+        start += size
+    driver = cast(OneWayConnection, (await connection.get_raw_connection()).driver_connection)
+    await driver.run_all(works)
+
+
+@lru_cache(maxsize=100)
+def _write_statement(statement: Callable[[str], str], width: int, count: int) -> str:
+    row = f"({', '.join('?' * width)})"
+    return statement(", ".join([row] * count))
+
+
+_LEASED = (
+    "id", "organization_id", "project_id", "agent_id", "external_id", "format", "revision", "body", "metadata", "due_at", "attempts",
+    "created_at",
+)  # fmt: skip
+MOST_AGENTS = 50
+"""How many agents have a turn in one batch; the others are next. A share of a batch should stay worth its query."""
+
+
+class FinishedTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace that was worked on: as it was leased, and what came of it."""
+
+    row: Row
+    status: str
+    outcome: str | None = None
+    error: str | None = None
+    no_run: str | None = None
+    """Why it is no run of an agent: then it has no results, not even old ones."""
+    input_text: str | None = None
+
+
+class BatchRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request for a batch: how much is leased at once, and from which agents."""
+
+    owner: str
+    now: float
+    until: float
+    """When the lease runs out unless it is renewed."""
+    limit: int
+    most_bytes: int
+    after: str = ""
+    """The agent whose turn was last; those behind it come first."""
+    without: frozenset[str] = frozenset()
+    """Agents that have no turn now."""
+
+
+async def find_next_due(connection: AsyncConnection, now: float) -> float | None:
+    """Return when the next trace is due that nobody works on."""
+    # One look into the index for each waiting agent. A plain minimum over the table would read everything that waits, and an idle worker
+    # asks this twice a second.
+    of_agent = (
+        sa.select(traces.c.due_at)
+        .where(traces.c.agent_id == _WAITING.c.agent_id, traces.c.due_at.is_not(None), traces.c.leased_until.is_(None))
+        .order_by(traces.c.due_at)
+        .limit(1)
+        .scalar_subquery()
+    )
+    first = (await connection.execute(sa.select(sa.func.min(of_agent)).select_from(_WAITING))).scalar_one_or_none()
+    # A lease that ran out is work too: its worker died, and nobody has given the trace back.
+    left = sa.select(traces.c.due_at).where(traces.c.leased_until < now, traces.c.due_at.is_not(None)).limit(1)
+    behind = (await connection.execute(left)).scalar_one_or_none()
+    return min((due for due in (first, behind) if due is not None), default=None)
+
+
+async def lease_batch(connection: AsyncConnection, turn: BatchRequest) -> list[tuple[str, str]]:
+    """Choose and lease traces; return their ids and agents in the order in which they are to be worked on."""
+    chosen = await choose_batch(connection, turn)
+    await lease_chosen(connection, turn, chosen)
+    return chosen
+
+
+async def lease_chosen(connection: AsyncConnection, turn: BatchRequest, chosen: Sequence[tuple[str, str]]) -> None:
+    """Lease traces, except those that somebody else has leased meanwhile; `list_leased` tells which are ours."""
+    await _write_lease(connection, turn, [id for id, _ in chosen], traces.c.leased_until.is_(None))
+
+
+async def list_leased(connection: AsyncConnection, owner: str, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Return those of these traces that `owner` has leased, in the same order."""
+    query = sa.select(*(traces.c[name] for name in _LEASED)).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
+    found = (await connection.execute(query)).all()
+    rows: dict[str, dict[str, Any]] = {row[0]: dict(zip(_LEASED, row, strict=True)) for row in found}
+    return [rows[id] for id in ids if id in rows]
+
+
+async def choose_batch(connection: AsyncConnection, turn: BatchRequest) -> list[tuple[str, str]]:
+    """Return traces that are due, and their agents: one by one from every agent in turn, its longest due first, none more than its share.
+
+    Bytes may be a little more than asked for, so that a trace larger than the whole room is not left for ever.
+    """
+    chosen: dict[str, list[tuple[str, str]]] = {agent: [] for agent in await _list_agents_in_turn(connection, turn)}
+    left, room = turn.limit, turn.most_bytes
+    hungry = list(chosen)
+    # What some do not use of their share is for those who have more.
+    for _ in range(2):
+        still: list[str] = []
+        for position, agent in enumerate(hungry):
+            # What is left, divided by those who still have no turn, rounded up: nobody gets nothing.
+            share = -(-left // (len(hungry) - position))
+            if share <= 0 or room <= 0:
+                break
+            query = sa.select(traces.c.id, traces.c.size).where(traces.c.agent_id == agent, traces.c.due_at <= turn.now)
+            query = query.where(traces.c.leased_until.is_(None)).order_by(traces.c.due_at, traces.c.id)
+            # Nothing is leased yet, so the second pass steps over what the first one chose; `SKIP LOCKED` does not skip rows that this
+            # transaction has locked itself.
+            query = query.offset(len(chosen[agent])).limit(share)
+            ids, size = await _take_fitting(connection, query, room // (len(hungry) - position))
+            chosen[agent] += [(id, agent) for id in ids]
+            left -= len(ids)
+            room -= size
+            if len(ids) == share:
+                still.append(agent)
+        hungry = still
+    # One of each agent, then the second of each: a batch that is cut short has served everybody alike.
+    return [one for round in zip_longest(*chosen.values()) for one in round if one is not None]
+
+
+async def has_abandoned(connection: AsyncConnection, now: float) -> bool:
+    """Return whether a worker is gone that had leased something."""
+    query = sa.select(traces.c.id).where(traces.c.leased_until < now, traces.c.due_at.is_not(None)).limit(1)
+    return (await connection.execute(query)).first() is not None
+
+
+async def lease_abandoned(connection: AsyncConnection, turn: BatchRequest, few: int) -> list[str]:
+    """Lease traces whose worker is gone, count that, and return their ids.
+
+    A few together, so that one that ends its worker takes few others along. One that was abandoned before is leased alone.
+    """
+    query = sa.select(traces.c.id, traces.c.size, traces.c.attempts).where(traces.c.leased_until < turn.now, traces.c.due_at.is_not(None))
+    found = (
+        await connection.execute(query.order_by(traces.c.leased_until, traces.c.id).limit(few).with_for_update(skip_locked=True))
+    ).all()
+    fresh: list[str] = []
+    room = turn.most_bytes
+    for id, size, attempts in found:
+        if attempts:
+            # It was among a group that failed once: alone it shows whether it is the one to blame.
+            fresh = [id]
+            break
+        room -= size
+        if fresh and room < 0:
+            break
+        fresh.append(id)
+    await _write_lease(connection, turn, fresh, traces.c.leased_until < turn.now, attempts=traces.c.attempts + 1)
+    return fresh
+
+
+async def _list_agents_in_turn(connection: AsyncConnection, turn: BatchRequest) -> list[str]:
+    """Return the agents that have something waiting, once around, from the one behind the last."""
+    agents = sorted((await connection.execute(sa.select(_WAITING.c.agent_id).where(_WAITING.c.agent_id.is_not(None)))).scalars())
+    ordered = [*(id for id in agents if id > turn.after), *(id for id in agents if id <= turn.after)]
+    return [id for id in ordered if id not in turn.without][: min(MOST_AGENTS, turn.limit)]
+
+
+async def _take_fitting(connection: AsyncConnection, query: sa.Select[Any, Any], room: int) -> tuple[list[str], int]:
+    ids: list[str] = []
+    total = 0
+    # SKIP LOCKED is for PostgreSQL; SQLite has one writer, and the compiler leaves it out there.
+    for id, size in (await connection.execute(query.with_for_update(skip_locked=True))).all():
+        if ids and total + size > room:
+            break
+        ids.append(id)
+        total += size
+    return ids, total
+
+
+async def _write_lease(
+    connection: AsyncConnection, turn: BatchRequest, ids: Sequence[str], free: sa.ColumnElement[bool], **more: Any
+) -> None:
+    if ids:
+        # SQLite chooses in a read transaction before this one, so another process may have leased or even finished some of them meanwhile.
+        # What is no longer free, or no longer due, is left alone here and missing in `list_leased`.
+        mine = sa.update(traces).where(traces.c.id.in_(ids), free, traces.c.due_at.is_not(None))
+        await connection.execute(mine.values(leased_until=turn.until, lease_owner=turn.owner, **more))
+
+
+async def renew_leases(connection: AsyncConnection, *, owner: str, ids: Sequence[str], until: float) -> None:
+    """Extend the leases of what is still worked on."""
+    await connection.execute(_update_mine(owner, ids).values(leased_until=until))
+
+
+def _update_mine(owner: str, ids: Sequence[str]) -> sa.Update:
+    # By owner: a worker that stalled beyond its lease must not touch the lease of whoever has taken over.
+    return sa.update(traces).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
+
+
+async def return_leases(connection: AsyncConnection, *, owner: str, ids: Sequence[str]) -> None:
+    """Leave traces to others at once, as they were."""
+    # `due_at` and `attempts` stay: the trace keeps its place in the queue, and giving it back is no fault of it.
+    await connection.execute(_update_mine(owner, ids).values(leased_until=None, lease_owner=None))
+
+
+async def abandon_leases(connection: AsyncConnection, *, owner: str, ids: Sequence[str]) -> None:
+    """Leave traces to others as if their worker had died, so that it is counted: it did."""
+    # Zero is a lease that ran out long ago: `lease_abandoned` finds it, and counts the attempt.
+    await connection.execute(_update_mine(owner, ids).values(leased_until=0.0, lease_owner=None))
+
+
+async def finish_traces(connection: AsyncConnection, *, owner: str, done: Sequence[FinishedTrace], found: Sequence[dict[str, Any]]) -> int:
+    """Write results and end the leases; return how many traces were still ours. Results of the others are not written."""
+    ids = [one.row["id"] for one in done]
+    query = sa.select(traces.c.id).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
+    # Locked in the order in which arriving traces lock them: two transactions cannot wait for each other.
+    locked = query.order_by(traces.c.agent_id, traces.c.external_id).with_for_update()
+    mine = set((await connection.execute(locked)).scalars())
+    written = [row for row in found if row["trace_id"] in mine]
+    postgres = connection.dialect.name == "postgresql"
+    if written:
+        await (
+            _POSTGRES_RESULTS.run(connection, written) if postgres else run_for_rows(connection, _write_sqlite_results, _RESULT, written)
+        )
+    # What was decided on an earlier state of a trace, and no longer is.
+    ours = [one for one in done if one.row["id"] in mine]
+    changed = [
+        # One more than the revision where the trace is no run: then the results of this very revision go, too.
+        {"of_trace": one.row["id"], "of_revision": one.row["revision"] + (one.no_run is not None)}
+        for one in ours
+        # The first revision has no results of an earlier one, and most traces never have a second: they need no DELETE.
+        if one.row["revision"] > 1 or one.no_run is not None
+    ]
+    if changed:
+        await connection.execute(_FORGET, changed)
+    ended = [_make_end_row(one) for one in ours]
+    await (_FINISH.run(connection, ended) if postgres else run_for_rows(connection, _write_sqlite_finish, _ENDED, ended))
+    return len(mine)
+
+
+def _make_end_row(one: FinishedTrace) -> dict[str, Any]:
+    return {
+        "at_id": one.row["id"],
+        "at_revision": one.row["revision"],
+        "at_due": one.row["due_at"],
+        "new_status": one.status,
+        "new_outcome": one.outcome,
+        "new_error": None if one.error is None else clean_text(one.error),
+        "new_no_run": None if one.no_run is None else clean_text(one.no_run),
+        "new_input": None if one.input_text is None else clean_text(one.input_text),
+    }
+
+
+_FORGET = sa.delete(results).where(
+    results.c.trace_id == sa.bindparam("of_trace"), results.c.trace_revision < sa.bindparam("of_revision", type_=sa.BigInteger)
+)
+# Something came meanwhile when either of these has changed; then the trace stays due, as whoever changed it wanted.
+_UNCHANGED = sa.and_(
+    traces.c.revision == sa.bindparam("at_revision", type_=sa.BigInteger), traces.c.due_at == sa.bindparam("at_due", type_=sa.Float)
+)
+_FINISH = BulkStatement(
+    sa.update(traces)
+    .where(traces.c.id == sa.bindparam("at_id"))
+    .values(
+        status=sa.case((_UNCHANGED, sa.bindparam("new_status", type_=sa.Text)), else_=traces.c.status),
+        # Written also when something came meanwhile: it is what was decided last, and the trace is evaluated again soon.
+        outcome=sa.bindparam("new_outcome"),
+        error=sa.bindparam("new_error"),
+        no_run=sa.bindparam("new_no_run"),
+        input_text=sa.bindparam("new_input"),
+        due_at=sa.case((_UNCHANGED, sa.null()), else_=traces.c.due_at),
+        leased_until=sa.null(),
+        lease_owner=sa.null(),
+        # Somebody has come to an end with it. Whoever asks for it again later begins to count anew.
+        attempts=sa.literal_column("0"),
+    ),
+    ("new_status", "new_outcome", "new_error", "new_no_run", "new_input"),
+)
+
+
+_RESULT = tuple(column.name for column in results.c)
+_CHANGED = ("trace_revision", "outcome", "score", "verdict", "code", "body", "updated_at")
+_ENDED = ("at_id", "at_revision", "at_due", "new_status", "new_outcome", "new_error", "new_no_run", "new_input")
+
+
+def _make_postgres_results() -> BulkStatement:
+    insert = postgresql.insert(results)
+    statement = insert.on_conflict_do_update(
+        index_elements=["trace_id", "case_id", "case_version", "case_key"],
+        set_={name: insert.excluded[name] for name in _CHANGED},
+        # Not only `>`: the same revision evaluated again on request replaces its result. An older one never replaces a newer one.
+        where=insert.excluded.trace_revision >= results.c.trace_revision,
+    )
+    return BulkStatement(statement, _RESULT)
+
+
+_POSTGRES_RESULTS = _make_postgres_results()
+
+
+def _write_sqlite_results(values: str) -> str:
+    changes = ", ".join(f"{name} = excluded.{name}" for name in _CHANGED)
+    return (
+        f"INSERT INTO results ({', '.join(_RESULT)}) VALUES {values} "
+        f"ON CONFLICT (trace_id, case_id, case_version, case_key) DO UPDATE SET {changes} "
+        "WHERE excluded.trace_revision >= results.trace_revision"
+    )
+
+
+def _write_sqlite_finish(values: str) -> str:
+    unchanged = "traces.revision = ended.at_revision AND traces.due_at = ended.at_due"
+    return (
+        f"WITH ended ({', '.join(_ENDED)}) AS (VALUES {values}) UPDATE traces SET "
+        f"status = CASE WHEN {unchanged} THEN ended.new_status ELSE traces.status END, "
+        "outcome = ended.new_outcome, error = ended.new_error, no_run = ended.new_no_run, input_text = ended.new_input, "
+        f"due_at = CASE WHEN {unchanged} THEN NULL ELSE traces.due_at END, "
+        "leased_until = NULL, lease_owner = NULL, attempts = 0 FROM ended WHERE traces.id = ended.at_id"
+    )
+
+
+def _query_waiting_agents() -> sa.CTE:
+    """Return a query for every agent with something waiting, by a few looks into an index however much there is."""
+    first = sa.select(sa.func.min(traces.c.agent_id).label("agent_id")).where(traces.c.due_at.is_not(None))
+    # Neither database skips from one value of an index to the next by itself (`SELECT DISTINCT` reads every entry), so the query steps from
+    # each agent to the smallest one behind it.
+    found = first.cte("waiting", recursive=True)
+    behind = sa.select(sa.func.min(traces.c.agent_id)).where(traces.c.due_at.is_not(None), traces.c.agent_id > found.c.agent_id)
+    return found.union_all(sa.select(behind.scalar_subquery()).where(found.c.agent_id.is_not(None)))
+
+
+_WAITING = _query_waiting_agents()
