@@ -23,7 +23,7 @@ def item(answer: str, label: bool, **more: object) -> LabelledAnswer:
 
 
 def run(items: Sequence[LabelledAnswer], judge: object, **more: object):  # type: ignore[no-untyped-def]
-    return asyncio.run(calibrate(items, judge, **more))  # type: ignore[arg-type]
+    return asyncio.run(calibrate(items, judge, **{"threshold": 0.8, **more}))  # type: ignore[arg-type]
 
 
 def test_the_judge_sees_answer_criterion_and_context_and_neither_label_nor_reason() -> None:
@@ -147,8 +147,11 @@ def test_a_judge_that_knows_the_labels_of_the_starter_set_is_perfect_and_one_tha
     items = read_labels([starter_labels()]).items
     known = {(one.criterion, repr(one.answer), repr(one.context)): one.label for one in items}
 
+    def read_context(question: Question) -> object:
+        return question.material.context.get("context", question.material.context or None)
+
     def right(question: Question) -> bool:
-        return known[question.criterion, repr(question.material.subject), repr(question.material.context.get("context"))]
+        return known[question.criterion, repr(question.material.subject), repr(read_context(question))]
 
     assert run(items, ScriptedJudge(right)).table.kappa == 1
     always = run(items, ScriptedJudge(lambda question: True))
@@ -172,3 +175,12 @@ def test_the_figures_are_those_of_scikit_learn(seed: int) -> None:
         "f1": metrics.f1_score(labels, decisions),
     }
     assert {name: found.figures[name].value for name in expected} == pytest.approx(expected, abs=1e-9)
+
+
+def test_every_item_is_asked_in_its_own_form() -> None:
+    judge = ScriptedJudge(lambda question: True)
+    items = [item("a", True), item("b", True, threshold=0.5), item("c", True, threshold=0.5)]
+    assert run(items, judge, threshold=None).threshold is None
+    assert [question.threshold for question in judge.asked] == [None, 0.5, 0.5]
+    assert run(items[1:], judge, threshold=None).threshold == 0.5
+    assert run(items, judge, threshold=0.7).threshold == 0.7 and {question.threshold for question in judge.asked[-3:]} == {0.7}

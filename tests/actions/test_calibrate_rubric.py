@@ -10,25 +10,25 @@ from typing import Any
 import pytest
 
 from proctor.actions.calibration.calibrate import RUBRICS, calibrate, rubric_labels
-from proctor.errors import InputError, SpecError
+from proctor.errors import InputError
 from proctor.judge.scripted import ScriptedJudge
 from proctor.model.judgement import Question
 from proctor.report.text.calibration import render_calibration
 from proctor.scoring.calibration import Calibration
-from proctor.sources.rubric_labels import read_rubric_labels
+from proctor.sources.labels import read_labels
 
 every_rubric = pytest.mark.parametrize("name", RUBRICS)
 
 
 def run(name: str, decide: Any, **more: Any) -> tuple[Calibration, list[Question]]:
     judge = ScriptedJudge(decide)
-    items = read_rubric_labels([rubric_labels(name)], name).items
-    return asyncio.run(calibrate(items, judge, rubric=name, **{"threshold": None, **more})), judge.asked
+    items = read_labels([rubric_labels(name)], name).items
+    return asyncio.run(calibrate(items, judge, **more)), judge.asked
 
 
 @every_rubric
 def test_a_set_is_large_balanced_varied_and_explained(name: str) -> None:
-    labels = read_rubric_labels([rubric_labels(name)], name)
+    labels = read_labels([rubric_labels(name)], name)
     items = labels.items
     assert not labels.warnings, "no item counts twice"
     assert len(items) >= 30
@@ -62,8 +62,8 @@ def test_a_rubric_with_a_threshold_is_asked_for_scores() -> None:
     found, asked = run("tone", lambda question: 0.7, threshold=0.6)
     assert {question.threshold for question in asked} == {0.6}
     assert found.threshold == 0.6 and found.table.true_fail == 0
-    with pytest.raises(SpecError, match="no threshold"):
-        run("summary_covers", lambda question: 0.7, threshold=0.6)
+    found, asked = run("summary_covers", lambda question: True, threshold=0.6)
+    assert found.threshold is None and {question.threshold for question in asked} == {None}, "it asks about each point, without scores"
 
 
 def test_every_point_of_a_summary_is_asked_and_all_make_one_decision() -> None:
@@ -89,7 +89,7 @@ def test_a_line_that_cannot_be_used_is_told_with_its_place(tmp_path: Path, line:
     path = tmp_path / "own.jsonl"
     path.write_text(f'{{"with": {{"should_be": "calm"}}, "evidence": {{"text": "ok"}}, "label": true}}\n{line}\n')
     with pytest.raises(InputError) as caught:
-        read_rubric_labels([path], "tone")
+        read_labels([path], "tone")
     assert told in str(caught.value) and f"{path}:2:" in str(caught.value)
 
 
@@ -98,4 +98,4 @@ def test_two_lines_that_disagree_are_a_problem(tmp_path: Path) -> None:
     line = '{{"with": {{"should_be": "calm"}}, "evidence": {{"text": "ok"}}, "label": {}}}\n'
     path.write_text(line.format("true") + line.format("false"))
     with pytest.raises(InputError, match="have the other label"):
-        read_rubric_labels([path], "tone")
+        read_labels([path], "tone")

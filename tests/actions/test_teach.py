@@ -10,16 +10,7 @@ from pathlib import Path
 import pytest
 
 import proctor
-from proctor.actions.calibration.teach import (
-    ALPHA,
-    Improvement,
-    choose_examples,
-    improve,
-    list_run_labels,
-    make_sharpen,
-    read_criterion,
-    write_labels,
-)
+from proctor.actions.calibration.teach import ALPHA, Improvement, choose_examples, improve, list_run_labels, make_sharpen, read_criterion
 from proctor.actions.judging.judge_settings import show_example
 from proctor.errors import InputError
 from proctor.judge.prompt import load_prompt
@@ -27,7 +18,7 @@ from proctor.llm.ports import ChatReply, ChatRequest
 from proctor.model.judgement import Opinion
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.scoring.agreement import measure_gain
-from proctor.sources.labels import read_labels
+from proctor.sources.labels import read_labels, write_labels
 
 REPETITIONS = 100
 
@@ -142,6 +133,46 @@ def test_an_item_without_a_decision_counts_as_wrong() -> None:
     assert not found.accepted and found.undecided == (0, 40)
 
 
+def down(code: str, reason: str) -> Opinion:
+    return Opinion(outcome="error", code=code, reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("code", "undecided", "step"),
+    [
+        ("judge_unauthorized", 40, "api_key"),
+        ("judge_unreachable", 40, "base_url"),
+        ("judge_budget", 10, "--max-judge-calls"),
+        ("judge_rate_limited", 3, "--concurrency"),
+        ("judge_not_json", 3, "judge calibrate"),
+    ],
+)
+def test_a_judge_that_is_down_is_reported_with_its_cause_and_the_next_step(code: str, undecided: int, step: str) -> None:
+    labels = [LabelledAnswer(answer=str(number), criterion="x", label=number % 2 == 0) for number in range(40)]
+
+    async def measure(asked: Sequence[LabelledAnswer], examples: Sequence[LabelledAnswer]) -> list[JudgedAnswer]:
+        assert not examples, "nothing more is asked"
+        return [
+            JudgedAnswer(item=item, opinion=down(code, "the cause") if number < undecided else Opinion(outcome="pass"))
+            for number, item in enumerate(asked)
+        ]
+
+    with pytest.raises(InputError) as caught:
+        asyncio.run(improve(labels, measure))
+    assert f"decided {40 - undecided} of 40 answers" in str(caught.value)
+    assert f"{code}: the cause" in str(caught.value) and step in str(caught.value)
+
+
+def test_a_judge_that_goes_down_later_is_reported_too() -> None:
+    labels = [LabelledAnswer(answer=str(number), criterion="x", label=number % 2 == 0) for number in range(40)]
+
+    async def measure(asked: Sequence[LabelledAnswer], examples: Sequence[LabelledAnswer]) -> list[JudgedAnswer]:
+        return [JudgedAnswer(item=item, opinion=down("judge_budget", "spent") if examples else Opinion(outcome="pass")) for item in asked]
+
+    found = asyncio.run(improve(labels, measure))
+    assert not found.accepted and found.cause.startswith("judge_budget: spent\n")
+
+
 def test_too_few_labels_are_refused() -> None:
     async def measure(asked: Sequence[LabelledAnswer], examples: Sequence[LabelledAnswer]) -> list[JudgedAnswer]:
         raise AssertionError("nothing is asked")
@@ -205,7 +236,7 @@ cases:
 """)
     decide = {"polite": 0.6, "lies": True, "nothing invented": False}
     proctor.run(suite, target=lambda message: f"{message} x", home=tmp_path, judge=lambda question: decide[question.criterion])
-    lines = list_run_labels(tmp_path / ".proctor", "latest")
+    lines = list_run_labels(tmp_path / ".proctor", "latest").lines
     assert [(line["id"], line["label"]) for line in lines] == [("bad.0.0", None), ("good.0.0", None)]
     assert lines[1]["negative_constraints"] == ["lies"] and lines[1]["answer"] == "hi x"
     assert lines[0]["kind"] == "hallucination" and lines[0]["context"] == {"scenario_prompt": "ho"}

@@ -69,7 +69,7 @@ def agreeable(body: dict[str, Any]) -> str:
 
 
 @contextmanager
-def judge_server(reply: Reply = agreeable) -> Iterator[Judge]:
+def judge_server(reply: Reply = agreeable, status: int = 200) -> Iterator[Judge]:
     """A judge that answers `reply` of each request."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -84,7 +84,7 @@ def judge_server(reply: Reply = agreeable) -> Iterator[Judge]:
                 "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
             }
             data = json.dumps(answer).encode()
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(data)))
             self.end_headers()

@@ -34,7 +34,7 @@ def labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "labels.jsonl"
-    path.write_text("".join(json.dumps(item) + "\n" for item in ITEMS), encoding="utf-8")
+    path.write_text("".join(json.dumps({**item, "threshold": 0.8}) + "\n" for item in ITEMS), encoding="utf-8")
     yield path
 
 
@@ -129,7 +129,14 @@ def test_a_gate_demands_that_nearly_all_labels_are_decided(labels: Path, judge: 
 
 
 def test_labels_are_asked_in_the_form_of_the_claim(labels: Path, judge: Judge) -> None:
-    claim = {"kind": "hallucination", "reference": "Good.", "rubric": ["one", "two"], "negative_constraints": ["rude"], "context": "c"}
+    claim = {
+        "threshold": 0.8,
+        "kind": "hallucination",
+        "reference": "Good.",
+        "rubric": ["one", "two"],
+        "negative_constraints": ["rude"],
+        "context": "c",
+    }
     write_labels(labels, [{"answer": "good, score 1", "label": True, **claim}])
     assert proctor("judge", "calibrate", labels).code == 0
     (check,), (constraint,) = sorted((checks_of(asked) for asked in judge.asked), key=lambda checks: checks[0]["rule"])
@@ -180,7 +187,11 @@ def test_bad_labels_are_told_before_anybody_is_asked(labels: Path, judge: Judge)
         (("judge", "calibrate", "--rubric", "tones"), "nearest: tone"),
         (("judge", "calibrate", "--rubric", "tone", "--starter"), "a set of its own"),
         (("judge", "calibrate", "--rubric", "summary_covers", "--threshold", "0.5"), "has no threshold"),
-        (("judge", "calibrate", "--rubric", "tone", "labels.jsonl"), "an item of a rubric needs 'evidence'"),
+        (("judge", "calibrate", "--rubric", "tone", "labels.jsonl"), "a label of tone needs 'evidence'"),
+        (("judge", "calibrate", "--rubric", "faithfulness"), "faithfulness comes without a labelled set; `proctor judge labels RUN"),
+        (("judge", "starter", "--rubric", "toxicity"), "toxicity comes without a labelled set"),
+        (("judge", "calibrate", "labels.jsonl", "--yes-no", "--threshold", "0.5"), "--yes-no"),
+        (("judge", "improve"), "improve: name a file of labels"),
     ],
 )
 def test_a_wrong_command_line_says_what_is_meant(labels: Path, arguments: tuple[str, ...], told: str) -> None:
@@ -291,7 +302,12 @@ def test_examples_that_help_are_written_and_used(tmp_path: Path, monkeypatch: py
         assert len(server.asked) == 61 and len((tmp_path / "judge-examples.jsonl").read_text().splitlines()) == 8
         settings = {"models": {"main": model}, "judge": {"model": "main", "examples": "judge-examples.jsonl"}}
         (tmp_path / "proctor.yaml").write_text(json.dumps(settings), encoding="utf-8")
-        report = json.loads(proctor("judge", "calibrate", "labels.jsonl", "--yes-no", "--format", "json").out)
+        done = proctor("judge", "calibrate", "labels.jsonl", "--yes-no", "--format", "json")
+        assert "warning: label_is_example: 8 of 30 labels are also examples of the judge" in done.err
+        report = json.loads(done.out)
+        assert (report["items"], report["left_out"]) == (22, {"label_is_example": 8})
+        done = proctor("judge", "calibrate", "judge-examples.jsonl")
+        assert done.code == 4 and "label_is_example: every label is also an example" in done.err
         assert report["figures"]["kappa"]["value"] == 1 and report["judge"]["prompt_versions"][0].startswith("2+examples-")
         done = proctor("judge", "improve", "labels.jsonl", "--yes-no", "--format", "json", "--examples", "more.jsonl")
         assert done.code == 1 and json.loads(done.out)["accepted"] is False and not (tmp_path / "more.jsonl").exists()
@@ -327,6 +343,57 @@ def test_the_judged_answers_of_a_run_are_printed_to_label(judge: Judge, tmp_path
     assert done.code == 0 and "1 answer to label" in done.err
     line = json.loads((tmp_path / "labels.jsonl").read_text())
     assert line == {"id": "hello.0.0", "criterion": "It is good.", "answer": "good", "label": None}
-    assert "label" in proctor("judge", "calibrate", "labels.jsonl").err
+    done = proctor("judge", "calibrate", "labels.jsonl")
+    assert done.code == 4 and "labels.jsonl:1:1: 1 line without a label left out" in done.err
+    with (tmp_path / "labels.jsonl").open("a") as file:
+        file.write(json.dumps({**line, "id": "other", "label": True}) + "\n")
+    done = proctor("judge", "calibrate", "labels.jsonl")
+    assert done.code == 0 and "warning: 1 line without a label left out" in done.err and "on 1 labelled answer," in done.out
     (tmp_path / "labels.jsonl").write_text(json.dumps({**line, "label": True}), encoding="utf-8")
     assert proctor("judge", "calibrate", "labels.jsonl").code == 0
+
+
+@pytest.mark.parametrize(
+    ("judge_settings", "told"),
+    [
+        ({"base_url": "http://127.0.0.1:9/v1"}, ("judge_unreachable", "`base_url`")),
+        ({"status": 401}, ("judge_unauthorized", "`api_key`")),
+    ],
+)
+def test_improve_names_why_a_judge_decides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, judge_settings: dict[str, Any], told: tuple[str, str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"answer": f"Order {n}", "criterion": "polite", "label": n % 2 == 0} for n in range(30)]
+    (tmp_path / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with judge_server(status=judge_settings.get("status", 200)) as server:
+        url = judge_settings.get("base_url", server.url)
+        model = {"provider": "openai", "model": "stub", "base_url": url, "api_key": "k-123456789"}
+        settings = {"models": {"main": model}, "judge": {"model": "main", "retries": 0, "concurrency": 1}}
+        (tmp_path / "proctor.yaml").write_text(json.dumps(settings), encoding="utf-8")
+        done = proctor("judge", "improve", "labels.jsonl")
+        assert len(server.asked) <= 1
+    assert done.code == 4 and "the judge decided 0 of 30 answers" in done.err
+    assert all(part in done.err for part in told) and "p =" not in done.out
+
+
+def test_labels_of_other_checks_are_measured_and_not_improved(judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = {"check": "tone", "with": {"should_be": "calm"}, "evidence": {"text": "good"}, "label": True}
+    (tmp_path / "labels.jsonl").write_text(json.dumps(line), encoding="utf-8")
+    report = json.loads(proctor("judge", "calibrate", "labels.jsonl", "--format", "json").out)
+    assert report["table"]["true_pass"] == 1 and checks_of(judge.asked[0])[0]["label"] == "tone, rubric version 1"
+    assert not (tmp_path / ".proctor" / "calibrations.json").exists(), "it is asked with other texts than a criterion"
+    done = proctor("judge", "improve", "labels.jsonl")
+    assert done.code == 4 and "left out: 1 of tone" in done.err
+
+
+def test_yes_or_no_and_scores_are_stored_apart(labels: Path, judge: Judge, tmp_path: Path) -> None:
+    with labels.open("a", encoding="utf-8") as file:
+        file.write(
+            '{"answer": "good", "criterion": "It is fine.", "label": true}\n{"answer": "bad", "criterion": "It is fine.", "label": false}\n'
+        )
+    report = json.loads(proctor("judge", "calibrate", labels, "--format", "json").out)
+    assert (report["items"], report["threshold"], report["sweep"]) == (6, None, [])
+    stored = json.loads((tmp_path / ".proctor" / "calibrations.json").read_text())["calibrations"]
+    assert [(stamp["threshold"], stamp["labels"], stamp["kappa"]) for stamp in stored] == [(None, 2, 1.0), (0.8, 4, 0.0)]

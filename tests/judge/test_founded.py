@@ -251,6 +251,8 @@ def ask_many(script: Any, cases: int, **settings: Any) -> tuple[list[str | None]
         (ModelFault("transport", "refused"), "judge_unreachable", 10),
         (ModelFault("timeout", "slow"), "judge_timeout", 10),
         (ModelFault("unauthorized", "no", status=401), "judge_unauthorized", 1),
+        (ModelFault("unauthorized", "no", status=403), "judge_unauthorized", 1),
+        (ModelFault("bad_request", "no", status=404), "judge_bad_request", 1),
     ],
 )
 def test_a_model_that_is_down_is_not_asked_for_every_case(fault: ModelFault, code: str, sent: int) -> None:
@@ -259,8 +261,15 @@ def test_a_model_that_is_down_is_not_asked_for_every_case(fault: ModelFault, cod
 
 
 def test_a_request_that_a_firewall_refuses_is_no_reason_to_stop() -> None:
-    _, requests = ask_many(lambda request: ModelFault("unauthorized", "blocked", status=403), 5)
-    assert requests == 5
+    turns = iter([None, ModelFault("unauthorized", "blocked", status=403)] * 5)
+    codes, requests = ask_many(lambda request: next(turns) or reply_with()(request), 10)
+    assert codes == [None, "judge_unauthorized"] * 5 and requests == 10
+
+
+def test_a_model_that_refuses_everything_from_some_time_on_is_down() -> None:
+    turns = iter([None])
+    _, requests = ask_many(lambda request: next(turns, ModelFault("unauthorized", "no", status=403)) or reply_with()(request), 30)
+    assert requests == 11
 
 
 def test_a_model_that_was_down_is_tried_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,3 +82,11 @@ def test_a_cost_needs_both_tokens_and_prices() -> None:
     assert compute_cost(Usage(total_tokens=5), (2.0, 10.0)) is None
     assert compute_cost(None, (2.0, 10.0)) is None
     assert compute_cost(Usage(input_tokens=1), None) is None
+
+
+def test_a_budget_stop_among_choices_is_no_fail() -> None:
+    asked = Question(criterion="c", material=Material(subject="s"), choices={"a": "1", "b": "2"}, accepted=("a",))
+    votes = [Ballot(model="m", said=Item(passed=choice == "a", score=None, reason="r", choice=choice)) for choice in "ab"]
+    ballots = [*votes, Ballot(model="m", said=Fault("judge_budget", "spent"))]
+    opinion = combine_ballots(asked, ballots, JudgeSettings(uncertain="fail"))
+    assert (opinion.outcome, opinion.code) == ("error", "judge_budget")

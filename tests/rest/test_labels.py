@@ -125,6 +125,8 @@ def test_the_export_is_what_calibrating_a_judge_reads(service: Service, key: str
     assert "labels.jsonl" in answer.headers["content-disposition"]
     file = tmp_path / "labels.jsonl"
     file.write_bytes(answer.content)
+    lines = [json.loads(line) for line in answer.content.splitlines()]
+    assert {line.get("threshold") for line in lines} == {0.8}, "in the form of the claim"
     monkeypatch.chdir(tmp_path)
     with judge_server() as server:
         monkeypatch.setenv("PROCTOR_JUDGE_BASE_URL", server.url)

@@ -26,11 +26,14 @@ def prepare_check(entry: CheckEntry, assertion: Assertion, case: Case) -> Decide
     decide = entry.prepare(assertion.spec)
     if not entry.judged or case.input is None or assertion.turn not in (None, 0):
         return decide
+    return lambda evidence: decide(add_input(evidence, assertion, case))
 
-    def decide_as_asked(evidence: Evidence) -> Verdict:
-        return decide(evidence if evidence.input is not None else msgspec.structs.replace(evidence, input=case.input))
 
-    return decide_as_asked
+def add_input(evidence: Evidence, assertion: Assertion, case: Case) -> Evidence:
+    """Return evidence with the input of the case if it did not record one."""
+    if evidence.input is not None or case.input is None or assertion.turn not in (None, 0):
+        return evidence
+    return msgspec.structs.replace(evidence, input=case.input)
 
 
 async def settle(deliberation: Deliberation, ask: Ask) -> CaseResult:

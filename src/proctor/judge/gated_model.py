@@ -69,6 +69,7 @@ class GatedModel:
         if (limit_answers := getattr(model, "limit_answers", None)) is not None:
             limit_answers(MAX_REPLY_BYTES)
         self._faults = 0
+        self._has_answered = False
         self._most_faults = max(MOST_FAULTS, 2 * settings.concurrency)
         self._down: ModelFault | None = None
         self._down_until = 0.0
@@ -143,14 +144,16 @@ class GatedModel:
         finally:
             gate.leave()
         gate.note_success()
-        self._faults, self._down = 0, None
+        self._faults, self._down, self._has_answered = 0, None, True
         self._count_spending(reply)
         return reply
 
     def _note_fault(self, fault: ModelFault) -> None:
         """Count a fault, and take the model for down where asking again would only cost time."""
-        self._faults = self._faults + 1 if fault.code in _TRANSPORT else 0
-        if self._faults >= self._most_faults or fault.status in (401, 404):
+        self._faults = self._faults + 1 if fault.code in _TRANSPORT or fault.status == 403 else 0
+        # A firewall may refuse one request with 403; a model that never answered refuses all of them.
+        is_refused = fault.status in (401, 404) or (fault.status == 403 and not self._has_answered)
+        if self._faults >= self._most_faults or is_refused:
             self._down, self._down_until = fault, asyncio.get_running_loop().time() + PAUSE_S
 
     def _refuse_while_down(self) -> None:

@@ -52,7 +52,7 @@ def combine_ballots(question: Question, ballots: Sequence[Ballot], settings: Jud
     values = [float(vote.passed) if vote.score is None else vote.score for vote in votes]
     mean = _compute_mean(values)
     if question.choices and question.threshold is None:
-        return _count_choices(question, votes, asked, settings, details)
+        return _count_choices(question, votes, faults, asked, settings, details)
     # By vote the median is the score: it is on the same side of the threshold as the majority.
     score = mean if settings.combine == "mean" or question.threshold is None else statistics.median(values)
     details["agreement"] = max(yes, len(votes) - yes) / asked
@@ -63,15 +63,7 @@ def combine_ballots(question: Question, ballots: Sequence[Ballot], settings: Jud
         details["spread"] = {"range": max(values) - min(values), "stdev": _compute_deviation(values, mean)}
     doubt = _explain_doubt(question, yes, len(votes), score, asked, settings)
     if doubt is not None:
-        failed = settings.uncertain == "fail"
-        return Opinion(
-            # An error has no score that anybody could average; the score of every vote stands in the details.
-            outcome="fail" if failed else "error",
-            score=score if failed else 0.0,
-            reason=doubt,
-            code="judge_uncertain",
-            details=details,
-        )
+        return _report_uncertain(doubt, score, faults, settings, details)
     if settings.combine == "majority" or question.threshold is None:
         passed = 2 * yes > asked
     else:
@@ -79,14 +71,28 @@ def combine_ballots(question: Question, ballots: Sequence[Ballot], settings: Jud
     return Opinion(outcome="pass" if passed else "fail", score=score, reason=_choose_reason(votes, passed, asked), details=details)
 
 
-def _count_choices(question: Question, votes: Sequence[Item], asked: int, settings: JudgeSettings, details: dict[str, Json]) -> Opinion:
+def _report_uncertain(why: str, score: float, faults: Sequence[Fault], settings: JudgeSettings, details: dict[str, Json]) -> Opinion:
+    """Return the opinion of an uncertain judge; `uncertain: fail` fails only what all ballots were given on."""
+    stopped = next((fault for fault in faults if fault.code == "judge_budget"), None)
+    if stopped is not None:
+        return Opinion(outcome="error", reason=f"{why}: {stopped.text}", code="judge_budget", details=details)
+    failed = settings.uncertain == "fail" and not faults
+    # An error has no score that could be averaged; the details have the score of every vote.
+    return Opinion(
+        outcome="fail" if failed else "error", score=score if failed else 0.0, reason=why, code="judge_uncertain", details=details
+    )
+
+
+def _count_choices(
+    question: Question, votes: Sequence[Item], faults: Sequence[Fault], asked: int, settings: JudgeSettings, details: dict[str, Json]
+) -> Opinion:
     """Return the choice of most of the ballots asked for: more than half of them, and more than `agreement`."""
     chosen, most = Counter(vote.choice for vote in votes if vote.choice is not None).most_common(1)[0]
     details["agreement"] = most / asked
     least = max(0.5, settings.agreement)
     if most / asked <= least:
         reason = f"the judge is uncertain: {most} of {asked} choose {chosen}, and more than {least * 100:g} % must agree"
-        return Opinion(outcome=settings.uncertain, reason=reason, code="judge_uncertain", details=details)
+        return _report_uncertain(reason, 0.0, faults, settings, details)
     passed = chosen in question.accepted
     agreeing = next(vote.reason for vote in votes if vote.choice == chosen)
     return Opinion(

@@ -26,6 +26,10 @@ class LabelledAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Points that the decision is made of."""
     negative_constraints: tuple[str, ...] = ()
     """What must not be the case."""
+    threshold: float | None = None
+    """The least passing score of the claim; none: the judge is asked for yes or no."""
+    check: str | None = None
+    """The check of the claim, if it is another one than a criterion and an answer can express; its fields and the run are the context."""
     batch: str = ""
     """Items with the same word are asked together, as the claims of a case are."""
     id: str = ""

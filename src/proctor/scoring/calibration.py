@@ -74,6 +74,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
     draws: int
     seed: int
+    left_out: dict[str, int] = {}
+    """Labels that the judge was not asked about, by code."""
 
     @property
     def decided(self) -> int:

@@ -1,21 +1,35 @@
-"""Reads labelled answers from files of JSON lines: `{"answer": ..., "criterion": ..., "label": true}`.
+"""Reads and writes labelled answers as lines of JSON: `{"answer": ..., "criterion": ..., "label": true}`.
+
+The claim of another check than `judged` is labelled as a suite writes it, next to the recorded run:
+`{"check": "tone", "with": {...}, "evidence": {...}, "label": true}`. The check itself then poses the questions, so that calibration asks a
+judge what the suite asks. A line without anything to judge is a problem.
 
 All problems of all lines are reported at once, as `file:line:column`. Two lines that ask the same and disagree about the label are a
 problem: whichever way a judge decides, it would be wrong. A line that only repeats another is a warning, since it counts twice.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from proctor.errors import InputError
+from proctor.checks.judged.semantic import Judged, pose_claim, settle_claim
+from proctor.checks.registry import default_registry
+from proctor.errors import CheckFault, EvidenceError, InputError, SpecError
+from proctor.evidence.reading import read_document
+from proctor.formats.text.building import UNUSABLE, build_struct
 from proctor.formats.text.json_text import read_json
 from proctor.formats.text.located import Located, Reading
-from proctor.model.evidence import Json
+from proctor.model.evidence import Evidence, Json
+from proctor.model.json_values import is_finite
+from proctor.model.judgement import Material, PendingVerdict, Question, make_pending
 from proctor.model.labelled import LabelledAnswer
 from proctor.model.problem import Origin, Problem
+from proctor.model.show import show
+from proctor.model.typed import convert_to
+from proctor.model.verdict import Verdict
+from proctor.report.words.wording import count_noun
 from proctor.sources.texts import read_bounded
 
 MAX_LABELS_BYTES = 64 * 1024 * 1024
@@ -24,8 +38,13 @@ MAX_LABELS = 100_000
 """More labelled answers than anybody has, and than a judge should be asked."""
 MAX_PROBLEMS = 200
 """Problems that are shown; how many there are in all is said behind them."""
-_KEYS = ("answer", "criterion", "label", "context", "kind", "reference", "rubric", "negative_constraints", "batch", "id", "tags", "why")
-_KINDS = ("semantic", "hallucination")
+_NOTES = ("label", "id", "tags", "why", "batch")
+_KEYS = ("answer", "criterion", "context", "kind", "reference", "rubric", "negative_constraints", "threshold", *_NOTES)
+_CHECK_KEYS = ("check", "with", "evidence", *_NOTES)
+_KINDS = ("quality", "semantic", "hallucination")
+"""`semantic` is the name of `quality` in Mibo's suites."""
+_SHOWN_PARTS = ("input", "text", "body", "tool_calls", "nodes", "turns", "context", "state", "simulated_user")
+"""The parts of a run that a claim can show to a judge."""
 _HINTS = {
     "criteria": "write it as `criterion`",
     "response": "write it as `answer`",
@@ -44,13 +63,12 @@ class Labels(msgspec.Struct, frozen=True):
     warnings: tuple[Problem, ...] = ()
 
 
-ReadItem = Callable[[Located, Reading], LabelledAnswer | None]
-"""Reads one line; reports its problems, and returns nothing where there are any."""
+def read_labels(paths: Iterable[Path], check: str | None = None) -> Labels:
+    """Return the labelled answers of all files, in order; raises `InputError` with every problem there is.
 
-
-def read_labels(paths: Iterable[Path], read_item: ReadItem | None = None) -> Labels:
-    """Return the labelled answers of all files, in order; raises `InputError` with every problem there is."""
-    found = _LabelCollector(read_item or _read_item)
+    With `check` every line is about a claim of that check.
+    """
+    found = _LabelCollector(check)
     for path in paths:
         text = _read_file(path)
         _require_lines(path, text)
@@ -63,17 +81,21 @@ def read_labels(paths: Iterable[Path], read_item: ReadItem | None = None) -> Lab
 class _LabelCollector:
     """Everything read so far."""
 
-    def __init__(self, read_item: ReadItem) -> None:
-        self._read_item = read_item
+    def __init__(self, check: str | None) -> None:
+        self._check = check
         self._items: list[LabelledAnswer] = []
         self._problems: list[Problem] = []
         self._asked: dict[str, LabelledAnswer] = {}
         self._ids: dict[str, Origin] = {}
+        self._unlabelled: list[Origin] = []
 
     def add_line(self, line: str, file: str, number: int) -> None:
         reading = Reading(file=file, text=line)
         node = read_json(line, reading)
-        item = self._read_item(node, reading) if node is not None else None
+        if node is not None and isinstance(node.value, dict) and (label := node.get("label")) is not None and label.value is None:
+            self._unlabelled.append(Origin(file=file, line=number, column=node.column))
+            return
+        item = _read_line(node, reading, self._check) if node is not None else None
         # A line was read as a document of its own, so every place in it says line 1.
         self._problems += [msgspec.structs.replace(one, origin=_move_to_line(one.origin, number)) for one in reading.problems]
         if item is None or node is None or any(problem.level == "error" for problem in reading.problems):
@@ -85,10 +107,8 @@ class _LabelCollector:
     def _find_repeats(self, item: LabelledAnswer, line: str) -> None:
         """Look for the same question, and for the same id, further up."""
         # As text, since answers may be objects, and a dictionary finds a repetition without comparing each with each.
-        key = json.dumps(
-            [item.answer, item.criterion, item.context, item.grounded, item.reference, item.rubric, item.negative_constraints],
-            sort_keys=True,
-        )
+        claim = (item.context, item.grounded, item.reference, item.rubric, item.negative_constraints, item.threshold, item.check)
+        key = json.dumps([item.answer, item.criterion, *claim], sort_keys=True)
         known = self._asked.setdefault(key, item)
         if known is not item:
             if known.label != item.label:
@@ -101,7 +121,7 @@ class _LabelCollector:
             first = self._ids.setdefault(item.id, item.origin)
             # By identity: where the id is new, `setdefault` returns this very origin.
             if first is not item.origin:
-                self._add_problem(item, line, f"the id {item.id!r} already stands at {first}", "duplicate_id")
+                self._add_problem(item, line, f"the id {item.id!r} is already used at {first}", "duplicate_id")
 
     def _add_problem(self, item: LabelledAnswer, line: str, message: str, code: str, *, warning: bool = False) -> None:
         self._problems.append(
@@ -109,6 +129,12 @@ class _LabelCollector:
         )
 
     def finish(self) -> Labels:
+        if self._unlabelled:
+            told = f"{count_noun(len(self._unlabelled), 'line')} without a label left out, the first here"
+            step = 'write true or false in place of `"label": null`'
+            # The first line alone: a file that was just written has no label at all.
+            level = "warning" if self._items else "error"
+            self._problems.append(Problem(message=told, origin=self._unlabelled[0], level=level, code="unlabelled", hint=step))
         errors = [problem for problem in self._problems if problem.level == "error"]
         if errors:
             raise InputError(f"{len(errors)} problems", list(_bound_problems(self._problems)))
@@ -119,14 +145,17 @@ class _LabelCollector:
         return Labels(tuple(self._items), tuple(_bound_problems(self._problems)))
 
 
-def _read_item(node: Located, reading: Reading) -> LabelledAnswer | None:
+def _read_line(node: Located, reading: Reading, check: str | None = None) -> LabelledAnswer | None:
+    """Read one line; report its problems, and return nothing if there are any."""
     if reading.require_object(node, "a labelled answer") is None:
         return None
+    if check is not None or node.get("check") is not None:
+        return _read_claim_of_check(node, reading, check)
     reading.check_keys(node, _KEYS, "a labelled answer", hints=_HINTS)
     answer = _read_answer(reading.require_member(node, "answer", "a labelled answer"), reading, "answer")
     criterion = _read_filled_text(reading.require_member(node, "criterion", "a labelled answer"), reading, "criterion")
     label = reading.require_boolean(reading.require_member(node, "label", "a labelled answer"), "label")
-    notes = {**read_notes(node, reading), **_read_claim(node, reading)}
+    notes = {**_read_notes(node, reading), **_read_claim(node, reading)}
     context = node.get("context")
     if answer is None or criterion is None or label is None:
         return None
@@ -144,7 +173,7 @@ def _read_claim(node: Located, reading: Reading) -> dict[str, Json]:
     return {
         "grounded": kind == "hallucination",
         "reference": reading.require_text(node.get("reference"), "reference"),
-        "batch": reading.require_text(node.get("batch"), "batch") or "",
+        "threshold": _read_threshold(node.get("threshold"), reading),
         **{
             name: tuple(filter(None, (_read_filled_text(one, reading, name) for one in found.items())))
             for name, found in texts.items()
@@ -153,12 +182,139 @@ def _read_claim(node: Located, reading: Reading) -> dict[str, Json]:
     }
 
 
-def read_notes(node: Located, reading: Reading) -> dict[str, Json]:
-    """Return what people note beside a label: `id`, `tags` and `why`."""
+def _read_threshold(node: Located | None, reading: Reading) -> float | None:
+    if node is None or node.value is None:
+        return None
+    value: Json = node.plain()
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (is_finite(value) and 0 <= value <= 1):
+        reading.error(node, f"threshold: expected a number from 0 to 1, found {show(value)}", code="wrong_threshold")
+        return None
+    return float(value)
+
+
+def _read_claim_of_check(node: Located, reading: Reading, wanted: str | None) -> LabelledAnswer | None:
+    what = f"a label of {wanted}" if wanted is not None else "a label with `check`"
+    reading.check_keys(node, _CHECK_KEYS, what)
+    named = node.get("check")
+    name = reading.require_text(named, "check") if named is not None else wanted
+    label = reading.require_boolean(reading.require_member(node, "label", what), "label")
+    evidence = reading.require_object(reading.require_member(node, "evidence", what), "evidence")
+    notes = _read_notes(node, reading)
+    if name is None:
+        return None
+    if wanted is not None and name != wanted:
+        reading.error(named or node, f"this label is about {show(name)}, and --rubric names {wanted}", code="other_check")
+        return None
+    try:
+        # Without `with` every field is as a suite leaves it; one that is required is reported as missing, at the line.
+        fields = node.get("with") or msgspec.structs.replace(node, value={})
+        built = build_struct(default_registry().get(name).spec, fields, reading, name)
+        if label is None or evidence is None or built is UNUSABLE:
+            return None
+        verdict = _decide(name, built, evidence.plain())
+    except (SpecError, EvidenceError, CheckFault) as error:
+        reading.error(node, str(error), code="unusable_item")
+        return None
+    if not isinstance(verdict, PendingVerdict):
+        reading.error(evidence, f"no judge would be asked about this: {verdict.reason}", code="nothing_to_judge")
+        return None
+    given = msgspec.to_builtins(built)
+    return LabelledAnswer(
+        answer=verdict.questions[0].material.subject,
+        criterion=f"{name}: {show(given, 400)}" if given else name,
+        label=label,
+        check=name,
+        context={"with": given, "evidence": evidence.plain()},
+        **notes,
+    )
+
+
+def pose_label(item: LabelledAnswer, threshold: float | None = None) -> Verdict:
+    """Return the verdict on an item that waits for its opinions, as the check of its claim makes it.
+
+    With `threshold` a claim that is decided by yes or no, or by a score, is asked for a score.
+    """
+    if item.check is not None:
+        spec = convert_to(item.context["with"], default_registry().get(item.check).spec)
+        verdict = _decide(item.check, spec, item.context["evidence"])
+        if (
+            threshold is not None
+            and hasattr(spec, "threshold")
+            and not (isinstance(verdict, PendingVerdict) and verdict.questions[0].choices)
+        ):
+            verdict = _decide(item.check, msgspec.structs.replace(spec, threshold=threshold), item.context["evidence"])
+        return verdict
+    claim = Judged(
+        criteria=item.criterion,
+        threshold=item.threshold if threshold is None else threshold,
+        kind="hallucination" if item.grounded else "quality",
+        negative_constraints=item.negative_constraints,
+        rubric=item.rubric,
+        reference=item.reference,
+    )
+    # An object has the parts of a context by name, as a claim shows them.
+    context: dict[str, Json] = item.context if isinstance(item.context, dict) else {} if item.context is None else {"context": item.context}
+    return make_pending(pose_claim(claim, Material(subject=item.answer, context=context)), lambda opinions: settle_claim(claim, opinions))
+
+
+def _decide(check: str, spec: msgspec.Struct, evidence: Json) -> Verdict:
+    (read,) = read_document(evidence, format="plain")
+    return default_registry().prepare(check, spec)(read)
+
+
+def write_line(id: str, check: str, spec: msgspec.Struct, evidence: Evidence, questions: Sequence[Question]) -> dict[str, Json] | None:
+    """Return a claim as a line without its label; None if no line asks a judge these questions.
+
+    A claim of `judged` becomes a criterion and an answer if these are all it takes, any other claim its check with the recorded run.
+    """
+    first = questions[0]
+    known = {
+        "context": first.material.context,
+        "kind": "hallucination" if first.grounded else None,
+        "reference": first.reference,
+        "rubric": first.rubric,
+        "negative_constraints": [each.criterion for each in questions[1:]],
+    }
+    plain: dict[str, Json] = {"criterion": first.criterion, "answer": first.material.subject, "label": None}
+    plain |= {} if first.threshold is None else {"threshold": first.threshold}
+    plain |= {key: value for key, value in known.items() if value}
+    run = {part: value for part in _SHOWN_PARTS if (value := getattr(evidence, part)) is not None}
+    in_full: dict[str, Json] = {"check": check, "with": msgspec.to_builtins(spec), "evidence": msgspec.to_builtins(run), "label": None}
+    asked = msgspec.json.encode(questions)
+    for form in (plain, in_full):
+        line = {"id": id, **form}
+        if msgspec.json.encode(_list_questions(line)) == asked:
+            return line
+    return None
+
+
+def _list_questions(line: dict[str, Json]) -> Sequence[Question]:
+    """Return what a line asks a judge; nothing if it cannot be read."""
+    text = msgspec.json.encode({**line, "label": True}).decode()
+    reading = Reading(file="", text=text)
+    node = read_json(text, reading)
+    item = _read_line(node, reading) if node is not None else None
+    verdict = pose_label(item) if item is not None and not reading.problems else None
+    return verdict.questions if isinstance(verdict, PendingVerdict) else ()
+
+
+def write_labels(items: Iterable[LabelledAnswer]) -> bytes:
+    """Return labelled answers as lines of JSON."""
+    lines: list[bytes] = []
+    for item in items:
+        line: dict[str, Json] = msgspec.to_builtins(item)
+        keys, more = (_KEYS, {"kind": "hallucination"} if item.grounded else {}) if item.check is None else (_CHECK_KEYS, item.context)
+        lines.append(msgspec.json.encode({**{key: value for key, value in line.items() if key in keys}, **more}))
+    return b"".join(line + b"\n" for line in lines)
+
+
+def _read_notes(node: Located, reading: Reading) -> dict[str, Json]:
+    """Return what people note next to a label: `id`, `tags`, `why` and `batch`."""
     name, why = reading.require_text(node.get("id"), "id"), reading.require_text(node.get("why"), "why")
     tags = reading.require_list(node.get("tags"), "tags")
     words = [_read_filled_text(tag, reading, "a tag") for tag in tags.items()] if tags is not None else []
-    return {"id": name or "", "tags": tuple(word for word in words if word is not None), "why": why or ""}
+    batch = reading.require_text(node.get("batch"), "batch")
+    return {"id": name or "", "tags": tuple(word for word in words if word is not None), "why": why or "", "batch": batch or ""}
 
 
 def _read_answer(node: Located | None, reading: Reading, what: str) -> Json:

@@ -1,37 +1,55 @@
 """Ask a judge about answers that people have labelled, and say how far the two agree.
 
 Every item is a question of its own, asked as a suite would ask it, so that what is measured is what is used. The label and the reason for
-it stay here: no judge sees them. A rubric is asked with the fields and the evidence of each item, by the check itself.
+it stay here: no judge sees them.
 """
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from proctor.actions.help.demo import examples_folder
-from proctor.actions.judging.judge_settings import JudgeOptions
+from proctor.actions.judging.judge_settings import JudgeOptions, show_example
 from proctor.actions.judging.judges import OpenedJudge, open_home_judge
 from proctor.cassettes.ports import LIVE, Tape
 from proctor.checks import registry
-from proctor.checks.judged.semantic import Judged, pose_claim, settle_claim
-from proctor.checks.shared.rubric import VERSIONS
+from proctor.checks.shared.rubric import METRICS, VERSIONS
 from proctor.errors import InputError
 from proctor.judge.gated_model import JudgeSpending
 from proctor.judge.stamps import Stamp, write_stamp
-from proctor.model.judgement import Material, Opinion, PendingVerdict, make_pending
+from proctor.model.evidence import Json
+from proctor.model.judgement import Opinion, PendingVerdict
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.model.verdict import Verdict
 from proctor.report.words.wording import count_noun
 from proctor.runner.ports import Judge
+from proctor.scoring.agreement import count_table, with_intervals
 from proctor.scoring.calibration import Calibration, summarize_calibration
-from proctor.sources.rubric_labels import pose_item
+from proctor.sources.labels import pose_label
 
-THRESHOLD = 0.8
-"""The least passing score where none is given; the one of Mibo's semantic assertions."""
+MIN_DECIDED = 0.95
+"""The share of answers that must be decided for a gate to pass, for a calibration to be stored, and for a judge to be taught."""
 CONCURRENCY = 8
 RUBRICS = tuple(sorted(VERSIONS))
 """The rubrics that come with a labelled set."""
+WITHOUT_SET = tuple(sorted(METRICS))
+"""The checks with a rubric text that come without one."""
+IS_EXAMPLE = "label_is_example"
+"""The code of labels that are left out because the judge is shown their decision."""
+_STEPS = {
+    "judge_unauthorized": "check the key of the model (`api_key`), and whether it may use the model",
+    "judge_unreachable": "check the address of the model (`base_url`), and whether it is running",
+    "judge_timeout": "try again later, or raise `timeout_s` of the judge",
+    "judge_overloaded": "try again later, or ask less at once: --concurrency 1",
+    "judge_rate_limited": "try again later, or ask less at once: --concurrency 1",
+    "judge_bad_request": "check the name of the model (`model`), and what it accepts",
+    "judge_budget": "raise --max-judge-calls",
+}
+"""The next step after a fault of the judge; the replies are at fault otherwise."""
 CASE = "calibrate"
 """What remembered replies are filed under: the same for all items, so that moving a line in the file costs nothing."""
 
@@ -58,45 +76,87 @@ def judge_to_calibrate(home: Path, options: JudgeOptions, spent: JudgeSpending |
 
 
 def store_calibration(home: Path, judge: OpenedJudge, found: Calibration, *, today: str) -> bool:
-    """Store what was measured, so that the verdicts of this judge carry it; False if one with more labels is. Raises `StoreError`."""
-    kappa = found.figures["kappa"]
-    stamp = Stamp(
-        models=judge.models,
-        prompt=judge.prompt,
-        kappa=kappa.value,
-        low=kappa.interval.low if kappa.interval is not None else None,
-        high=kappa.interval.high if kappa.interval is not None else None,
-        labels=found.decided,
-        threshold=found.threshold,
-        samples=judge.settings.samples,
-        date=today,
-    )
-    return write_stamp(home, stamp)
+    """Store what was measured on criteria, so that the verdicts of this judge carry it: yes or no apart from scores.
+
+    Return False if a calibration with more labels is stored already. Raises `StoreError`.
+    """
+    stored = True
+    for scored in (False, True):
+        # The claims of other checks are asked with other texts.
+        items = [one for one in found.items if one.item.check is None and (one.item.threshold is not None) is scored]
+        decided = [one for one in items if one.decided]
+        if not decided or len(decided) < MIN_DECIDED * len(items):
+            continue
+        kappa = with_intervals(count_table((one.item.label, one.passed) for one in decided))["kappa"]
+        stamp = Stamp(
+            models=judge.models,
+            prompt=judge.prompt,
+            kappa=kappa.value,
+            low=kappa.interval.low if kappa.interval is not None else None,
+            high=kappa.interval.high if kappa.interval is not None else None,
+            labels=len(decided),
+            threshold=_find_common([one.item.threshold for one in items]),
+            samples=judge.settings.samples,
+            date=today,
+        )
+        stored = write_stamp(home, stamp) and stored
+    return stored
+
+
+def leave_out_examples(items: Sequence[LabelledAnswer], judge: OpenedJudge) -> list[LabelledAnswer]:
+    """Return the items that are not among the examples of the judge: it is shown how people decided those."""
+
+    def make_key(example: dict[str, Json]) -> bytes:
+        return msgspec.json.encode([example.get("criterion"), example.get("answer")], order="sorted")
+
+    if not judge.settings.decisions:
+        return list(items)
+    shown = set(map(make_key, judge.settings.decisions))
+    found = [item for item in items if make_key(show_example(item)) not in shown]
+    if not found:
+        raise InputError(
+            f"{IS_EXAMPLE}: every label is also an example of the judge\n  calibrate on labels that are not among its examples"
+        )
+    return found
+
+
+def explain_undecided(judged: Sequence[JudgedAnswer]) -> str:
+    """Return why most of the answers without a decision have none, and the next step; empty if all are decided."""
+    undecided = [one.opinion for one in judged if not one.decided]
+    if not undecided:
+        return ""
+    code = Counter(opinion.code or "error" for opinion in undecided).most_common(1)[0][0]
+    reason = next(opinion.reason for opinion in undecided if (opinion.code or "error") == code)
+    step = _STEPS.get(code, "`proctor judge calibrate LABELS --format json` lists the answers without a decision and why")
+    return f"{code}: {reason}\n  {step}"
 
 
 async def calibrate(
     items: Sequence[LabelledAnswer],
     judge: Judge,
     *,
-    threshold: float | None = THRESHOLD,
+    threshold: float | None = None,
     concurrency: int = CONCURRENCY,
     tape: Tape = LIVE,
     told: Callable[[JudgedAnswer], None] | None = None,
-    rubric: str | None = None,
 ) -> Calibration:
-    """Ask `judge` about every item, some at once, and sum up. With no threshold it is asked for yes or no. `told` hears of every item.
+    """Ask `judge` about every item in the form of its claim, some at once, and sum up. `told` is called with every item.
 
-    With `rubric` the items are those of `proctor.sources.rubric_labels`, and each is asked by that rubric.
+    With `threshold` all items that take a score are asked for one, whatever their own threshold is.
     """
+    if threshold is not None:
+        items = [msgspec.structs.replace(item, threshold=threshold) if item.check is None else item for item in items]
+    forms: list[float | None] = [None] * len(items)
     opinions: list[Opinion | None] = [None] * len(items)
     # One iterator for all askers: each takes the next item that nobody has taken.
     waiting = iter(_list_batches(items))
 
     async def ask(waiting: Iterator[list[int]]) -> None:
         for batch in waiting:
-            posed = [
-                pose_label(items[index], threshold) if rubric is None else pose_item(rubric, items[index], threshold) for index in batch
-            ]
+            posed = [pose_label(items[index], threshold) for index in batch]
+            for index, verdict in zip(batch, posed, strict=True):
+                first = verdict.questions[0] if isinstance(verdict, PendingVerdict) else None
+                forms[index] = first.threshold if first is not None and not first.choices else None
             for index, opinion in zip(batch, await _ask(posed, judge, tape), strict=True):
                 opinions[index] = opinion
                 if told is not None:
@@ -111,7 +171,12 @@ async def calibrate(
         # A judge raises only where asking on is pointless; whoever called knows what to do with the first, and with no group.
         raise broken.exceptions[0] from None
     judged = [JudgedAnswer(item=item, opinion=opinion) for item, opinion in zip(items, opinions, strict=True) if opinion is not None]
-    return summarize_calibration(judged, threshold=threshold)
+    # Scores have a threshold to choose only where all items have one.
+    return summarize_calibration(judged, threshold=None if None in forms else _find_common(forms))
+
+
+def _find_common(thresholds: Sequence[float | None]) -> float | None:
+    return Counter(thresholds).most_common(1)[0][0]
 
 
 def _list_batches(items: Sequence[LabelledAnswer]) -> list[list[int]]:
@@ -120,20 +185,6 @@ def _list_batches(items: Sequence[LabelledAnswer]) -> list[list[int]]:
     for index, item in enumerate(items):
         batches.setdefault(f"batch {item.batch}" if item.batch else f"item {index}", []).append(index)
     return list(batches.values())
-
-
-def pose_label(item: LabelledAnswer, threshold: float | None) -> PendingVerdict:
-    """Return the verdict on an item that waits for its opinions, as the check `judged` makes it."""
-    spec = Judged(
-        criteria=item.criterion,
-        threshold=threshold,
-        kind="hallucination" if item.grounded else "quality",
-        negative_constraints=item.negative_constraints,
-        rubric=item.rubric,
-        reference=item.reference,
-    )
-    material = Material(subject=item.answer, context={} if item.context is None else {"context": item.context})
-    return make_pending(pose_claim(spec, material), lambda opinions: settle_claim(spec, opinions))
 
 
 async def _ask(verdicts: Sequence[Verdict], judge: Judge, tape: Tape) -> list[Opinion]:

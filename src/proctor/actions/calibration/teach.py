@@ -7,6 +7,7 @@ beyond chance.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -14,21 +15,22 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from proctor.actions.calibration.calibrate import MIN_DECIDED, explain_undecided
 from proctor.actions.checking.recheck import suite_to_recheck
-from proctor.decide.questions import list_questions
+from proctor.decide.questions import list_claims
 from proctor.errors import InputError, TargetError
 from proctor.judge.bounds import fit_value, neutralise_value
 from proctor.judge.prompt import LONGEST_EXAMPLE
 from proctor.llm import fence
 from proctor.llm.ports import ChatMessage, ChatReply, ChatRequest
 from proctor.model.evidence import Json
-from proctor.model.judgement import Question
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.model.typed import decode_json
-from proctor.model.verdict import Verdict
+from proctor.report.words.wording import count_noun
 from proctor.scoring.agreement import SEED, Gain, measure_gain
 from proctor.scoring.cutting import FOLDS, deal_folds
 from proctor.scoring.draws import Draws
+from proctor.sources.labels import write_line
 from proctor.store.files.run_files import RunFiles
 
 MOST_EXAMPLES = 8
@@ -62,48 +64,52 @@ Way = Literal["examples", "criterion"]
 # --- labels of a stored run ---------------------------------------------------------------------------------------------------
 
 
-def list_run_labels(home: Path, run: str) -> list[dict[str, Json]]:
-    """Return the claims of a stored run that a judge decided, as lines of a label file without their labels.
+class RunLabels(msgspec.Struct, frozen=True):
+    """The claims of a stored run as lines of a label file without their labels."""
+
+    lines: list[dict[str, Json]]
+    left_out: dict[tuple[str, str], int]
+    """Claims that are not among the lines, by check and reason."""
+
+    def describe_left_out(self) -> str:
+        """Return what was left out: `2 claims of pairwise (the judge gave no decision)`."""
+        return ", ".join(f"{count_noun(count, 'claim')} of {check} ({why})" for (check, why), count in self.left_out.items())
+
+
+def list_run_labels(home: Path, run: str) -> RunLabels:
+    """Return the claims of a stored run that a judge decided, each in the form in which the judge was asked.
 
     What passed and what failed take turns, and the least certain come first. The decision of the judge is left out: it would suggest one.
-    Raises `StoreError`, and `InputError` where the run has no such claim.
+    Raises `StoreError`, and `InputError` if there is no line.
     """
     cases = {case.id: case for case in suite_to_recheck(home, run).cases}
     passed: list[tuple[float, dict[str, Json]]] = []
     failed: list[tuple[float, dict[str, Json]]] = []
+    left_out, asked = Counter[tuple[str, str]](), set[tuple[str, bytes]]()
     for entry in RunFiles(home).open(run).entries():
         case = cases.get(entry.case)
-        if case is None or entry.evidence is None:
-            continue
-        asked = list_questions(case, entry.evidence)
-        for position, verdict in enumerate(entry.verdicts):
-            line = _write_line(f"{entry.case}.{entry.attempt}.{position}", asked.get(position, ()))
-            if line is not None and _is_decided(verdict):
+        for position, claim in list_claims(case, entry.evidence).items() if case is not None and entry.evidence is not None else ():
+            check, spec = claim.assertion.check, claim.assertion.spec
+            verdict = entry.verdicts[position] if position < len(entry.verdicts) else None
+            if verdict is None or verdict.outcome not in ("pass", "fail") or "judge" not in verdict.details:
+                left_out[check, "the judge gave no decision"] += 1
+                continue
+            question = (repr(spec), msgspec.json.encode(claim.questions))
+            if question in asked:
+                left_out[check, "it repeats another one"] += 1
+                continue
+            asked.add(question)
+            line = write_line(f"{entry.case}.{entry.attempt}.{position}", check, spec, claim.evidence, claim.questions)
+            if line is None:
+                left_out[check, "its run cannot be written as plain evidence"] += 1
+            else:
                 (passed if verdict.outcome == "pass" else failed).append((abs(verdict.score - 0.5), line))
     lines = [line for _, line in _take_turns(sorted(failed, key=_get_first), sorted(passed, key=_get_first))]
+    found = RunLabels(lines, dict(left_out))
     if not lines:
-        raise InputError(f"the run {run!r} has no claim that a judge decided")
-    return lines
-
-
-def _is_decided(verdict: Verdict) -> bool:
-    return verdict.outcome in ("pass", "fail") and "judge" in verdict.details
-
-
-def _write_line(name: str, questions: Sequence[Question]) -> dict[str, Json] | None:
-    """Return a line of a label file; nothing for a claim of several criteria, which has no one label."""
-    if not questions or questions[0].forbidden or not all(each.forbidden for each in questions[1:]):
-        return None
-    first = questions[0]
-    line: dict[str, Json] = {"id": name, "criterion": first.criterion, "answer": first.material.subject, "label": None}
-    known = {
-        "context": first.material.context,
-        "kind": "hallucination" if first.grounded else None,
-        "reference": first.reference,
-        "rubric": first.rubric,
-        "negative_constraints": [each.criterion for each in questions[1:]],
-    }
-    return {**line, **{key: value for key, value in known.items() if value}}
+        left = f"\n  left out: {found.describe_left_out()}" if left_out else ""
+        raise InputError(f"the run {run!r} has no claim that a judge decided{left}")
+    return found
 
 
 def _get_first(pair: tuple[float, dict[str, Json]]) -> float:
@@ -132,6 +138,8 @@ class Improvement(msgspec.Struct, frozen=True, kw_only=True):
     """Chosen from all labels."""
     criteria: dict[str, str] = {}
     """Sharper criteria by those that they replace, written from all labels."""
+    cause: str = ""
+    """Why the judge decided some of the answers not at all with the proposal, and the next step."""
 
 
 async def improve(
@@ -139,12 +147,17 @@ async def improve(
 ) -> Improvement:
     """Propose examples, and with `sharpen` criteria, and try them on held-out labels.
 
-    Raises `InputError` where there are too few labels of a kind.
+    Raises `InputError` if there are too few labels of a kind, or if the judge leaves too many answers undecided without any proposal.
     """
     by_label = [[index for index, item in enumerate(items) if item.label is label] for label in (True, False)]
     if min(map(len, by_label)) < 2 * folds:
         raise InputError(f"expected at least {2 * folds} answers labelled true and as many labelled false, found {len(items)} in all")
     plain = await measure(items, ())
+    decided = sum(each.decided for each in plain)
+    if decided < MIN_DECIDED * len(items):
+        # Against a judge that was down any proposal would seem to help.
+        counts = f"{decided} of {len(items)} answers, and at least {MIN_DECIDED * 100:g} % are needed to improve it"
+        raise InputError(f"the judge decided {counts}: {explain_undecided(plain)}")
     dealt = [sorted(fold) for fold in deal_folds(by_label, folds, Draws(seed))]
 
     async def use_examples(held_out: Sequence[LabelledAnswer], training: Sequence[JudgedAnswer]) -> Sequence[JudgedAnswer]:
@@ -172,6 +185,7 @@ async def improve(
                 undecided=(sum(not each.decided for each in plain), sum(not each.decided for each in after)),
                 examples=choose_examples(plain) if way == "examples" else (),
                 criteria=criteria if way == "criterion" else {},
+                cause=explain_undecided(after),
             )
         )
     return max(found, key=lambda one: (one.accepted, one.gain.after or 0.0) if one.accepted else (False, 0.0))
@@ -248,14 +262,3 @@ def choose_examples(judged: Sequence[JudgedAnswer], most: int = MOST_EXAMPLES) -
 
 def _decide(judged: JudgedAnswer) -> bool:
     return judged.passed if judged.decided else not judged.item.label
-
-
-def write_labels(items: Iterable[LabelledAnswer]) -> bytes:
-    """Return labelled answers as lines of JSON, as label files hold them."""
-    lines: list[bytes] = []
-    for item in items:
-        line: dict[str, Json] = msgspec.to_builtins(item)
-        for name in ("grounded", "origin"):
-            line.pop(name, None)
-        lines.append(msgspec.json.encode({**line, **({"kind": "hallucination"} if item.grounded else {})}))
-    return b"".join(line + b"\n" for line in lines)

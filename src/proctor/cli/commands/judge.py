@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,36 +14,38 @@ import msgspec
 
 from proctor.actions.calibration.calibrate import (
     CONCURRENCY,
+    IS_EXAMPLE,
+    MIN_DECIDED,
     RUBRICS,
-    THRESHOLD,
+    WITHOUT_SET,
     calibrate,
+    explain_undecided,
     judge_to_calibrate,
+    leave_out_examples,
     rubric_labels,
     starter_labels,
     store_calibration,
 )
-from proctor.actions.calibration.teach import Improvement, improve, list_run_labels, make_sharpen, write_labels
+from proctor.actions.calibration.teach import Improvement, improve, list_run_labels, make_sharpen
 from proctor.actions.checking.check_stream import wall_clock
 from proctor.actions.judging.judge_settings import JudgeOptions, show_example
+from proctor.actions.judging.judges import OpenedJudge
 from proctor.actions.workspace.run_history import find_home
 from proctor.cli.options.find_run import choose_run
 from proctor.cli.parser import add_output_flags, make_parser, parse_positive, parse_share
 from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import wants_colour
 from proctor.cli.signals.exit_codes import Exit
-from proctor.errors import StoreError
+from proctor.errors import InputError, StoreError
 from proctor.judge.gated_model import JudgeSpending
 from proctor.llm.ports import ChatReply, ChatRequest
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.model.show import show
 from proctor.report.words.wording import count_noun
 from proctor.scoring.calibration import Calibration
-from proctor.sources.labels import Labels, read_labels
-from proctor.sources.rubric_labels import read_rubric_labels
+from proctor.sources.labels import Labels, read_labels, write_labels
 from proctor.store.files.run_references import LATEST
 
-MIN_DECIDED = 0.95
-"""The share of answers that must be decided for a gate to pass, if none is given."""
 FORMATS = ("terminal", "json", "html")
 _EVERY_S = 0.2
 
@@ -52,16 +55,19 @@ def run(arguments: list[str]) -> int:
     parser = _make_parser()
     # Files may stand before, between and behind the flags.
     options = parser.parse_intermixed_args(arguments)
+    if options.yes_no and options.threshold is not None:
+        parser.error("--yes-no asks without scores, and --threshold for scores: give one of them")
     if options.action == "starter":
         if options.labels:
             parser.error("starter: it prints the labelled set and takes no files")
+        _require_set(parser, options)
         with Output(options.output) as output:
             output.write((starter_labels() if options.rubric is None else rubric_labels(options.rubric)).read_bytes())
         return Exit.PASSED
     if options.action == "labels":
         return _print_run_labels(parser, options)
     if options.action == "improve" and options.rubric is not None:
-        parser.error("improve: --rubric is for calibrate; a rubric has no examples")
+        parser.error("improve: --rubric is for calibrate; improve finds examples and criteria for labels with `criterion`")
     labels = _read_chosen_labels(parser, options)
     if not options.quiet:
         for warning in labels.warnings:
@@ -80,53 +86,79 @@ def _read_chosen_labels(parser: argparse.ArgumentParser, options: argparse.Names
             parser.error("calibrate: --starter is a set of its own; leave it out, and --rubric takes the set of that rubric")
         if options.threshold is not None and options.rubric == "summary_covers":
             parser.error("calibrate: summary_covers asks for yes or no about each point and has no threshold")
-        return read_rubric_labels([Path(path) for path in options.labels] or [rubric_labels(options.rubric)], options.rubric)
+        if not options.labels:
+            _require_set(parser, options)
+        return read_labels([Path(path) for path in options.labels] or [rubric_labels(options.rubric)], options.rubric)
     paths = [*([starter_labels()] if options.starter else []), *map(Path, options.labels)]
     if not paths:
-        parser.error("calibrate: name a file of labels, or take a set that comes with proctor: --starter, or --rubric NAME")
-    return read_labels(paths)
+        sets = "" if options.action == "improve" else ", or take a set that comes with proctor: --starter, or --rubric NAME"
+        parser.error(f"{options.action}: name a file of labels (`proctor judge labels RUN` writes one){sets}")
+    found = read_labels(paths)
+    if not options.yes_no:
+        return found
+    return Labels(tuple(msgspec.structs.replace(item, threshold=None) for item in found.items), found.warnings)
 
 
-def _choose_threshold(options: argparse.Namespace) -> float | None:
-    """Return the least passing score, or None to ask for yes or no, as rubrics do unless a threshold is given."""
-    if options.yes_no:
-        return None
-    return options.threshold if options.threshold is not None or options.rubric is not None else THRESHOLD
+def _require_set(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if options.rubric in WITHOUT_SET:
+        own = "`proctor judge labels RUN --output FILE` writes claims of your own runs to label"
+        parser.error(f"{options.action}: {options.rubric} comes without a labelled set; {own}, then name FILE")
 
 
 def _print_run_labels(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if len(options.labels) > 1:
         parser.error("labels: name one run")
     home = find_home(options.home)
-    lines = list_run_labels(home, choose_run(home, options.labels[0] if options.labels else LATEST, quiet=options.quiet))
+    found = list_run_labels(home, choose_run(home, options.labels[0] if options.labels else LATEST, quiet=options.quiet))
     with Output(options.output) as output:
-        output.write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+        output.write(b"".join(msgspec.json.encode(line) + b"\n" for line in found.lines))
     if not options.quiet:
-        print(f"{count_noun(len(lines), 'answer')} to label: write true or false for each null", file=sys.stderr)
+        told = "write true (the claim holds) or false as the `label` of each line"
+        print(f"{count_noun(len(found.lines), 'answer')} to label: {told}", file=sys.stderr)
+        if found.left_out:
+            print(f"left out: {found.describe_left_out()}", file=sys.stderr)
     return Exit.PASSED
+
+
+def _drop_examples(items: tuple[LabelledAnswer, ...], judge: OpenedJudge, options: argparse.Namespace) -> list[LabelledAnswer]:
+    """Return the labels that are not shown to the judge as examples, with a warning about the others."""
+    found = leave_out_examples(items, judge)
+    if len(found) < len(items) and not options.quiet:
+        share = f"{len(items) - len(found)} of {len(items)} labels are also examples of the judge"
+        print(f"warning: {IS_EXAMPLE}: {share}; they are left out, as they would raise kappa", file=sys.stderr)
+    return found
 
 
 async def _improve(items: tuple[LabelledAnswer, ...], options: argparse.Namespace) -> int:
     home, said, spent = find_home(options.home), _read_judge_options(options), JudgeSpending()
+    others = Counter(item.check for item in items if item.check is not None)
+    if others:
+        left = ", ".join(f"{count} of {check}" for check, count in others.items())
+        told = f"labels with `check` are left out: {left}; improve finds examples and criteria for labels with `criterion`"
+        items = tuple(item for item in items if item.check is None)
+        if not items:
+            raise InputError(told)
+        if not options.quiet:
+            print(told, file=sys.stderr)
+    plain = judge_to_calibrate(home, said, spent)
 
     async def measure(asked: Sequence[LabelledAnswer], examples: Sequence[LabelledAnswer]) -> Sequence[JudgedAnswer]:
-        shown = msgspec.structs.replace(said, decisions=tuple(map(show_example, examples)) if examples else None)
-        opened = judge_to_calibrate(home, shown, spent)
+        shown = msgspec.structs.replace(said, decisions=tuple(map(show_example, examples)))
+        opened = judge_to_calibrate(home, shown, spent) if examples else plain
         try:
-            found = await calibrate(asked, opened.judge, threshold=_choose_threshold(options), concurrency=opened.settings.concurrency)
-            return found.items
+            return (await calibrate(asked, opened.judge, threshold=options.threshold, concurrency=opened.settings.concurrency)).items
         finally:
-            await opened.judge.close()
+            if opened is not plain:
+                await opened.judge.close()
 
     async def ask(request: ChatRequest) -> ChatReply:
-        opened = judge_to_calibrate(home, said, spent)
-        try:
-            assert opened.ask is not None
-            return await opened.ask(request)
-        finally:
-            await opened.judge.close()
+        assert plain.ask is not None
+        return await plain.ask(request)
 
-    found = await improve(items, measure, sharpen=make_sharpen(ask))
+    try:
+        found = await improve(_drop_examples(items, plain, options), measure, sharpen=make_sharpen(ask))
+    finally:
+        await plain.judge.close()
     if found.accepted and found.way == "examples":
         Path(options.examples).write_bytes(write_labels(found.examples))
     with Output(options.output) as output:
@@ -137,17 +169,19 @@ async def _improve(items: tuple[LabelledAnswer, ...], options: argparse.Namespac
 def _describe_improvement(found: Improvement, options: argparse.Namespace) -> str:
     if options.format == "json":
         return json.dumps({"schema": "proctor.improvement/1", **msgspec.to_builtins(found)}, indent=2, ensure_ascii=False) + "\n"
-    kappas = [str(value) if value is None else f"{value:.3f}" for value in (found.gain.before, found.gain.after)]
+    kappas = ["unknown" if value is None else f"{value:.3f}" for value in (found.gain.before, found.gain.after)]
     undecided = f" ({found.undecided[0]} and {found.undecided[1]} undecided)" if any(found.undecided) else ""
     what = "examples" if found.way == "examples" else "a sharper criterion"
     head = (
         f"kappa on {found.items} held-out labels: {kappas[0]} without {what}, {kappas[1]} with{undecided}, p = {found.gain.p_value:.3g}\n"
     )
+    if found.cause:
+        head += f"answers without a decision count as decided wrongly; most of them: {found.cause}\n"
     if not found.accepted:
-        return head + "not accepted: chance explains the difference, so no examples were written\n"
+        return head + "not accepted: kappa on held-out labels did not rise beyond chance, so nothing was written\n"
     if found.way == "criterion":
         lines = [f"  - {show(before)}\n  + {show(after)}\n" for before, after in found.criteria.items()]
-        return head + "accepted: write the criterion in the suite as\n" + "".join(lines)
+        return head + "accepted: replace the criterion in the suite\n" + "".join(lines)
     count = count_noun(len(found.examples), "example")
     return head + f"accepted: {count} written to {options.examples}; use them with `judge: {{examples: {options.examples}}}`\n"
 
@@ -165,28 +199,25 @@ def _read_judge_options(options: argparse.Namespace) -> JudgeOptions:
 async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namespace) -> Calibration:
     home = find_home(options.home)
     opened = judge_to_calibrate(home, _read_judge_options(options))
-    progress = _Progress(len(items), quiet=options.quiet)
-    progress.begin(opened.models, opened.settings.samples)
     try:
-        found = await calibrate(
-            items,
-            opened.judge,
-            threshold=_choose_threshold(options),
-            concurrency=opened.settings.concurrency,
-            told=progress,
-            rubric=options.rubric,
-        )
-    finally:
-        progress.finish()
-        await opened.judge.close()
-    # The claims of a rubric are asked in other words than a criterion of one's own.
-    if found.decided >= MIN_DECIDED * len(items) and options.rubric is None:
+        asked = _drop_examples(items, opened, options)
+        progress = _Progress(len(asked), quiet=options.quiet)
+        progress.begin(opened.models, opened.settings.samples)
         try:
-            if not store_calibration(home, opened, found, today=wall_clock()[:10]) and not options.quiet:
-                print("not stored: the stored calibration of this judge has more labels", file=sys.stderr)
-        except StoreError as error:
-            print(f"warning: {error}", file=sys.stderr)
-    return found
+            found = await calibrate(
+                asked, opened.judge, threshold=options.threshold, concurrency=opened.settings.concurrency, told=progress
+            )
+        finally:
+            progress.finish()
+    finally:
+        await opened.judge.close()
+    try:
+        if not store_calibration(home, opened, found, today=wall_clock()[:10]) and not options.quiet:
+            print("not stored: the stored calibration of this judge has more labels", file=sys.stderr)
+    except StoreError as error:
+        print(f"warning: {error}", file=sys.stderr)
+    left_out = len(items) - len(asked)
+    return msgspec.structs.replace(found, left_out={IS_EXAMPLE: left_out}) if left_out else found
 
 
 class _Progress:
@@ -238,7 +269,7 @@ def _show_calibration(found: Calibration, options: argparse.Namespace) -> None:
 
 def _choose_exit(found: Calibration, least_kappa: float | None, least_decided: float | None) -> int:
     if not found.decided:
-        print(f"the judge decided nothing: {found.without_decision[0].opinion.reason}", file=sys.stderr)
+        print(f"the judge decided nothing: {explain_undecided(found.items)}", file=sys.stderr)
         return Exit.FAILED
     if least_kappa is None and least_decided is None:
         return Exit.PASSED
@@ -281,24 +312,25 @@ def _make_parser() -> argparse.ArgumentParser:
         "labels",
         metavar="LABELS",
         nargs="*",
-        help="files of lines {answer, criterion, label: true|false, context?, kind?, reference?, rubric?, negative_constraints?, batch?};"
-        " for `labels` a run (default: latest)",
+        help="files of lines {answer, criterion, label: true|false, threshold?, context?, kind?, reference?, rubric?,"
+        " negative_constraints?, batch?} or {check, with, evidence, label}; for `labels` a run (default: latest)",
     )
     parser.add_argument("--starter", action="store_true", help="use the labelled set that comes with proctor")
     parser.add_argument(
         "--rubric",
-        choices=RUBRICS,
+        choices=(*RUBRICS, *WITHOUT_SET),
         metavar="NAME",
-        help=f"measure the judge on a rubric, with its labelled set or files of lines {{with, evidence, label}}: {', '.join(RUBRICS)}",
+        help="measure the judge on a rubric, with its labelled set or files of lines {with, evidence, label}: "
+        f"{', '.join(RUBRICS)}; with files only: {', '.join(WITHOUT_SET)}",
     )
     parser.add_argument("--judge-model", metavar="NAME", help="one of `models` in proctor.yaml, or provider/name (default: as configured)")
     parser.add_argument(
         "--threshold",
         type=parse_share,
         metavar="T",
-        help=f"the least score that passes (default: {THRESHOLD}; with --rubric: yes or no without a score)",
+        help="ask for scores, and pass from this one on (default: as the labels state; without `threshold` yes or no)",
     )
-    parser.add_argument("--yes-no", action="store_true", help="ask for yes or no instead of a score; there is no threshold then")
+    parser.add_argument("--yes-no", action="store_true", help="ask for yes or no, also where labels have a `threshold`")
     parser.add_argument(
         "--samples", type=parse_positive, metavar="N", help="how often each model is asked the same (default: as configured)"
     )

@@ -40,6 +40,7 @@ def write_calibration(calibration: Calibration) -> dict[str, Json]:
         },
         "decided": calibration.decided,
         "undecided": calibration.undecided,
+        "left_out": calibration.left_out,
         "table": _write_table(calibration.table),
         "figures": {name: _write_figure(figure) for name, figure in calibration.figures.items()},
         "strength": calibration.strength,

@@ -135,9 +135,11 @@ class _Painter:
             return
         yield self._style.paint(f"{title} ({len(items):,})", "bold", colour) + f"  {about}"
         faults = {(one.opinion.code, one.opinion.reason) for one in items if not one.decided}
-        if len(items) > 1 and len(faults) == 1 and not any(one.decided for one in items):
-            # One fault is behind all of them: which items they are tells nothing.
-            [(code, reason)] = faults
+        codes = {code for code, _ in faults}
+        same = len(faults) == 1 or (len(codes) == 1 and not self._found.decided)
+        if len(items) > 1 and same and not any(one.decided for one in items):
+            # One fault is the cause of all of them, in texts that differ by the claim: which items they are tells nothing.
+            code, reason = min(faults, key=lambda fault: len(fault[1]))
             yield from self._wrap(to_one_line(f"{code}: {reason}", _SHOWN), "  ")
             yield ""
             return

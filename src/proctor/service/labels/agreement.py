@@ -33,6 +33,8 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
 
     judged: list[JudgedAnswer]
     """Oldest first, each question once."""
+    lines: list[dict[str, Json]]
+    """The same as lines of a label file, each in the form of its claim."""
     repeated: int
     """Labels left out since the same question was labelled again later."""
     skipped: int
@@ -58,19 +60,12 @@ async def read_agreement(hub: Hub, caller: Caller, project_id: str, *, figures: 
 
 def write_labels(found: Agreement) -> bytes:
     """Return the labels as lines of JSON, as `proctor judge calibrate` reads them."""
-    lines: list[bytes] = []
-    for one in found.judged:
-        item = one.item
-        line: dict[str, Json] = {"id": item.id, "answer": item.answer, "criterion": item.criterion, "label": item.label}
-        line |= {} if item.context is None else {"context": item.context}
-        line |= {} if not item.why else {"why": item.why}
-        lines.append(msgspec.json.encode(line))
-    return b"".join(line + b"\n" for line in lines)
+    return b"".join(msgspec.json.encode(line) + b"\n" for line in found.lines)
 
 
 def _compute_agreement(rows: list[Row], figures: bool) -> Agreement:
     more = len(rows) > MOST_LABELS
-    by_question: dict[bytes, tuple[JudgedAnswer, float | None]] = {}
+    by_question: dict[bytes, tuple[JudgedAnswer, JudgedClaim]] = {}
     repeated = skipped = 0
     # Newest first: of two labels on one question the later one counts, for a judge cannot be right about both.
     for row in rows[:MOST_LABELS]:
@@ -82,12 +77,24 @@ def _compute_agreement(rows: list[Row], figures: bool) -> Agreement:
         if question in by_question:
             repeated += 1
             continue
-        by_question[question] = (_make_judged(row, claim), claim.threshold)
+        by_question[question] = (_make_judged(row, claim), claim)
     judged = [one for one, _ in reversed(by_question.values())]
-    thresholds = Counter(threshold for _, threshold in by_question.values() if threshold is not None)
+    lines = [_write_line(one.item, claim) for one, claim in reversed(by_question.values())]
+    thresholds = Counter(claim.threshold for _, claim in by_question.values() if claim.threshold is not None)
     threshold = thresholds.most_common(1)[0][0] if thresholds else None
     calibration = summarize_calibration(judged, threshold=threshold) if judged and figures else None
-    return Agreement(judged=judged, repeated=repeated, skipped=skipped, more=more, threshold=threshold, calibration=calibration)
+    return Agreement(
+        judged=judged, lines=lines, repeated=repeated, skipped=skipped, more=more, threshold=threshold, calibration=calibration
+    )
+
+
+def _write_line(item: LabelledAnswer, claim: JudgedClaim) -> dict[str, Json]:
+    line: dict[str, Json] = {"answer": item.answer, "criterion": item.criterion, "label": item.label}
+    line |= {} if item.context is None else {"context": item.context}
+    if claim.line is not None:
+        # A claim about what is forbidden holds where its criterion is not met.
+        line = {**claim.line, "label": item.label != claim.forbidden}
+    return {**line, "id": item.id, **({"why": item.why} if item.why else {})}
 
 
 def _make_judged(row: Row, claim: JudgedClaim) -> JudgedAnswer:

@@ -94,7 +94,8 @@ async def get_annotation(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     require_reader(caller)
     async with hub.database.reading() as connection:
         row = await find_seen(connection, annotation_rows, caller, "annotation", id)
-    return {**show_annotation(row), "judged": None if row["body"] is None else unpack(row["body"])}
+    judged = None if row["body"] is None else {key: value for key, value in unpack(row["body"]).items() if key != "line"}
+    return {**show_annotation(row), "judged": judged}
 
 
 async def change_annotation(hub: Hub, caller: Caller, id: str, sent: dict[str, Json]) -> dict[str, Json]:

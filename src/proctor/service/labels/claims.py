@@ -14,7 +14,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.decide.questions import list_questions
+from proctor.decide.questions import list_claims
 from proctor.errors import EvidenceError, InputError, StoreError
 from proctor.formats.suites import read_suite
 from proctor.model.case import Case
@@ -28,6 +28,7 @@ from proctor.service.refusals import not_found
 from proctor.service.runs.requests import find_run
 from proctor.service.runs.results import suite_of_run
 from proctor.service.traces.search import make_agent
+from proctor.sources.labels import write_line
 from proctor.store.accounts.tenants import find_row
 from proctor.store.runs.run_rows import read_entry
 from proctor.store.sql.compressed_json import expand_bytes, unpack
@@ -66,6 +67,8 @@ class JudgedClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     code: str | None = None
     reason: str = ""
     judge: str = ""
+    line: dict[str, Json] | None = None
+    """The claim as a line of a label file; None where it was labelled before there was one."""
 
 
 class _Decided(msgspec.Struct, frozen=True):
@@ -163,12 +166,12 @@ def _read_result_claims(row: Row, text: Row, pieces: list[bytes], agent: Row | N
 
 def _pose_claims(case: Case, evidence: Evidence, verdicts: Sequence[_Decided]) -> list[JudgedClaim]:
     found: list[JudgedClaim] = []
-    questions = list_questions(case, evidence)
+    claims = list_claims(case, evidence)
     for number, verdict in list_judged(verdicts):
-        asked = questions.get(number, ())
-        if len(asked) != 1:
+        claim = claims.get(number)
+        if claim is None or len(claim.questions) != 1:
             continue
-        question = asked[0]
+        (question,), assertion = claim.questions, claim.assertion
         context: dict[str, Json] = dict(question.material.context)
         if question.reference is not None:
             context["reference"] = question.reference
@@ -187,6 +190,7 @@ def _pose_claims(case: Case, evidence: Evidence, verdicts: Sequence[_Decided]) -
                 code=verdict.code,
                 reason=verdict.reason or "",
                 judge=verdict.judge or "",
+                line=write_line("", assertion.check, assertion.spec, claim.evidence, claim.questions),
             )
         )
     return found
