@@ -32,7 +32,7 @@ def test_every_file_that_a_guide_names_is_there(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "design").glob("*.md")), ids=lambda path: path.stem)
 def test_a_design_note_has_its_four_parts_and_fits_a_page(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    if path.stem != "debts":
+    if path.stem not in ("architecture", "debts"):
         for part in ("## Question", "## Options", "## Choice", "## What would change our mind"):
             assert part in text, part
     by_hand = re.sub(r"<!-- generated: .*?<!-- end generated -->", "", text, flags=re.DOTALL)

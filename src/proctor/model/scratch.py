@@ -1,6 +1,6 @@
 """Where numbers and texts about very many cases are put aside: in memory, or wherever the floors above put them.
 
-Whoever reads a large file of data knows a place for what is kept of each row (`sources/tables.py`), and hands it on with the cases.
+Whoever reads a large file of data knows a place for what is kept of each row (`sources/tables/open.py`), and hands it on with the cases.
 """
 
 from __future__ import annotations
