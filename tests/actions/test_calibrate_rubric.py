@@ -15,7 +15,7 @@ from proctor.judge.scripted import ScriptedJudge
 from proctor.model.judgement import Question
 from proctor.report.text.calibration import render_calibration
 from proctor.scoring.calibration import Calibration
-from proctor.sources.rubric_labels import read_rubric_labels
+from proctor.sources.labels import read_rubric_labels
 
 every_rubric = pytest.mark.parametrize("name", RUBRICS)
 

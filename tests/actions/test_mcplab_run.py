@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from proctor.actions.checking.check import check
-from proctor.actions.checking.evidence import read_all_evidence
-from proctor.actions.mcplab.config import resolved_config
+from proctor.actions.checking.check import check, read_all_evidence
 from proctor.actions.mcplab.plan import ServerOverrides, plan, read_overrides, read_tokens
-from proctor.actions.running.mcplab_run import Route, request_id
+from proctor.actions.running.mcplab_run import Route, request_id, resolved_config
 from proctor.actions.running.run import LiveRun
 from proctor.actions.workspace.run_history import open_run
 from proctor.actions.workspace.suites import load_suite

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import proctor
-from proctor.actions.running.run import drive, list_risks
-from proctor.actions.running.run_options import RunOptions
+from proctor.actions.running.run import RunOptions, drive, list_risks
 from proctor.actions.workspace.run_sync import wait_for_end
 from proctor.checks.registry import default_registry
 from proctor.formats.text.references import References

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import proctor
 from proctor.actions.checking.check_stream import CheckStream
 from proctor.batches.run import BatchOptions, run_batch
-from proctor.batches.spans import spill as span_spill
+from proctor.batches.work import gathering as span_spill
 from proctor.errors import InputError
 from proctor.processes.executor import Done, StopWork, Work
 from proctor.sources.records import read_records

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 import proctor
 from proctor.batches.compare import compare_batches
-from proctor.batches.judged.judge_memory import open_memory
-from proctor.batches.judged.judging import JudgeBounds, read_bounds, share_out
+from proctor.batches.judged.judging import JudgeBounds, open_memory, read_bounds, share_out
 from proctor.batches.output.output_store import LocalStore
 from proctor.batches.run import BatchOptions, open_batch, run_batch
 from proctor.errors import InputError

@@ -218,7 +218,7 @@ def test_the_moving_line_counts_and_clears_up(capsys: pytest.CaptureFixture[str]
     from proctor.cli.show.live_progress import _MovingLine
     from proctor.model.case import Case
     from proctor.model.result import CaseResult
-    from proctor.runner.events import Event
+    from proctor.runner.ports import Event
 
     moving = _MovingLine()
     moving(Event(kind="planned", total=2))

@@ -8,8 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.service.hub import Hub
-from proctor.store.sql.columns import METADATA
-from proctor.store.sql.tables import agents, case_versions, cases, keys, projects, results, trace_parts, traces
+from proctor.store.sql.tables import METADATA, agents, case_versions, cases, keys, projects, results, trace_parts, traces
 from tests.rest.seeds import SUITE, sow
 from tests.rest.services import Service
 

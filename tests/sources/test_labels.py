@@ -90,7 +90,7 @@ def test_an_id_stands_once_over_all_files(tmp_path: Path) -> None:
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     one.write_text('{"id": "a", "answer": "x", "criterion": "y", "label": true}\n')
     two.write_text('{"id": "a", "answer": "z", "criterion": "y", "label": true}\n')
-    with pytest.raises(InputError, match=r"two\.jsonl:1:1: the id 'a' already stands at .*one\.jsonl:1:1"):
+    with pytest.raises(InputError, match=r"two\.jsonl:1:1: the id 'a' is already used at .*one\.jsonl:1:1"):
         read_labels([one, two])
 
 

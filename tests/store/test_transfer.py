@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.errors import InputError
-from proctor.store.sql.columns import METADATA
 from proctor.store.sql.database import Database
+from proctor.store.sql.tables import METADATA
 from proctor.store.sql.transfer import ImportCounts, export_lines, import_lines
 from tests.databases import TestDatabase
 

@@ -1,7 +1,7 @@
-"""Deciding a case that needs a judge: deterministic claims first, then the questions, all that can be asked at once.
+"""Decides a case that needs a judge: deterministic claims first, then the questions, as many at once as possible.
 
-A deliberation is a generator: it yields questions, is sent opinions, and returns the result. It neither waits nor talks to anybody, so
-that a live run, a check of recorded evidence and a test drive the same code.
+A deliberation is a generator: it yields questions, is sent opinions, and returns the result. It does no I/O, so that a live run, a check of
+recorded evidence and a test drive the same code.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def prepare_check(entry: CheckEntry, assertion: Assertion, case: Case) -> Decide
     if not entry.judged or case.input is None or assertion.turn not in (None, 0):
         return decide
 
-    def decide_as_asked(evidence: Evidence) -> Verdict:
+    def decide_for_case(evidence: Evidence) -> Verdict:
         return decide(evidence if evidence.input is not None else msgspec.structs.replace(evidence, input=case.input))
 
-    return decide_as_asked
+    return decide_for_case
 
 
 async def settle(deliberation: Deliberation, ask: Ask) -> CaseResult:
@@ -42,7 +42,7 @@ async def settle(deliberation: Deliberation, ask: Ask) -> CaseResult:
     except StopIteration as end:
         return end.value
     finally:
-        # `ask` may raise or be cancelled: what the generator holds is then given back here, and not when somebody collects it.
+        # `ask` may raise or be cancelled: release here what the generator holds.
         deliberation.close()
 
 

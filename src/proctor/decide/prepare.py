@@ -1,8 +1,4 @@
-"""Suites made ready to decide: every check compiled once, every case then decided on evidence after evidence.
-
-The one place where an unexpected exception inside a check becomes a verdict: `error`, with the traceback in its details, so
-that a bug in one check never takes the other cases down.
-"""
+"""Prepares the checks of cases once, decides evidence with them, and lists the questions of a case for a judge."""
 
 from __future__ import annotations
 
@@ -36,6 +32,8 @@ from proctor.work import begin_counting, end_counting
 
 if TYPE_CHECKING:
     from proctor.decide.captures import Captured
+
+# --- suites made ready to decide: every check compiled once, every case then decided on evidence after evidence
 
 
 class PreparedCase:
@@ -74,16 +72,16 @@ class PreparedCase:
         if result is None:
             verdicts = self._decide_straight(evidence) if self._straight else self._decide_in_order(evidence)
             result = self._make_result(verdicts, evidence, source, attempt, now)
-        # Plain evidence that decides everything is what a long stream consists of: its account is made when somebody asks.
+        # The common case of a long stream: no account is needed.
         plain = evidence.account is None and evidence.error is None and not any(verdict.code for verdict in result.verdicts)
         return result if plain else with_account(result, evidence)
 
     def deliberate(
         self, evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None, *, fail_fast: bool = False
     ) -> Deliberation:
-        """Return the same as `decide` with a judge at hand: yields what it is to be asked, and wants the opinions sent.
+        """Decide as `decide` does, with a judge: yields questions and expects opinions.
 
-        With `fail_fast` a case whose verdict can no longer change asks nothing more.
+        With `fail_fast`, a case whose verdict can no longer change has no further questions.
         """
         evidence, now, result = self._begin(evidence, source, attempt, clock)
         if result is None:
@@ -104,7 +102,7 @@ class PreparedCase:
         if self.prices is not None:
             evidence = with_agent_cost(evidence, self.prices)
         if evidence.error is not None and not case.assertions:
-            # Asserting nothing passes where the dialect says so, but a run that broke off is no success.
+            # A case without assertions passes in some dialects, but a run that broke off is no success.
             code = SERVER_GONE if evidence.metadata.get("code") == SERVER_GONE else RUN_ERROR
             reason = f"the run ended in an error: {evidence.error}"
             result = CaseResult(case, "error", None, (), source, attempt=attempt, code=code, reason=reason)
@@ -234,7 +232,7 @@ class PreparedCase:
         if self._uses_clock and evidence.now is None and clock is not None:
             changes["now"] = now = clock()
         if self._blind and not evidence.tool_calls and evidence.metadata.get("agent") in self._blind:
-            # A recording without calls says nothing where calls are never recorded.
+            # A recording without calls means nothing if calls are never recorded.
             known = evidence.account or Account()
             changes["tool_calls"] = None
             changes["account"] = msgspec.structs.replace(known, unknown={"tool_calls": UNSEEN_IN_A_PAGE, **known.unknown})
@@ -262,8 +260,8 @@ class _Deciding:
         # Anything but a pass breaks a dependency, also an error and a skip: what was not established cannot be built upon.
         broken = next((wanted for wanted in assertion.depends_on if self._outcome_of.get(wanted) != "pass"), None)
         if broken is not None:
-            told = self._outcome_of.get(broken, "not decided")
-            verdict = skipped("dependency_failed", f"skipped: {broken!r} did not pass ({told})")
+            outcome = self._outcome_of.get(broken, "not decided")
+            verdict = skipped("dependency_failed", f"skipped: {broken!r} did not pass ({outcome})")
         else:
             scope: Evidence | None = self._evidence
             if assertion.turn is not None:
@@ -301,9 +299,9 @@ class _Deciding:
 
 
 class PreparedSuite:
-    """The cases of a suite, prepared, and found by what a record says of its case.
+    """The prepared cases of a suite, found by the name or input of a record.
 
-    Which case a record answers does not depend on what was selected, so cases that were left out are found too.
+    Which case a record answers does not depend on the selection, so unselected cases are found too.
     """
 
     def __init__(self, suite: Suite, registry: Registry | None = None) -> None:
@@ -432,3 +430,21 @@ def _sort_by_dependency(assertions: Sequence[Assertion]) -> tuple[int, ...]:
                 entered.add(index)
                 stack.extend(open_ones)
     return tuple(done)
+
+
+def list_questions(case: Case, evidence: Evidence) -> dict[int, tuple[Question, ...]]:
+    """Return the questions of each claim of the case that a judge decides, by the position of the claim. Other claims are not decided."""
+    known = default_registry()
+    if case.context or evidence.context:
+        # As where it is decided: what the case fixes cannot be overridden by what a trace claims.
+        evidence = msgspec.structs.replace(evidence, context={**(evidence.context or {}), **case.context})
+    found: dict[int, tuple[Question, ...]] = {}
+    for position, assertion in enumerate(case.assertions):
+        entry = known.get_for(assertion.check, assertion.spec)
+        if not entry.judged:
+            continue
+        scope = evidence if assertion.turn is None else turn_evidence(evidence, assertion.turn)
+        verdict = None if scope is None else decide_guarded(prepare_check(entry, assertion, case), scope)
+        if isinstance(verdict, PendingVerdict):
+            found[position] = verdict.questions
+    return found

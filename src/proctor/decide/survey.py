@@ -32,7 +32,7 @@ def survey_cases(suite: Suite, registry: Registry | None = None) -> Survey:
         for assertion in case.assertions:
             if any(assertion is each for each in last):
                 continue
-            # Own checks are known by their specs, whatever registry is asked.
+            # Custom checks are found by their specs, in any registry.
             entry = known.get_for(assertion.check, assertion.spec)
             judged = judged or entry.judged
             reads = find_reads(entry.reads, assertion.spec) if only_presence else None

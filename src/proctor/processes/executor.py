@@ -35,7 +35,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StopWork(Exception):
-    """Raised by work that cannot go on with any task: its message is told, and nothing more is started."""
+    """Raised by work that cannot go on with any task; nothing more is started."""
 
 
 class Executor(Protocol):

@@ -1,7 +1,7 @@
-"""Programs in a process group of their own: what they started is ended with them, and their last words are kept.
+"""Programs in their own process group: their children end with them, and the end of their standard error is available.
 
-A program may start another one in a session of its own, which signals to its group do not reach. It has the mark of the program in its
-environment, by which it is found where there is a `/proc`.
+A program may start another one in a session of its own, which signals to the group do not reach. It inherits the mark of the program in
+its environment, by which it is found on systems with `/proc`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from proctor.processes.guard_script import marked_processes
 
 _MARK = "PROCTOR_PROGRAM"
 TAIL_BYTES = 2_000
-"""How much of standard error is kept: the reason of a failure stands at its end."""
+"""Bytes of standard error that are stored: the reason of a failure is at its end."""
 
 
 def signal_group(process: asyncio.subprocess.Process, name: str) -> None:
@@ -57,7 +57,7 @@ def release_pipes(process: asyncio.subprocess.Process) -> None:
 
 
 def read_tail(tail: bytes | bytearray) -> str:
-    """Return the last lines of standard error, of which the last `TAIL_BYTES` were kept."""
+    """Return the last lines of standard error."""
     text = bytes(tail).decode("utf-8", "replace")
     if len(tail) == TAIL_BYTES:
         text = text.partition("\n")[2] or text  # the first line is only the end of one

@@ -1,8 +1,10 @@
-"""Reads labelled answers from files of JSON lines: `{"answer": ..., "criterion": ..., "label": true}`.
+"""Reads labelled answers, and labels for a rubric, from files of JSON lines.
 
-All problems of all lines are reported at once, as `file:line:column`. Two lines that ask the same and disagree about the label are a
-problem: whichever way a judge decides, it would be wrong. A line that only repeats another is a warning, since it counts twice.
+For a rubric: `{"with": {...}, "evidence": {...}, "label": true}`. `with` has the fields of the rubric as in a suite, `evidence` is one
+recorded run in the plain form. An item whose evidence lacks what the rubric needs is a problem.
 """
+
+from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -10,20 +12,29 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.errors import InputError
+from proctor.checks.registry import default_registry
+from proctor.errors import CheckFault, EvidenceError, InputError, SpecError
+from proctor.evidence.reading import read_document
+from proctor.formats.text.building import UNUSABLE, build_struct
 from proctor.formats.text.json_text import read_json
 from proctor.formats.text.located import Located, Reading
 from proctor.model.evidence import Json
+from proctor.model.judgement import PendingVerdict
 from proctor.model.labelled import LabelledAnswer
 from proctor.model.problem import Origin, Problem
+from proctor.model.show import show
+from proctor.model.typed import convert_to
+from proctor.model.verdict import Verdict
 from proctor.sources.texts import read_bounded
+
+# --- reads labelled answers from files of JSON lines: `{"answer": ..., "criterion": ..., "label": true}`
 
 MAX_LABELS_BYTES = 64 * 1024 * 1024
 """The largest file of labels that is read."""
 MAX_LABELS = 100_000
-"""More labelled answers than anybody has, and than a judge should be asked."""
+"""Labelled answers of one calibration at most."""
 MAX_PROBLEMS = 200
-"""Problems that are shown; how many there are in all is said behind them."""
+"""Problems that are shown; the rest is counted."""
 _KEYS = ("answer", "criterion", "label", "context", "kind", "reference", "rubric", "negative_constraints", "batch", "id", "tags", "why")
 _KINDS = ("semantic", "hallucination")
 _HINTS = {
@@ -67,14 +78,14 @@ class _LabelCollector:
         self._read_item = read_item
         self._items: list[LabelledAnswer] = []
         self._problems: list[Problem] = []
-        self._asked: dict[str, LabelledAnswer] = {}
+        self._by_question: dict[str, LabelledAnswer] = {}
         self._ids: dict[str, Origin] = {}
 
     def add_line(self, line: str, file: str, number: int) -> None:
         reading = Reading(file=file, text=line)
         node = read_json(line, reading)
         item = self._read_item(node, reading) if node is not None else None
-        # A line was read as a document of its own, so every place in it says line 1.
+        # A line is read as a document of its own, in which every origin is line 1.
         self._problems += [msgspec.structs.replace(one, origin=_move_to_line(one.origin, number)) for one in reading.problems]
         if item is None or node is None or any(problem.level == "error" for problem in reading.problems):
             return
@@ -89,7 +100,7 @@ class _LabelCollector:
             [item.answer, item.criterion, item.context, item.grounded, item.reference, item.rubric, item.negative_constraints],
             sort_keys=True,
         )
-        known = self._asked.setdefault(key, item)
+        known = self._by_question.setdefault(key, item)
         if known is not item:
             if known.label != item.label:
                 self._add_problem(
@@ -101,7 +112,7 @@ class _LabelCollector:
             first = self._ids.setdefault(item.id, item.origin)
             # By identity: where the id is new, `setdefault` returns this very origin.
             if first is not item.origin:
-                self._add_problem(item, line, f"the id {item.id!r} already stands at {first}", "duplicate_id")
+                self._add_problem(item, line, f"the id {item.id!r} is already used at {first}", "duplicate_id")
 
     def _add_problem(self, item: LabelledAnswer, line: str, message: str, code: str, *, warning: bool = False) -> None:
         self._problems.append(
@@ -136,7 +147,7 @@ def _read_item(node: Located, reading: Reading) -> LabelledAnswer | None:
 
 
 def _read_claim(node: Located, reading: Reading) -> dict[str, Json]:
-    """Return what a claim of a suite may have beside its criterion."""
+    """Return the optional fields of a claim."""
     kind = reading.require_text(node.get("kind"), "kind")
     if kind is not None and kind not in _KINDS:
         reading.error(node.get("kind") or node, f"kind: expected {' or '.join(_KINDS)}, found {kind!r}", code="unknown_kind")
@@ -154,7 +165,7 @@ def _read_claim(node: Located, reading: Reading) -> dict[str, Json]:
 
 
 def read_notes(node: Located, reading: Reading) -> dict[str, Json]:
-    """Return what people note beside a label: `id`, `tags` and `why`."""
+    """Return the optional notes of a label: `id`, `tags` and `why`."""
     name, why = reading.require_text(node.get("id"), "id"), reading.require_text(node.get("why"), "why")
     tags = reading.require_list(node.get("tags"), "tags")
     words = [_read_filled_text(tag, reading, "a tag") for tag in tags.items()] if tags is not None else []
@@ -214,3 +225,57 @@ def _read_file(path: Path) -> str:
         line = data[: error.start].count(b"\n") + 1
         column = error.start - data.rfind(b"\n", 0, error.start)
         raise InputError(f"{path}:{line}:{column}: not UTF-8 text") from error
+
+
+_RUBRIC_KEYS = ("with", "evidence", "label", "id", "tags", "why")
+_WHAT = "an item of a rubric"
+
+
+def read_rubric_labels(paths: Iterable[Path], rubric: str) -> Labels:
+    """Return the items of all files, in order; raises `InputError` with every problem there is."""
+    return read_labels(paths, lambda node, reading: _read_rubric_item(rubric, node, reading))
+
+
+def pose_item(rubric: str, item: LabelledAnswer, threshold: float | None = None) -> Verdict:
+    """Return the rubric's verdict for an item, which waits for the judge. With `threshold` the judge gives a score."""
+    spec = convert_to(item.context["with"], default_registry().get(rubric).spec)
+    if threshold is not None:
+        if not hasattr(spec, "threshold"):
+            raise SpecError(f"{rubric} asks for yes or no and has no threshold", field="threshold")
+        spec = msgspec.structs.replace(spec, threshold=threshold)
+    return _decide(rubric, spec, item.context["evidence"])
+
+
+def _decide(rubric: str, spec: msgspec.Struct, evidence: Json) -> Verdict:
+    (read,) = read_document(evidence, format="plain")
+    return default_registry().prepare(rubric, spec)(read)
+
+
+def _read_rubric_item(rubric: str, node: Located, reading: Reading) -> LabelledAnswer | None:
+    if reading.require_object(node, _WHAT) is None:
+        return None
+    reading.check_keys(node, _RUBRIC_KEYS, _WHAT)
+    label = reading.require_boolean(reading.require_member(node, "label", _WHAT), "label")
+    evidence = reading.require_object(reading.require_member(node, "evidence", _WHAT), "evidence")
+    notes = read_notes(node, reading)
+    # Without `with` every field has its default; a required one is reported as missing, with the line.
+    fields = node.get("with") or msgspec.structs.replace(node, value={})
+    built = build_struct(default_registry().get(rubric).spec, fields, reading, rubric)
+    if label is None or evidence is None or built is UNUSABLE:
+        return None
+    try:
+        verdict = _decide(rubric, built, evidence.plain())
+    except (SpecError, EvidenceError, CheckFault) as error:
+        reading.error(node, str(error), code="unusable_item")
+        return None
+    if not isinstance(verdict, PendingVerdict):
+        reading.error(evidence, f"a judge has nothing to decide here: {verdict.reason}", code="nothing_to_judge")
+        return None
+    given = msgspec.to_builtins(built)
+    return LabelledAnswer(
+        answer=verdict.questions[0].material.subject,
+        criterion=f"{rubric}: {show(given, 400)}" if given else rubric,
+        label=label,
+        context={"with": given, "evidence": evidence.plain()},
+        **notes,
+    )

@@ -30,7 +30,7 @@ from proctor.sources.texts import check_path
 
 if TYPE_CHECKING:
     from proctor.evidence.otlp.spans import Span
-    from proctor.sources.mcplab_results import ResultsBeside
+    from proctor.sources.mcplab_results import TraceResults
     from proctor.sources.trace_window import OnTrace, TraceWindow
 
 
@@ -157,10 +157,10 @@ def read_records(
     on_trace: "OnTrace | None" = None,
     repeated_keys: bool = True,
 ) -> Iterator[Record]:
-    """Yield every record under `paths`: files, folders, or `-` for standard input; `on_trace` is told of the spans of each OTLP trace.
+    """Yield every record under `paths`: files, folders, or `-` for standard input; `on_trace` gets the spans of each OTLP trace.
 
-    `declared` is the mapping and the complete parts that the author declares. Without `repeated_keys` lines of plain evidence are not
-    searched for keys that stand twice.
+    `declared` is the mapping and the complete parts that the author declares. Without `repeated_keys`, lines of plain evidence are not
+    searched for repeated keys.
     """
     if format is not None:
         require_format(format)
@@ -209,7 +209,7 @@ class RecordReader:
         self._on_trace = on_trace
         self._holds_spans = holds_spans
         self._window: TraceWindow | None = None
-        self._beside: ResultsBeside | None = None
+        self._results: TraceResults | None = None
         self._path: Path | None = None
 
     def read_path(self, path: Path) -> Iterator[Record]:
@@ -247,11 +247,11 @@ class RecordReader:
 
     def begin_file(self, path: Path | None) -> None:
         """Say which file the next records come from; nothing for one that is no file of this machine."""
-        # Results beside a trace belong to its own folder; those of the file before must not answer for this one.
-        self._path, self._beside = path, None
+        # `results.json` belongs to the traces of its own folder.
+        self._path, self._results = path, None
 
     def _read_folder(self, folder: Path, *, inner: bool = False) -> Iterator[Record]:
-        from proctor.sources.mcplab_results import is_beside_trace  # a single file needs none of it
+        from proctor.sources.mcplab_results import is_trace_results  # a single file needs none of it
         from proctor.sources.state_folder import is_state_folder, read_state_folder
 
         if is_state_folder(folder):
@@ -261,7 +261,7 @@ class RecordReader:
         for entry in _list_entries(folder):
             found = True
             # MCPLab writes both of the same run: read as evidence of its own, every attempt would count twice.
-            if entry.name == "results.json" and is_beside_trace(entry, MAX_DOCUMENT_BYTES):
+            if entry.name == "results.json" and is_trace_results(entry, MAX_DOCUMENT_BYTES):
                 continue
             yield from self._read_folder(entry, inner=True) if entry.is_dir() else self.read_path(entry)
         if not found and not inner:
@@ -351,14 +351,14 @@ class RecordReader:
             yield Record(found, source) if isinstance(found, Evidence) else Record(None, source, found)
 
     def _complete_evidence(self, evidence: Evidence) -> Evidence:
-        """Return the evidence of an MCPLab trace with what the results beside its file tell of the same run."""
+        """Return the evidence of an MCPLab trace, completed from the `results.json` next to its file."""
         if self._path is None or evidence.account is None or evidence.account.reader != MCPLAB_TRACE:
             return evidence
-        if self._beside is None:
-            from proctor.sources.mcplab_results import ResultsBeside  # only a trace of MCPLab needs it
+        if self._results is None:
+            from proctor.sources.mcplab_results import TraceResults  # only a trace of MCPLab needs it
 
-            self._beside = ResultsBeside(self._path, MAX_DOCUMENT_BYTES)
-        return self._beside.complete(evidence)
+            self._results = TraceResults(self._path, MAX_DOCUMENT_BYTES)
+        return self._results.complete(evidence)
 
     def find_spans(self, data: bytes) -> "list[Span] | None":
         """Return the spans of a request of OTLP or a row, perhaps a part of a trace; None for any other. Raises `EvidenceError`."""
@@ -366,7 +366,7 @@ class RecordReader:
             return None
         if self._format not in (None, "otlp") or (self._format is None and may_hold_rows(data)):
             return find_spans(decode(data), format=self._format)
-        # A search for four words is far cheaper than decoding; where they stand by chance in other evidence, `find_spans` says so.
+        # A search for four words is far cheaper than decoding; `find_spans` decides.
         if any(word in data for word in OTLP_WORDS):
             return find_spans(decode(data))
         if data[:1] == b"\n" and data.lstrip()[:1] not in (b"{", b"["):
@@ -376,7 +376,7 @@ class RecordReader:
             try:
                 return read_traces_or_logs(data) or None
             except EvidenceError:
-                # Bytes that only begin like protobuf; whoever reads them as a document says what is wrong.
+                # Bytes that only begin like protobuf; reading them as a document gives the error.
                 return None
         return None
 
@@ -438,9 +438,9 @@ class _Prefixed:
 
 
 def iterate_whole_lines(file: Blocks) -> Iterator[bytes | None]:
-    """Yield a file in blocks of whole lines, each ending in a line break; None stands for a line that is too long to hold.
+    """Yield a file in blocks of whole lines, each ending in a line break; None for a line that is too long to hold.
 
-    Taking lines out of blocks costs a good deal less than asking a file for one after another.
+    Splitting blocks into lines is much faster than reading single lines.
     """
     # Pieces of a line whose end has not come: joined once, since adding to bytes copies all of them every time.
     rest: list[bytes] = []
@@ -470,7 +470,7 @@ def iterate_whole_lines(file: Blocks) -> Iterator[bytes | None]:
     if too_long:
         yield None
     elif length:
-        # The last line may lack its break, and whoever takes lines out of a block goes by the breaks.
+        # The last line may lack its break, and callers split blocks at breaks.
         yield b"".join(rest) + b"\n"
 
 

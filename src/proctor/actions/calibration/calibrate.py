@@ -25,7 +25,7 @@ from proctor.model.verdict import Verdict
 from proctor.report.words.wording import count_noun
 from proctor.runner.ports import Judge
 from proctor.scoring.calibration import Calibration, summarize_calibration
-from proctor.sources.rubric_labels import pose_item
+from proctor.sources.labels import pose_item
 
 THRESHOLD = 0.8
 """The least passing score where none is given; the one of Mibo's semantic assertions."""
@@ -86,7 +86,7 @@ async def calibrate(
 ) -> Calibration:
     """Ask `judge` about every item, some at once, and sum up. With no threshold it is asked for yes or no. `told` hears of every item.
 
-    With `rubric` the items are those of `proctor.sources.rubric_labels`, and each is asked by that rubric.
+    With `rubric` the items are those of `proctor.sources.labels`, and each is asked by that rubric.
     """
     opinions: list[Opinion | None] = [None] * len(items)
     # One iterator for all askers: each takes the next item that nobody has taken.

@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from proctor.actions.checking.recheck import suite_to_recheck
-from proctor.decide.questions import list_questions
+from proctor.decide.prepare import list_questions
 from proctor.errors import InputError, TargetError
 from proctor.judge.bounds import fit_value, neutralise_value
 from proctor.judge.prompt import LONGEST_EXAMPLE

@@ -1,7 +1,6 @@
 """What is in a file of recorded evidence and what was understood of it: `proctor describe trace FILE`.
 
-Nothing is decided and no service is needed. Of traces in OTLP it is told what they are made of; of any evidence who read it and what is
-known of its parts.
+Nothing is decided and no service is needed. OTLP traces are described by their spans; any evidence by its reader and the known parts.
 """
 
 from __future__ import annotations

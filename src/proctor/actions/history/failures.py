@@ -1,6 +1,6 @@
 """What went wrong in a run, grouped by reason: a hundred attempts that failed alike are one thing to look at, not a hundred.
 
-Two failures are alike when the same assertion failed and the reasons differ at most in numbers and in what stands in quotes.
+Two failures are alike when the same assertion failed and the reasons differ at most in numbers and quoted text.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_ms(entry: RunEntry) -> float | None:
-    """Return how long the agent took in an attempt, as the evidence says, else as we measured."""
+    """Return how long the agent took in an attempt, by the evidence, else as measured."""
     recorded = None if entry.evidence is None else entry.evidence.duration_ms
     return entry.duration_ms if recorded is None else recorded
 

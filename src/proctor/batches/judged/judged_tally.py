@@ -1,4 +1,4 @@
-"""What a judge said of a sample: counts by case and by outcome of the deterministic checks, and the figures made of them."""
+"""Verdicts of a judge on a sample: counts by case and by outcome of the deterministic checks, and the figures made of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class JudgedTally(msgspec.Struct, kw_only=True):
     sketch: Sketch
     """Why judged results did not pass."""
     unpriced: bool = False
-    """Whether the sample ended early because the judge did not tell its tokens, of which there is a budget."""
+    """Whether the sample ended early because the judge reports no tokens, which have a budget."""
 
 
 _DECODER = make_json_decoder(JudgedTally)
@@ -72,7 +72,7 @@ def read_tally(folder: OutputFolder, suite: str) -> JudgedTally | None:
 
 
 def estimate_case(tally: JudgedTally, case: str, labels: Sequence[str]) -> JudgedCase | None:
-    """Return what the sample says of a case; None where it has nothing to judge."""
+    """Return the sampled figures of a case; None if it has nothing to judge."""
     if case not in tally.judged:
         return None
     strata = [one for one in tally.strata if one.case == case]

@@ -37,8 +37,7 @@ from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.model.show import show
 from proctor.report.words.wording import count_noun
 from proctor.scoring.calibration import Calibration
-from proctor.sources.labels import Labels, read_labels
-from proctor.sources.rubric_labels import read_rubric_labels
+from proctor.sources.labels import Labels, read_labels, read_rubric_labels
 from proctor.store.files.run_references import LATEST
 
 MIN_DECIDED = 0.95
