@@ -128,7 +128,7 @@ def test_a_driver_and_its_workers_are_killed_and_every_trace_comes_once(bucket: 
             write_parquet(tmp_path / f"{number}.parquet", [make_trace(row) for row in range(2000)], group=500), f"data/{number}.parquet"
         )
     code = (
-        "import sys; from proctor.batches import output_store; output_store.STALE_S = 1.0; output_store.RENEWED_S = 0.3; "
+        "import sys; from proctor.batches.output import output_store; output_store.STALE_S = 1.0; output_store.RENEWED_S = 0.3; "
         "from proctor.cli import main; sys.exit(main())"
     )
     command = [sys.executable, "-c", code, "batch", "suite.yaml", bucket.name("data"), "--output", bucket.name("out"), "-j", "2", "--quiet"]

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 PATIENT = {"resourceType": "Patient", "name": [{"family": "Smith"}]}
 DIES = """
 import os, signal
-from proctor.store import sandboxes
+from proctor.store.accounts import sandboxes
 
 name_log_row = sandboxes._name_log_row
 

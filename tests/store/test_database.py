@@ -301,7 +301,7 @@ def test_traces_kept_before_attempts_were_counted_are_there_afterwards(database:
 def test_a_migration_killed_in_the_middle_is_done_again_from_the_start(database: TestDatabase) -> None:
     code = """
 import sqlalchemy as sa
-from proctor.store import migrations
+from proctor.store.sql import migrations
 def stuck(connection):
     connection.execute(sa.text("CREATE TABLE half_done (name TEXT)"))
     print("in the middle", flush=True)

@@ -20,7 +20,7 @@ import asyncio, os, signal, sys
 from proctor.model.evidence import StateRequest
 from proctor.service.recent import RecentValues
 from proctor.simulators.rows import Change
-from proctor.store import sandboxes
+from proctor.store.accounts import sandboxes
 from proctor.store.sql.database import open_database
 
 name_log_row = sandboxes._name_log_row

@@ -1,4 +1,4 @@
-"""A run as the files MCPLab leaves behind: `results.json`, `trace.jsonl`, `summary.md` and `report.html.report`, for whoever reads those.
+"""A run as the files MCPLab leaves behind: `results.json`, `trace.jsonl`, `summary.md` and `report.html`, for whoever reads those.
 
 Shapes, metrics and the words of a failed check are MCPLab's: an attempt that ended in an error counts as failed, pass rates are shares of
 attempts. What was expected and what was found stands beside a check as `detail`. An attempt that errored keeps its answer and its calls.
@@ -222,7 +222,7 @@ def artifact_texts(run: RunResult, entries: Iterable[RunEntry], made_with: MadeW
         "trace.jsonl": trace_text(run.run_id, run.started_at, kept, rows),
         # As JavaScript writes half a character where it cannot be escaped.
         "summary.md": _HALVES.sub("\ufffd", write_summary_text(results)),
-        "report.html.report": _HALVES.sub("\ufffd", report_page(results)),
+        "report.html": _HALVES.sub("\ufffd", report_page(results)),
     }
 
 

@@ -329,7 +329,7 @@ def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[s
     name = _escape(run.suite_name or "suite")
     told = _escape("  ·  ".join(part for part in (incomplete_words(run.incomplete), count_words(counts)) if part))
     rate = draw_rate(counts)
-    body = read_template("report.html.report").format(
+    body = read_template("report.html").format(
         name=name,
         sprite=write_markup(draw_sprite()),
         outcome=write_markup(draw_outcome(run.shown_outcome)),
