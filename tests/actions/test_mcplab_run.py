@@ -278,10 +278,10 @@ def test_a_login_that_was_not_made_is_told_before_the_run(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("../secret.txt", "does not lie in the workspace"),
-        ("files/../../secret.txt", "does not lie in the workspace"),
-        ("/etc/hosts.txt", "does not lie in the workspace"),
-        ("..\\\\secret.txt", "does not lie in the workspace"),
+        ("../secret.txt", "is outside the workspace"),
+        ("files/../../secret.txt", "is outside the workspace"),
+        ("/etc/hosts.txt", "is outside the workspace"),
+        ("..\\\\secret.txt", "is outside the workspace"),
         ("link.txt", "over a symbolic link"),
         ("folder/secret.txt", "over a symbolic link"),
         ("none.txt", "No such file"),

@@ -242,7 +242,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(place: Path) -> Non
     command = [sys.executable, "-c", limited, "run", "suite.yaml", "--quiet", "--format", "jsonl"]
     process = subprocess.run(command, cwd=place, capture_output=True, text=True)
     assert process.returncode == 4, process.stderr
-    assert "cannot be kept" in process.stderr and "Traceback" not in process.stderr
+    assert "cannot be stored" in process.stderr and "Traceback" not in process.stderr
     before = [entry.case for entry in RunFiles(place / ".proctor").open("latest").entries()]
     assert 20 < len(before) < 200
     document = json.loads(proctor("run", "suite.yaml", "--resume", "latest", "--quiet", "--format", "json").out)

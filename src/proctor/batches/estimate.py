@@ -42,7 +42,7 @@ class _Timed:
 
 
 def estimate_batch(suite: Suite, options: BatchOptions, workers: int | None) -> str:
-    """Return what a batch would read and cost, in words. Raises `InputError`."""
+    """Return a description of what a batch would read and cost. Raises `InputError`."""
     identity, judged = identify(suite, options)
     folder = OutputFolder(options.output)
     planned = make_plan(folder, folder.read_manifest(), identity, options, read_again=judged)

@@ -37,7 +37,7 @@ class Planned(NamedTuple):
 
 
 def refuse_other_batch(folder: OutputFolder, before: Manifest | None, identity: SuiteIdentity, options: BatchOptions) -> None:
-    """Raise `InputError` where the folder holds what this batch would not go on with."""
+    """Raise `InputError` if the folder has results that this batch would not continue."""
     if before is None:
         return
     elsewhere = "name a new folder with --output"

@@ -47,8 +47,6 @@ from proctor.sources.datasets.plan import Partition
 from proctor.sources.datasets.row_filter import read_filter
 from proctor.sources.records import require_format
 
-# --- how far a batch is, in one line on standard error that moves
-
 _EVERY_S = 0.25
 """Seconds between changes of the line."""
 
@@ -97,11 +95,6 @@ def _describe(progress: BatchProgress, passed_s: float) -> str:
     return ", ".join(parts)
 
 
-# ---
-
-
-# --- what the tasks of a batch are done by: processes of this machine, or a Dask cluster
-
 ENGINES = ("local", "dask")
 
 
@@ -130,9 +123,6 @@ def open_executor(engine: str, options: EngineOptions) -> Generator[Executor]:
     else:
         with DaskExecutor(scheduler=options.scheduler, tls=options.tls, client=options.client, workers=options.workers) as executor:
             yield executor
-
-
-# ---
 
 
 OnProgress = Callable[[BatchProgress], None]

@@ -15,8 +15,6 @@ from proctor.model.batch import BatchSummary, CaseBatch, CheckSummary, CommonRea
 from proctor.model.show import nearest
 from proctor.report.words.wording import count_noun
 
-# --- warnings of a batch: figures that may be about less than the user meant
-
 NO_RUN = "no_run"
 """The code of a result that is skipped because its trace is no run of an agent."""
 
@@ -43,7 +41,7 @@ def describe_foreign(files: Sequence[str]) -> Iterator[str]:
 
 
 def list_unanswered(cases: Sequence[CaseBatch], traces: int) -> Iterator[str]:
-    """Yield that no trace answers some cases: nothing was looked at for them."""
+    """Yield a warning about cases that no trace answers."""
     unanswered = [case.id for case in cases if not case.rate.counts]
     if unanswered and traces:
         listed = f"{count_noun(len(unanswered), 'case')} ({_list_some(unanswered)})"
@@ -102,7 +100,7 @@ def _list_incomplete(sketch: Sketch) -> Iterator[str]:
 
 
 def _list_undecided(sketch: Sketch) -> Iterator[str]:
-    """Yield a warning about traces without an agent: a check that something did not happen has not looked at them."""
+    """Yield a warning about traces without an agent, on which no check was decided."""
     skipped = max(
         (sum(reason.count for reason in case.reasons.items.values() if reason.code == NO_RUN) for case in sketch.cases.values()), default=0
     )

@@ -27,8 +27,6 @@ from proctor.model.json_values import MISSING, Missing
 from proctor.model.show import show, tell_more
 from proctor.report.words.neutral import to_one_line
 
-# --- explains a missing recording: the nearest one, and the first field in which it differs
-
 _MOST_LEAVES = 2000
 """Fields of a request that are compared to find the nearest recording."""
 _MOST_CANDIDATES = 200
@@ -101,7 +99,7 @@ def find_first_difference(recorded: Json, now: Json) -> Difference | None:
             pairs = [(f"{path}[{at}]", _get_item(left, at), _get_item(right, at)) for at in range(longest)]
             waiting.extend(reversed(pairs))
         elif left is MISSING or right is MISSING or isinstance(left, bool) != isinstance(right, bool) or left != right:
-            # `True` equals 1 in Python and not in JSON, hence the look at `bool`.
+            # `True` equals 1 in Python and not in JSON, hence the comparison of `bool`.
             found = Difference(path, left, right)
             if _mask_marker(left) != _mask_marker(right):
                 return found

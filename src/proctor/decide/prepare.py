@@ -33,8 +33,6 @@ from proctor.work import begin_counting, end_counting
 if TYPE_CHECKING:
     from proctor.decide.captures import Captured
 
-# --- suites made ready to decide: every check compiled once, every case then decided on evidence after evidence
-
 
 class PreparedCase:
     """One case with its checks compiled."""
@@ -92,7 +90,7 @@ class PreparedCase:
     def _begin(
         self, evidence: Evidence, source: Source | None, attempt: int, clock: Clock | None
     ) -> tuple[Evidence, str | None, CaseResult | None]:
-        """Return the evidence as the assertions see it, the clock of the case, and the result if no assertion has to be decided."""
+        """Return the evidence as the assertions see it, the clock of the case, and the result if no assertion is left to decide."""
         case = self.case
         if case.skip is not None:
             return evidence, None, skip_case(case, case.skip.code, case.skip.reason, source=source, attempt=attempt)
@@ -137,7 +135,7 @@ class PreparedCase:
         return result if result.outcome == "skip" else self.add_cost(result, evidence)
 
     def decide_unanswered(self, evidence: Evidence | None, attempt: int, code: str, reason: str) -> CaseResult:
-        """Return the result of an attempt without an answer, of which `evidence` was seen.
+        """Return the result of an attempt without an answer, with its partial `evidence`.
 
         Claims on the HTTP status are decided on the one that came, what depends on them is skipped, and every other claim is an error.
         """
@@ -197,7 +195,7 @@ class PreparedCase:
             unsure: set[str | None] = set()
             for index in waiting:
                 assertion = self.case.assertions[index]
-                # What depends on an open question waits for the next round, so that a round asks the judge everything at once.
+                # A claim that depends on an open question waits for the next round, so that a round has all questions for the judge.
                 if not unsure.isdisjoint(assertion.depends_on):
                     later.append(index)
                     unsure.add(assertion.id)
@@ -331,7 +329,7 @@ class PreparedSuite:
         return None if found is None else self._choose(found)
 
     def cases_for_trace(self, name: str | None) -> Iterable[tuple[DecideCase, PreparedCase]]:
-        """Return the cases that apply to a trace which arrived by itself: those it names, else all; its input does not matter."""
+        """Return the cases that apply to a trace that arrived without a run: those it names, else all; its input does not matter."""
         chosen = range(len(self.cases)) if name is None else self._choose(self._index.names.find(name))
         return [(self.decides[position], self.cases[position]) for position in chosen]
 
@@ -387,7 +385,7 @@ def decide_guarded(decide: Decide, evidence: Evidence) -> Verdict:
 
 
 def with_account(result: CaseResult, evidence: Evidence, reader: str = "plain") -> CaseResult:
-    """Return the result with what is known of the evidence it was decided on; `reader` is who read it, where it does not say so."""
+    """Return the result with the account of its evidence; `reader` is the reader, if the account has none."""
     if result.account is not None and result.account.reader != "plain":
         return result
     return msgspec.structs.replace(result, account=find_known(evidence, reader), simulated_user=evidence.simulated_user)

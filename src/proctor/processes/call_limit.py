@@ -108,7 +108,7 @@ class _TimedCall(Generic[T]):
         return frame is not None
 
     def make(self) -> T | None:
-        """Make the call; nothing comes of one that a signal has ended."""
+        """Make the call; returns None if a signal has ended it."""
         self._frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented
         try:
             return None if self.interrupted else self._work()
@@ -187,7 +187,7 @@ class _ThreadedCall(Generic[T]):
                 self._on_end()
 
     def wait(self, seconds: float) -> bool:
-        """Return whether it has ended after at most so many seconds; in slices, so that signals are seen everywhere."""
+        """Return whether it has ended within the given seconds; waits in slices, so that signals are handled."""
         until = time.monotonic() + seconds
         while not self._ended.wait(max(0.0, min(_AGAIN_S, until - time.monotonic()))):
             if time.monotonic() >= until:

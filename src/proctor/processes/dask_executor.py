@@ -1,4 +1,4 @@
-"""Does tasks on a Dask cluster: one of this machine, one that exists already, or whichever a `Client` that was handed over is connected to.
+"""Runs tasks on a Dask cluster: one of this machine, an existing one, or the one of a given `Client`.
 
 Dask gives the task of a dead worker to another one, a few times at most, and restarts workers; if the scheduler itself is gone, the caller
 gets an error. Shared data of a job is registered as a plugin of the workers: it is sent once to each of them, also to those that join
@@ -28,9 +28,9 @@ WORKERS_WITHIN_S = 60
 """How long a cluster may take until its first worker is there."""
 CONNECTED_WITHIN_S = 30
 WINDOW = 16
-"""Tasks that are submitted at once for each thread of a cluster: a scheduler that holds all of them slows down."""
+"""Tasks that are submitted for each thread of a cluster: a scheduler with too many tasks slows down."""
 _GONE = (OSError, TimeoutError, asyncio.CancelledError, concurrent.futures.CancelledError)
-"""What comes of asking a scheduler that is gone."""
+"""Errors of a scheduler that is gone."""
 _LOGGERS = ("distributed", "distributed.client")
 """The second has a level of its own, by the settings of Dask."""
 
@@ -49,7 +49,7 @@ class DaskExecutor:
     def __init__(
         self, *, scheduler: str | None = None, tls: TlsFiles | None = None, client: Any = None, workers: int | None = None
     ) -> None:
-        """Without `scheduler` and `client` a cluster of so many processes is started on this machine."""
+        """Without `scheduler` and `client` a cluster of this many processes is started on this machine."""
         self._distributed = import_distributed()
         self._scheduler, self._tls, self._workers = scheduler, tls, workers
         self._given = client
@@ -105,7 +105,7 @@ class DaskExecutor:
             raise InputError(f"no Dask scheduler could be reached at {self._scheduler or 'this machine'}: {error}") from error
 
     def map(self, work: Work, tasks: Sequence[bytes]) -> Iterator[Done]:
-        """Yield what came of each task as it ends, in any order. Raises `StopWork`."""
+        """Yield the result of each task as it ends, in any order. Raises `StopWork`."""
         client = self._client
         # Named by its content: several works on one cluster do not overwrite what the others were given.
         name = f"proctor-{hashlib.sha256(work.setup.encode() + work.payload).hexdigest()[:24]}"

@@ -1,4 +1,4 @@
-"""Ends child processes when this process dies, however it dies.
+"""Ends child processes when this process dies, even by `SIGKILL`.
 
 A killed process (`SIGKILL`, a crash, a second Ctrl-C) runs no more code, and a child that ignores the end of its standard input would
 stay. So the first child starts a guard: a tiny process that reads a pipe whose other end only this process has. The guard receives the ids
@@ -60,7 +60,7 @@ class ProcessGuard:
             self._send_to_guard(b"-%d\n" % group)
 
     def kill_all(self) -> None:
-        """Kill every process group that is watched, at once."""
+        """Kill every watched process group immediately."""
         # Without the lock, which a stuck thread may hold: the process ends right after this.
         for group in list(self._groups):
             with suppress(ProcessLookupError, PermissionError):

@@ -42,7 +42,7 @@ class LocalExecutor:
         self._lock = threading.Lock()
 
     def map(self, work: Work, tasks: Sequence[bytes]) -> Iterator[Done]:
-        """Yield what came of each task as it ends, in any order. Raises `StopWork`."""
+        """Yield the result of each task as it ends, in any order. Raises `StopWork`."""
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         ended: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
         for number in range(len(tasks)):

@@ -9,8 +9,6 @@ from proctor.model.case import MOST_REPEATS
 from proctor.model.evidence import Cost
 from proctor.model.json_values import is_finite, is_number
 
-# --- bounds how many attempts run at once, and what a run may spend
-
 MOST_AT_ONCE = 1_000
 """How many attempts one run may have under way."""
 MOST_RETRIES = 100
@@ -68,7 +66,7 @@ class AttemptGate:
         if not self._adapt or self.limit >= self.most:
             return
         self._successes += 1
-        # Halved at once and raised by one per round: the limit settles just below what the other side bears.
+        # Halved at once and raised by one per round: the limit settles just below what the server bears.
         if self._successes >= self.limit:
             self._successes = 0
             self.limit += 1
@@ -170,9 +168,9 @@ class BudgetMeter:
         self.failures += failed
 
     def explain_overspent(self) -> str | None:
-        """Return the bound on tokens or on the cost that was reached, in words, or None; conversations under way count."""
+        """Return the limit on tokens or on the cost that was reached, as text, or None; running conversations count."""
         budget = self._budget
-        # Only attempts that are under way are held, so this sum is short however long the run is.
+        # Only running attempts are held, so this sum is short.
         user_tokens = self.user_tokens + sum(held.user_tokens for held in self._held.values())
         tokens = self.tokens + sum(held.tokens + held.user_tokens for held in self._held.values())
         cost = self.cost + sum(held.cost for held in self._held.values())
@@ -184,7 +182,7 @@ class BudgetMeter:
         return None
 
     def explain_exhausted(self) -> str | None:
-        """Return the bound that was reached, in words, or None."""
+        """Return the limit that was reached, as text, or None."""
         budget = self._budget
         if (overspent := self.explain_overspent()) is not None:
             return overspent
@@ -197,7 +195,7 @@ class BudgetMeter:
         return None
 
     def explain_exceeded(self) -> str | None:
-        """Return what a run went over although everything had been started by then, in words, or None."""
+        """Return the limit that a run exceeded after everything was started, as text, or None."""
         if (overspent := self.explain_overspent()) is not None:
             return overspent
         most = self._budget.max_failures
@@ -214,7 +212,7 @@ class BudgetMeter:
         return ""
 
     def explain_time(self) -> str:
-        """Return the limit on the time of the run, in words."""
+        """Return the time limit of the run, as text."""
         return f"{self._budget.max_seconds:g} seconds are over"
 
     def _explain_failures(self) -> str:
@@ -241,7 +239,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The wait before the first retry; doubled for each further one, and never shorter than the server's Retry-After.
     An attempt without enough time left for that wait is not retried."""
     open_s: float | None = None
-    """How long the target may take to open; nothing: as long as it likes."""
+    """How long the target may take to open; None: no limit."""
     adapt: bool = True
     """Whether to slow down when the other side is overloaded."""
     budget: Budget = Budget()

@@ -19,8 +19,6 @@ from proctor.model.judgement import Opinion, Question
 from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
 
-# --- events of a run, for progress displays
-
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that happened during a run."""
@@ -77,7 +75,7 @@ class Decider(Protocol):
     async def decide_one(
         self, case: Case, evidence: Evidence, *, attempt: int = 0, clock: str | None = None, ask: Ask | None = None
     ) -> CaseResult:
-        """Return the result of a case on evidence; with `ask`, what a judge has to decide too. What cannot be decided is an `error`."""
+        """Return the result of a case on evidence; with `ask`, judged claims too. What cannot be decided is an `error`."""
         ...
 
 

@@ -35,8 +35,6 @@ from proctor.runner.limits import MOST_ATTEMPTS, AttemptGate, BudgetMeter, RunSe
 from proctor.runner.ports import Event, RunPorts
 from proctor.scoring.completeness import count_planned_attempts
 
-# --- stops a simulated conversation in its middle when the run has spent what it may
-
 BUDGET = "budget"
 
 
@@ -50,7 +48,7 @@ class BudgetedSpeaker:
         self._attempt = attempt
         self._agent = Spending()
         self.stopped: str | None = None
-        """Which bound ended the conversation, in words."""
+        """Which limit ended the conversation, as text."""
 
     async def say_next(self, answer: Evidence | None) -> str | None:
         """Return the user's next message. Raises `TargetError` if the budget is spent."""
@@ -92,18 +90,13 @@ class AttemptStopped(Exception):
         self.why = why
 
 
-# ---
-
-
-# --- drives the agent through one attempt: asks, tries again where that is safe, and decides
-
 _EVIDENCE = make_json_decoder(Evidence)
 _LONGEST_REASON = 4_000
 """Characters of a fault that a result keeps."""
 
 
 class AttemptDriver:
-    """Drives the attempts of one run, each by itself.
+    """Drives the attempts of one run.
 
     `on_slowdown` is called when the target requested a pause, which delays further attempts.
     """
@@ -126,7 +119,7 @@ class AttemptDriver:
         self._on_slowdown = on_slowdown
 
     async def drive(self, prepared: PreparedCase, number: int) -> tuple[CaseResult | None, Evidence | None]:
-        """Drive the agent and return the result with its evidence; no result yet where a judge has to decide.
+        """Drive the agent and return the result with its evidence; no result yet if a judge must decide.
 
         Raises `AttemptStopped` where a limit of the run ended it before its end, and `StoreError` where it cannot be recorded.
         """
@@ -189,7 +182,7 @@ class AttemptDriver:
         )
 
     def _give_speaker(self, prepared: PreparedCase, attempt: Attempt, tape: Tape) -> Attempt:
-        """Return the attempt with its simulated user, who knows nothing of tries before this one and stops when the budget is spent."""
+        """Return the attempt with a new simulated user, who knows nothing of earlier tries and stops when the budget is spent."""
         if attempt.case.user is None:
             return attempt
         if self._ports.speaker_for is None:
@@ -334,7 +327,7 @@ class Runner:
         self._writing = 0
         """Finished attempts that are not yet stored."""
         self._lost = 0
-        """Attempts that were cancelled, each by itself or with the run."""
+        """Attempts that were cancelled, singly or with the run."""
 
     async def run(self, done: Iterable[tuple[str, int]] = ()) -> RunOutcome:
         """Drive everything that is not in `done`.
@@ -383,7 +376,7 @@ class Runner:
 
     @contextlib.asynccontextmanager
     async def _bound_by_run(self) -> AsyncGenerator[None]:
-        """End what is inside when the time of the run is over; raises `AttemptStopped` then, whatever came of it."""
+        """Stop when the time of the run is over; raises `AttemptStopped` then."""
         bound = asyncio.timeout(self._spent.get_seconds_left())
         try:
             async with bound:
@@ -473,7 +466,7 @@ class Runner:
 
     async def _wait_for_change(self) -> None:
         """Wait until the last attempt has been started, or a pause is over."""
-        # No await lies between the last look at the gate and this, so that no change is lost.
+        # There is no await between the last check of the gate and this, so that no change is lost.
         self._changed.clear()
         pause = self._gate.get_pause_s()
         try:

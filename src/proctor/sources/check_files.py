@@ -1,4 +1,4 @@
-"""Python files with own checks: loaded because the workspace file names them, and for no other reason."""
+"""Python files with custom checks: loaded only if the workspace file names them."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from proctor.model.typed import convert_to
 from proctor.model.verdict import Verdict
 from proctor.sources.texts import read_bounded
 
-# --- reads labelled answers from files of JSON lines: `{"answer": ..., "criterion": ..., "label": true}`
+# Labelled answers: `{"answer": ..., "criterion": ..., "label": true}`.
 
 MAX_LABELS_BYTES = 64 * 1024 * 1024
 """The largest file of labels that is read."""

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from proctor.sources.trace_window import OnTrace, TraceWindow
 
 
-# --- lines of a log that belong to one run, by the `group` of a mapping
-
 _WORD = re.compile(rb"[\w.:-]+")
 _SEARCHED_BYTES = 10_000
 """Bytes of a line that is not JSON in which names of runs are looked for."""
@@ -96,13 +94,10 @@ class GroupedLines:
 
 
 def _mark_lost(evidence: Evidence, why: str) -> Evidence:
-    """Return the evidence of a run of which a line is lost: it may have held any part."""
+    """Return the evidence of a run with a lost line, which may have had any part."""
     account = evidence.account or Account()
     unknown: dict[Part, str] = {**account.unknown, **dict.fromkeys(PARTS, why)}
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown, overridable=(), seen_tools=()))
-
-
-# ---
 
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -110,7 +105,7 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
 """The largest file that is read as one document."""
 BLOCK_BYTES = 64 * 1024
-"""Bytes read at once."""
+"""Bytes of one read."""
 LINE_SUFFIXES = (".jsonl", ".ndjson")
 BINARY_SUFFIXES = (".pb", ".binpb", ".otlp", ".protobuf")
 # A file of lines is often called .json: the collector of OpenTelemetry does so.
@@ -130,10 +125,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class Blocks(Protocol):
-    """A stream of bytes as they come, so that each record is decided at once even if its writer is slow."""
+    """A stream of bytes that yields what is available, so that records of a slow writer are decided immediately."""
 
     def read1(self, size: int, /) -> bytes:
-        """Return at most so many bytes of what is there; none at the end."""
+        """Return at most this many available bytes; none at the end."""
         ...
 
 
@@ -141,11 +136,11 @@ class Stream(Blocks, Protocol):
     """A file opened for reading bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """Return so many bytes; fewer only at the end."""
+        """Return this many bytes; fewer only at the end."""
         ...
 
     def readline(self, size: int, /) -> bytes:
-        """Return the bytes up to the end of the line, at most so many."""
+        """Return the bytes up to the end of the line, at most this many."""
         ...
 
 
@@ -205,7 +200,7 @@ class RecordReader:
         self._lines = GroupedLines(self._map) if self._map is not None and self._map.group is not None else None
         decode = make_line_decoder() if repeated_keys else decode_unique_line
         self.decode_plain: Callable[[bytes], Evidence | None] = decode if format is None and declared is None else _decode_nothing
-        """Returns the evidence of a record in our own spelling, which most are; nothing for one that `read_record` must look at."""
+        """Returns the evidence of a record in plain form, as most are; None for one that `read_record` must decode."""
         self._on_trace = on_trace
         self._holds_spans = holds_spans
         self._window: TraceWindow | None = None
@@ -280,7 +275,7 @@ class RecordReader:
                 second = file.readline(MAX_LINE_BYTES + 1)
             yield from self._read_lines(_Prefixed(first + second, file), name) if second else self._read_document(first, name)
             return
-        # One byte more than allowed is enough to know that it is too large, however much follows.
+        # One byte more than allowed is enough to recognise that it is too large.
         rest = file.read(max(0, MAX_DOCUMENT_BYTES + 1 - len(first)))
         if len(first) + len(rest) > MAX_DOCUMENT_BYTES:
             megabytes = MAX_DOCUMENT_BYTES // 2**20
@@ -312,7 +307,7 @@ class RecordReader:
                 yield Record(None, Source(name, number), error)
                 continue
             start, find = 0, block.find
-            # `find` leaps from break to break where `split` would look at every byte.
+            # `find` jumps from break to break; `split` would read every byte.
             while (end := find(b"\n", start)) >= 0:
                 line = block[start:end]
                 start = end + 1
@@ -454,7 +449,7 @@ def iterate_whole_lines(file: Blocks) -> Iterator[bytes | None]:
                 continue
             too_long = False
             yield None
-        # Whole lines go on at once, so that a slow writer's records are decided as they come.
+        # Whole lines are passed on immediately, so that records of a slow writer are decided as they arrive.
         end = block.rfind(b"\n") + 1
         if end:
             rest.append(block[:end])

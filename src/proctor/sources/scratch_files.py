@@ -38,7 +38,7 @@ def _explain_full_disk() -> Generator[None]:
         yield
     except OSError as error:
         raise InputError(
-            f"rows are put aside in temporary files under {tempfile.gettempdir()!r}: {error.strerror or error}; "
+            f"rows are stored in temporary files under {tempfile.gettempdir()!r}: {error.strerror or error}; "
             "free space there, or set TMPDIR to another folder"
         ) from error
 

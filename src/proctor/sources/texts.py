@@ -83,5 +83,5 @@ def list_suite_files(folder: Path) -> list[Path]:
 
 
 def is_hidden(path: Path, folder: Path) -> bool:
-    """Return whether a file below a folder is hidden, or lies in a hidden folder of it."""
+    """Return whether a file below a folder is hidden, or is in a hidden folder."""
     return any(part.startswith(".") for part in path.relative_to(folder).parts)

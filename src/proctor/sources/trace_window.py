@@ -13,7 +13,7 @@ from proctor.evidence.traces.read_otlp import read_batches
 from proctor.model.evidence import Evidence, Source
 
 MOST_SPANS = 200_000
-"""Spans that are held at once, over all traces that are still open."""
+"""Spans held in memory, over all open traces."""
 
 OnTrace = Callable[[Source, list[Span]], None]
 """Gets the spans of each trace before its evidence is handed on."""

@@ -18,8 +18,6 @@ from proctor.model.evidence import Evidence, Usage, UserEnd, UserEnding
 from proctor.users.model_player import ModelPlayer
 from proctor.users.player import Exchange, Move, Player
 
-# --- claims about one turn of the agent, as `stop_when` and the rules of a script make them
-
 Holds = Callable[[Evidence], Awaitable[bool]]
 Clock = Callable[[], str]
 
@@ -43,12 +41,6 @@ def prepare_claim(assertion: Assertion, case: Case, registry: Registry, clock: C
         return verdict.outcome == "pass"
 
     return holds
-
-
-# ---
-
-
-# --- one simulated user in one conversation
 
 
 class UserSpeaker:

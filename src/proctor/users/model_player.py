@@ -22,8 +22,6 @@ from proctor.model.evidence import Json, Usage
 from proctor.model.show import shorten, show
 from proctor.users.player import Exchange, Move
 
-# --- reads what the model of a simulated user replies: exactly one JSON object, or no reply at all
-
 LONGEST_SAY = 8_000
 """Characters of one message of the user."""
 LONGEST_REASON = 500
@@ -84,8 +82,6 @@ def _check_members(reply: dict[str, Any]) -> None:
         if name in reply and not isinstance(reply[name], kind):
             raise BrokenReply(f"`{name}`: expected {wanted}, found {show(reply[name], 60)}")
 
-
-# --- builds the prompt: the person, the conversation so far, and the agent's answers as fenced data
 
 MOST_CHARACTERS = 6_000
 """Characters of one answer that the user reads; of a longer one the middle is left out."""

@@ -23,8 +23,6 @@ from proctor.model.result import CaseResult, RunResult
 from proctor.model.show import show
 from proctor.sources.records import Record, read_records
 
-# --- read recorded evidence for use in Python
-
 EvidencePaths = EvidenceMap | Mapping[str, Json]
 """Where the parts of the evidence are in a record, as `evidence: {map: ...}` in a suite."""
 

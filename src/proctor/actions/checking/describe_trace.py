@@ -29,7 +29,7 @@ class RecordDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     source: Source
     known: Known | None = None
-    """What is known of its parts; nothing where it could not be read."""
+    """The known parts; nothing if it could not be read."""
     evidence: Evidence | None = None
     trace: TraceSurvey | None = None
     """What it is made of, where it is a trace in OTLP."""

@@ -27,7 +27,7 @@ from proctor.runner.ports import Judge
 from proctor.sources.records import Record
 
 AHEAD = 200
-"""How many cases may wait for a judge at once; how many requests are under way is the judge's own affair."""
+"""Cases that may wait for a judge at the same time; the judge limits its own concurrency."""
 
 
 async def decide_with_judge(

@@ -94,7 +94,7 @@ def find_candidates(folder: str | Path) -> list[Candidate]:
 
 
 def find_gaps(folder: str | Path, candidates: Sequence[Candidate]) -> list[str]:
-    """Return in words what could not be looked through, and that nothing was found where there is code."""
+    """Return remarks about files that could not be searched, and about code without an agent."""
     return list_gaps(Path(folder), is_found=bool(candidates))
 
 

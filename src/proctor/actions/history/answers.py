@@ -18,7 +18,7 @@ from proctor.model.run import RunEntry
 from proctor.model.show import shorten
 from proctor.store.sql.compressed_json import to_json
 
-# --- the difference of two answers in words, at a bounded cost: an answer of many megabytes takes no longer than one of some pages
+# The difference of two answers by words, at a bounded cost: an answer of many megabytes takes no longer than one of some pages.
 
 MOST_CHARACTERS = 20_000
 """Characters of each answer that are compared, after the common beginning."""

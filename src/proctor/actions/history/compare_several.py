@@ -17,8 +17,6 @@ from proctor.scoring.exact import adjust_by_holm
 from proctor.scoring.intervals import Counts
 from proctor.scoring.paired import Comparison, RepeatsNeeded
 
-# --- the cases that changed between two runs, sorted by what matters: every format of `compare` shows these groups in this order
-
 
 class ChangedCase(NamedTuple):
     """One case, with how often it passed in either run."""

@@ -18,7 +18,7 @@ class LastFailed(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     """The newest of them."""
     cases: frozenset[str]
-    """Ids of cases of which an attempt failed or ended in an error in the newest run that has any of their attempts."""
+    """Ids of cases with a failed attempt or an error in the newest run that has any of their attempts."""
     earlier: bool
     """Whether one of these is older than the newest run."""
     whole: bool

@@ -68,7 +68,7 @@ class SuiteChange(msgspec.Struct, frozen=True, kw_only=True):
     newly_passing: TurnedCases
     newly_flaky: TurnedCases
     is_part: bool = False
-    """Whether so many cases fail that only some of them were looked at."""
+    """Whether so many cases fail that only some of them were examined."""
 
 
 class NewReason(msgspec.Struct, frozen=True, kw_only=True):

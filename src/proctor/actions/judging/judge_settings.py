@@ -125,7 +125,7 @@ def _find_file(what: str, named: str, workspace: Workspace, suite: Suite | None)
     place = (folder / named).resolve()
     # Its text is sent to a model: a suite must not be able to name any file of this machine.
     if not place.is_relative_to(folder):
-        raise InputError(f"judge: the {what} {named!r} does not lie in {str(folder)!r}")
+        raise InputError(f"judge: the {what} {named!r} is not in {str(folder)!r}")
     return place
 
 

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from proctor.llm.connections import MakeTransport
     from proctor.llm.ports import ChatReply, ChatRequest
 
-# --- whether a judge is needed, and how many requests judging takes: known from the suite alone
 
 _CHARACTERS_PER_TOKEN = 4
 _INSTRUCTION_TOKENS = 700

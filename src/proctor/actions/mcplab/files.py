@@ -88,7 +88,7 @@ def _read(given: str, root: Path) -> bytes:
     # Windows separates by backslashes as well: `..\x` leads out of the folder there.
     written = PurePosixPath(given.replace("\\", "/"))
     if "\0" in given or ".." in written.parts or written.is_absolute() or Path(given).is_absolute():
-        raise InputError(f"{named} does not lie in the workspace: expected a path below {str(root)!r}, without '..'")
+        raise InputError(f"{named} is outside the workspace: expected a path below {str(root)!r}, without '..'")
     try:
         place = (root / written).resolve(strict=True)
         if not place.is_relative_to(root.resolve()):

@@ -45,7 +45,7 @@ from proctor.targets.mcp.agent_conversation import AgentSettings
 from proctor.targets.mcp.servers import McpServers
 from proctor.targets.mcp.settings import HIDDEN, ServerSettings, strip_url
 
-# --- the configuration a run was made with, written out in MCPLab's own words: no references, no library, nothing secret
+# The configuration of a run in MCPLab's own form: no references, no library, no secrets.
 
 _SECRET_WORDS: Final = ("token", "key", "secret", "password", "passwd", "auth", "cookie", "credential")
 
@@ -131,11 +131,6 @@ def _public(value: Json) -> Json:
 def _is_secret(name: str) -> bool:
     return any(word in name.lower() for word in _SECRET_WORDS)
 
-
-# ---
-
-
-# --- all agents of an MCPLab run as one target: each case goes to its own agent
 
 NO_MODEL: Final = "missing_variable"
 _LONGEST_ID: Final = 180
@@ -238,7 +233,7 @@ _AGENT_SETTINGS = ("system", "max_turns", "temperature", "max_tokens")
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """One config before anything is sent: who is driven through what, and what that was made of."""
+    """One config before anything is sent: its agents, servers and scenarios, and the files that they come from."""
 
     plan: Plan
     target: McplabTarget

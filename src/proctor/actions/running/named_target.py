@@ -51,7 +51,7 @@ class GivenTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_target(text: str) -> GivenTarget | None:
-    """Return the target that a text describes by itself, or None where it can only be a name. Raises `InputError`."""
+    """Return the target that a text describes, or None if it can only be a name. Raises `InputError`."""
     given = text.strip()
     if _URL.fullmatch(given):
         return GivenTarget(kind="http", name=_strip_address(given), settings={"type": "http", "url": _keep_literal(given)})

@@ -38,8 +38,6 @@ from proctor.runner.ports import Listener, RunPorts, TapeFor, Target, ignore_eve
 from proctor.runner.run import Ended, Runner
 from proctor.store.files.run_files import RunFiles, RunFolder
 
-# --- options of one run, for every entry point
-
 _OF_SETTINGS = ("repeat", "concurrency", "timeout_s")
 """Settings that Python code gives by themselves."""
 
@@ -55,14 +53,14 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     record: str | Path | None = None
     """The file to which all requests and responses are recorded."""
     replay: str | Path | None = None
-    """The file that it is read from, instead of asking anybody."""
+    """The recording that is replayed; no agent, user or judge is called."""
     resume: str | None = None
-    """The id of a run to go on with."""
+    """The id of a run to resume."""
     note: str = ""
     capture: Literal["otel"] | None = None
     """What is captured in addition to the answers of a Python function, as `capture` of a callable target."""
     name: str = ""
-    """What the run is called; of several with one name the newest is meant."""
+    """The name of the run; a reference by name finds the newest."""
     tags: tuple[str, ...] = ()
     judge: object | None = None
     """Decides claims in plain language, instead of the configured judge: a judge, a function, a mapping or a name, as `check` takes it."""
@@ -110,10 +108,7 @@ def read_run_options(given: Mapping[str, Json]) -> RunOptions:
     return RunOptions(**own)
 
 
-# ---
-
-
-# --- warnings about targets: before a run conversations that are lost or mixed and tools that do not exist, after it what was not recorde
+# Warnings about targets: before a run lost or mixed conversations and unknown tools, after it what was not recorded.
 
 
 def list_risks(driven: Sequence[tuple[Target, Suite]], registry: Registry) -> list[str]:
@@ -157,16 +152,13 @@ def _ask(target: Target, question: str) -> Any:
     return None if answer is None else answer()
 
 
-# ---
-
-
-# --- targets that cannot be recorded: a Python function or a program is driven again in a replay
+# Targets that cannot be recorded: a Python function or a program is driven again in a replay.
 
 _WHY = "a Python function or a program has no wire to record"
 
 
 def announce_untaped(built: BuiltRun, options: RunOptions) -> None:
-    """Announce of which targets nothing is recorded. Raises `InputError` for a replay that would play nothing back, or the wrong thing."""
+    """Announce targets that cannot be recorded. Raises `InputError` for a replay that would replay nothing, or the wrong thing."""
     if options.record is None and options.replay is None:
         return
     targets = _list_targets(built.target)
@@ -367,7 +359,7 @@ def _open(
             tags=options.tags,
         )
         return files.create(header, stored.text, stored.iterate_lines() if stored.lines is not None else None), []
-    # Looked at before it is opened for writing, which takes away how it ended: a run that is refused stays as it is.
+    # Checked before it is opened for writing, which removes its ending: a rejected run stays as it is.
     folder = files.open(resume)
     driven_before = folder.header.target
     # Other agents make other cases: then the message is not that the suite has changed.

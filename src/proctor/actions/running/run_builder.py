@@ -1,4 +1,4 @@
-"""From a suite to a run that can be driven: who is driven, who judges, and what must stay secret. Nothing is connected yet.
+"""Builds a run from a suite: its targets, judge, simulated users and secrets. Nothing is connected yet.
 
 Every door builds its runs here and hands in its policy (`run_policy.py`). An MCPLab suite for which no target is named is driven by its
 own agents; every other suite by a target of its own, of its workspace, or one that the caller gives.
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from proctor.targets.capture.otel_capture import Capture
 
 
-# --- makes targets of Python functions that a program hands over
-
-
 def wrap_function(function: Callable[..., object], *, capture: Capture | None = None) -> Target:
     """Return a Python function as a target. Raises `InputError` for one that cannot be driven."""
     from proctor.targets.local.callable import CallableTarget  # only functions come here
@@ -65,12 +62,6 @@ def with_capture(target: TargetLike, capture: Capture | None) -> TargetLike:
             "write `capture: otel` next to its `function` in proctor.yaml"
         )
     return wrap_function(cast("Callable[..., object]", target), capture=capture)
-
-
-# ---
-
-
-# --- who plays the simulated users of a run: the models that its cases name, or their scripts
 
 
 class PartModels(msgspec.Struct, frozen=True):
@@ -152,10 +143,7 @@ async def _skip_pause(seconds: float) -> None:
     """Do not wait: a recording answers at once."""
 
 
-# ---
-
-
-# --- who is driven where a suite has a matrix: the cases of one combination of values may go to another target than those of the next
+# Targets of a suite with a matrix: each combination of values may have its own target.
 
 TARGET_AXES = ("target", "agent")
 _FILLED_BY_TARGET = {"http": ("url", "headers", "template"), "n8n": ("webhook", "headers", "template")}
@@ -335,7 +323,7 @@ class BuiltRun:
         """Who plays simulated users, where any case has one."""
         self.secrets: set[str] = set()
         self.configs: Mapping[str, Ready] = {}
-        """What MCPLab's own files are made of, by their folder among those of the run; nothing of other runs."""
+        """Configs for MCPLab's own files, by their folder among those of the run; empty for other runs."""
         self._owned = owned
 
     def count_attempts(self, repeat: int) -> int:

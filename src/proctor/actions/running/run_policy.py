@@ -119,7 +119,7 @@ class Policy:
         return JudgeChoice(judge=opened.judge, opened=opened) if opened is not None else JudgeChoice()
 
     def admit_suite(self, suite: Suite, target: TargetLike, *, own_agents: bool) -> None:
-        """Refuse a suite that is not trusted and names something itself, before anything of that is looked at."""
+        """Reject an untrusted suite that names something itself, before any of that is used."""
         refuse_untrusted(self.list_named(suite, target, own_agents=own_agents), self._trust)
 
     def admit_systems(self) -> None:

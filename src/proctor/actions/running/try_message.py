@@ -29,7 +29,7 @@ _LONGEST_REASON = 4_000
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one message."""
+    """The result of one message."""
 
     target: str
     """The name of the target that was driven."""

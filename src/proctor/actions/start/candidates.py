@@ -29,10 +29,6 @@ from proctor.model.evidence import Json
 from proctor.report.words.wording import count_noun
 from proctor.sources.workspaces import is_workspace
 
-# --- finds what is no Python code: exports of n8n and Flowise, configurations of MCP servers, OpenAPI files, lists of dependencies
-
-# --- finds the path of an OpenAPI file that takes a message
-
 _MESSAGE_FIELDS = ("message", "input", "question", "query", "prompt", "text", "user_message", "content")
 _NO_MESSAGE = (
     "model",
@@ -281,7 +277,7 @@ _REQUIREMENTS = ("pyproject.toml", "requirements.txt", "requirements.in", "requi
 
 
 def find_exports(folder: Path) -> list[FoundExport]:
-    """Return what is found, in the order in which it is likely to be meant."""
+    """Return the candidates, the most likely first."""
     found = find_mcp_configs(folder)
     for path in list_files(folder, (".json", ".yaml", ".yml")):
         name = path.relative_to(folder).as_posix()
@@ -305,9 +301,6 @@ def read_package(folder: Path) -> dict[str, Any] | None:
     """Return the contents of `package.json`, if there is one."""
     document = read_json_of(folder / "package.json")
     return document if isinstance(document, dict) else None
-
-
-# ---
 
 
 RECORDED = "recorded"
@@ -357,7 +350,7 @@ def list_candidates(folder: Path) -> list[Candidate]:
 
 
 def list_gaps(folder: Path, *, is_found: bool) -> list[str]:
-    """Return in words what could not be looked through, and that nothing was found where there is code."""
+    """Return remarks about files that could not be searched, and about code without an agent."""
     code = read_python_code(folder) if folder.is_dir() else PythonCode()
     remarks = [f"{unread}; nothing was looked for in this file" for unread in code.unread[:MOST_UNREAD]]
     if not is_found and code.files:

@@ -10,11 +10,9 @@ import msgspec
 
 from proctor.model.evidence import Json
 
-# --- reads files of a folder: bounded, and without errors for foreign files
-
 MOST_FILES = 500
 MOST_BYTES = 1_000_000
-"""Files beyond this number, and larger ones, are not looked at: agents stand in small files near the top."""
+"""Files beyond this number, and larger ones, are skipped: agents are in small files near the top."""
 _MOST_TEXT = 5_000_000
 """Characters of a file that are read."""
 SKIPPED = frozenset(("node_modules", "site-packages", "__pycache__", "build", "dist", "venv", "env", "tests", "test", "docs"))
@@ -106,7 +104,7 @@ class FoundProgram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PythonCode(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in the Python files of a folder."""
+    """The agents in the Python files of a folder."""
 
     agents: tuple[FoundAgent, ...] = ()
     hidden: tuple[FoundAgent, ...] = ()
@@ -130,4 +128,4 @@ class FoundExport(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Json]
     """The target, as `proctor.yaml` describes it."""
     remarks: tuple[str, ...] = ()
-    """What the reader has to see to."""
+    """What the user must do."""

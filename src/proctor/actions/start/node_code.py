@@ -54,7 +54,7 @@ _SHELL = re.compile(r"[&|;<>$`*]")
 
 
 class NodeCode(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in a project of Node.js."""
+    """The agents of a project of Node.js."""
 
     programs: tuple[FoundProgram, ...] = ()
     functions: tuple[FoundFunction, ...] = ()

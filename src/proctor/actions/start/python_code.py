@@ -65,7 +65,7 @@ def _list_methods(node: ast.ClassDef, file: str) -> Iterator[FoundFunction]:
 
 
 def _list_required(node: AnyFunction) -> list[str] | None:
-    """Return the parameters that have to be given; None where one of them has to be named."""
+    """Return the required parameters; None if one of them is keyword-only."""
     arguments = node.args
     places = [*arguments.posonlyargs, *arguments.args]
     if any(default is None for default in arguments.kw_defaults):
@@ -257,7 +257,7 @@ class _Module:
 
 
 def _read_module(path: Path, folder: Path) -> _Module | str | None:
-    """Return a module, or in words why Python cannot read it; None for a file that holds no agent."""
+    """Return a module, or the reason why Python cannot parse it; None for a file without an agent."""
     if path.name in OWN_FILES or path.name.startswith("test_"):
         return None
     file = path.relative_to(folder).as_posix()

@@ -20,8 +20,6 @@ from proctor.formats.text.yaml_text import to_yaml
 from proctor.model.evidence import Json
 from proctor.sources.pyproject import PYPROJECT, read_workspace_table
 
-# --- adapters between a target and an agent that was found in the code
-
 _AGENT = "agent"
 
 
@@ -91,7 +89,7 @@ def write_node_adapter(function: FoundFunction) -> str:
 
 
 def find_module(file: str) -> tuple[str, str | None]:
-    """Return how a file is imported from the folder of the suite, and the folder that has to be looked in first, if any."""
+    """Return the import of a file from the folder of the suite, and the folder to add to the path, if any."""
     parts = PurePosixPath(file).with_suffix("").parts
     if parts[-1] == "__init__":
         parts = parts[:-1]
@@ -263,12 +261,12 @@ def _make(
 ) -> Starter:
     # Line by line also where one line would do: a file that people go on with.
     described = "".join(f"    {line}\n" for key, value in settings.items() for line in to_yaml({key: value}).splitlines())
-    workspace = f"targets:\n  {TARGET}:\n{described}default_target: {TARGET}\n" + (to_yaml({"models": models}) if models else "")
+    text = f"targets:\n  {TARGET}:\n{described}default_target: {TARGET}\n" + (to_yaml({"models": models}) if models else "")
     top = (
         "# How the agent is reached: `proctor describe targets` lists every setting.\n"
         "# `${NAME}` reads an environment variable, the only way to a secret.\n"
     )
-    files = {"suite.yaml": write_suite(greeting=greeting, tools=tools), "proctor.yaml": top + workspace, **(more or {})}
+    files = {"suite.yaml": write_suite(greeting=greeting, tools=tools), "proctor.yaml": top + text, **(more or {})}
     workspace: dict[str, Json] = {"default_target": TARGET, "targets": {TARGET: settings}, **({"models": models} if models else {})}
     return Starter(files=files, next="proctor run suite.yaml", remarks=remarks, workspace=workspace)
 
@@ -310,7 +308,7 @@ def _read_template(name: str) -> str:
     return (Path(proctor.examples.__file__).parent / "start" / f"{name}.txt").read_text(encoding="utf-8")
 
 
-# --- projects with settings in `pyproject.toml`: a `proctor.yaml` would hide the table `[tool.proctor]`
+# Projects with settings in `pyproject.toml`: a `proctor.yaml` would hide the table `[tool.proctor]`.
 
 
 WORKSPACE_FILE = "proctor.yaml"

@@ -78,11 +78,11 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
         return self.doing == "running" or any(matches_glob(compile_glob(pattern), inside) for pattern in self.listed)
 
     def holds(self, path: str | Path) -> bool:
-        """Whether a file lies in the working folder, wherever links lead."""
+        """Whether a file is in the working folder, after resolving links."""
         return Path(path).resolve().is_relative_to(self.folder.resolve())
 
     def may_read(self, path: Path) -> bool:
-        """Whether a file that a suite brings with it may be looked at."""
+        """Whether a file that comes with a suite may be read."""
         return self.granted or self.holds(path)
 
 
@@ -145,7 +145,7 @@ def _why(suite: Suite, trust: Trust) -> str:
         return f"{why}\n  To allow it for good: {line} in proctor.yaml of {make_printable(str(trust.folder))}" if places else why
     if suite.path is None:
         return "Only suites in files of the working folder are run without asking."
-    return f"It does not lie in the working folder {make_printable(str(trust.folder))}, or is reached over a link that leads out of it."
+    return f"It is not in the working folder {make_printable(str(trust.folder))}, or is reached over a link that leads out of it."
 
 
 def _list_inside(suite: Suite, trust: Trust) -> list[str]:
@@ -200,7 +200,7 @@ def _named_at(node: Located, place: str) -> Iterator[Named]:
 
 def make_printable(text: str) -> str:
     """Return a text of the suite so that it can be printed, whatever is in it."""
-    # Control characters could hide on a terminal what the suite of a stranger names.
+    # Control characters could hide on a terminal what an untrusted suite names.
     return escape_unseen(shorten(text, _LONGEST))
 
 

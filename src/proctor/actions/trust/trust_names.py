@@ -28,7 +28,7 @@ _ADDRESSES = {"openai": OPENAI, "openai_responses": OPENAI, "anthropic": ANTHROP
 
 
 def name_target(target: str | None, workspace: Workspace) -> list[Named]:
-    """Return what would happen on the word of a suite alone, were the chosen target driven: by itself, and by the model it talks to."""
+    """Return what an untrusted suite would cause if the chosen target were driven: by itself, and by its model."""
     name, section = workspace.find_target(target)
     found: list[Named] = []
     if not section.trusted:
@@ -38,7 +38,7 @@ def name_target(target: str | None, workspace: Workspace) -> list[Named]:
     described = workspace.models.get(model) if model is not None and section.find_text("type") == "mcp_agent" else None
     if described is not None and not described.trusted:
         found.extend(_name_model(described, f"models.{model}"))
-    # One that names nothing we know of may still be a stranger's.
+    # One without any known name may still be untrusted.
     return found or ([] if section.trusted else [Named("uses", f"the target {show(name)}", f"targets.{name}")])
 
 
@@ -85,7 +85,7 @@ def name_agents(suite: Suite, *, judged: bool) -> list[Named]:
     found += _name_variable_files(root_of(suite))
     if judged:
         found += _name_mcplab_judge(suite)
-    # One that names nothing we know of may still be a stranger's.
+    # One without any known name may still be untrusted.
     return found or [Named("uses", "the agents of the suite", "agents")]
 
 

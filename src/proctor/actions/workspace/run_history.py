@@ -31,8 +31,6 @@ from proctor.sources.tables.open import DataFiles
 from proctor.store.files.baselines import Baselines
 from proctor.store.files.run_files import CASES, EntryFile, RunFiles, RunFolder, left_nothing
 
-# --- the suite that is stored with a run, so that the run can be read again when its file has changed
-
 
 class StoredSuite(msgspec.Struct, frozen=True):
     """A suite in stored form: its text, the lines of its cases if they are in a file of their own, and the digest of both."""
@@ -81,10 +79,7 @@ def is_as_stored(suite: Suite, run: RunFolder) -> bool:
     return stored.digest == run.header.suite_hash
 
 
-# ---
-
-
-# --- the results of a run with very many attempts: stores file offsets and loads each result on demand
+# The results of a run with very many attempts: stores file offsets and loads each result on demand.
 
 _NOT_THERE = 0
 """No offset: an offset is stored as one more than the byte at which an entry begins."""
@@ -187,7 +182,7 @@ class StoredResults:
         )
 
     def find_unmet(self) -> Unmet:
-        """Return the cases of which no attempt left anything to decide on, and the attempts of cases that the suite does not have."""
+        """Return the cases without an attempt that could be decided, and the attempts of cases that the suite does not have."""
         silent = (self._suite.cases[position] for position, answered in enumerate(self._answered) if not answered)
         return Unmet(cases_without_evidence=sum(case.skip is None for case in silent), records_without_case=self._unknown)
 
@@ -250,7 +245,7 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     planned: int | None = None
     """Attempts; nothing where the suite of the run cannot be read."""
     problem: str | None = None
-    """What of the run cannot be read, in words."""
+    """Why the run cannot be read completely."""
     is_baseline: bool = False
     """Whether later runs of its suite are compared with it."""
 
@@ -356,7 +351,7 @@ def find_unchanged_suite(run: RunFolder, stored: Suite) -> Suite | None:
 def _is_plain(path: Path, run: RunFolder) -> bool:
     """Return whether a suite can be read there without blocking: a forged header may name any place."""
     if path.is_dir():
-        # Every file below is looked at, which for a folder such as the root of the disk takes long.
+        # Every file below is read, which for a folder such as the root of the disk takes long.
         near = (find_home(None).parent.resolve(), *run.folder.resolve().parents[2:3])
         return any(path.resolve().is_relative_to(folder) for folder in near)
     # Pipes and devices are no files; those of the kernel are, and say that they are empty.

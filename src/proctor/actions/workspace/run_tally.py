@@ -21,7 +21,7 @@ from proctor.scoring.statistics import count_outcomes
 from proctor.store.files.run_files import left_nothing
 
 _MOST_FAILED = 8
-"""Attempts of a case that failed without a word, of which one may still have something to say."""
+"""Failed attempts of a case without a reason that are held, as a later one may have a reason."""
 
 
 Attempt = RunEntry | EntryDigest
@@ -116,7 +116,7 @@ class RunTally:
         return {case: count_outcomes(tally.outcomes) for case, tally in self.cases.items()}
 
     def find_unmet(self, suite: Suite) -> Unmet:
-        """Return the cases of which no attempt left anything to decide on, and the attempts of cases that the suite does not have."""
+        """Return the cases without an attempt that could be decided, and the attempts of cases that the suite does not have."""
         known = {case.id for case in suite.cases}
         answered = {case for case, tally in self.cases.items() if tally.answered}
         return Unmet(

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from proctor.targets.shared.wire import MakeTransport
 
 
-# --- where runs take place: on a machine of one's own, or in a service that runs the suites of others
-
-
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What variables are called in messages, how one is given, and how connections are made."""
 

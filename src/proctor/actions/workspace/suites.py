@@ -30,8 +30,6 @@ from proctor.sources.records import LINE_SUFFIXES
 from proctor.sources.tables.open import DataFiles
 from proctor.sources.texts import check_path, list_suite_files, read_piped_suite, read_suite_text
 
-# --- settings of the workspace for a suite: prices, and how evidence is read; prices may come from another file
-
 _NAMES_SUITE_KEYS = re.compile(r"""(?:^|[{,])\s*["']?(prices|evidence)["']?\s*:""", re.MULTILINE)
 
 
@@ -137,7 +135,7 @@ def parse_suite(text: str, *, dialect: str | None = None, name: str = "suite", c
 def load_file(
     path: Path, dialect: str | None = None, registry: Registry | None = None, *, trust: bool | None = None, held: int | None = None
 ) -> Suite:
-    """The suite in one file; one of MCPLab with the library of the workspace it lies in."""
+    """The suite in one file; one of MCPLab with the library of its workspace."""
     if not path.exists():
         raise InputError(f"no suite at {str(path)!r}: no such file or folder; `proctor init` writes one to start from")
 

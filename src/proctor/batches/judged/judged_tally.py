@@ -17,7 +17,7 @@ from proctor.scoring.statistics import count_outcomes
 
 
 class JudgedStratum(msgspec.Struct, kw_only=True):
-    """What came of the results of one case and one outcome of the deterministic checks."""
+    """The judged results of one case and one outcome of the deterministic checks."""
 
     case: str
     outcome: str
@@ -39,7 +39,7 @@ class JudgedStratum(msgspec.Struct, kw_only=True):
 
 
 class JudgedTally(msgspec.Struct, kw_only=True):
-    """What came of the whole sample."""
+    """The result of the whole sample."""
 
     suite: str
     """The digest of the suite."""
@@ -57,12 +57,12 @@ _DECODER = make_json_decoder(JudgedTally)
 
 
 def write_tally(folder: OutputFolder, tally: JudgedTally) -> None:
-    """Keep what came of the sample."""
+    """Store the result of the sample."""
     folder.write_judged_tally(msgspec.json.encode(tally))
 
 
 def read_tally(folder: OutputFolder, suite: str) -> JudgedTally | None:
-    """Return what came of the sample of this suite; None where there is none. Raises `InputError` for what cannot be read."""
+    """Return the result of the sample of this suite; None if there is none. Raises `InputError` if it cannot be read."""
     data = folder.read_judged_tally()
     try:
         tally = None if data is None else _DECODER.decode(data)

@@ -42,8 +42,6 @@ from proctor.sources.datasets.cells import read_cells
 from proctor.sources.datasets.files import import_arrow, open_file
 from proctor.sources.datasets.plan import Partition
 
-# --- the judge's replies, stored in the output
-
 FOLDER = "judge"
 _NAME = re.compile(r"[0-9a-f]{2}/[0-9a-f]{8,128}\.json")
 """Of a reply, as the judge's own files are called: anything else in a pack is not written anywhere."""
@@ -119,11 +117,6 @@ def open_memory(store: OutputStore, place: str | Path) -> Generator[JudgeMemory]
             raise InputError(f"cannot read {place!r}: {error}") from error
         yield memory
 
-
-# ---
-
-
-# --- which results are judged: a sample, drawn for each outcome of the deterministic checks
 
 MOST_JUDGED = 100_000
 """Results in a sample that is bounded by tokens alone."""
@@ -348,7 +341,7 @@ class JudgedSample:
         self._results: dict[int, list[tuple[Drawn, PlaceInFile, Evidence, CaseResult]]] = {}
 
     async def judge(self, bounds: JudgeBounds, memory: JudgeMemory) -> JudgedTally:
-        """Draw the sample, ask, and write what came of it."""
+        """Draw the sample, judge it, and write the result."""
         strata = count_strata(self._folder, self._manifest, list(self._judged))
         sample = draw_sample(self._folder, self._manifest, strata, bounds.sample or MOST_JUDGED)
         done = 0
@@ -419,7 +412,7 @@ class JudgedSample:
 def judge_sample(
     folder: OutputFolder, manifest: Manifest, settings: Settings, judge: Judge, bounds: JudgeBounds, memory: JudgeMemory
 ) -> JudgedTally:
-    """Ask about a sample, and return what came of it."""
+    """Judge a sample, and return its result."""
 
     async def ask() -> JudgedTally:
         try:

@@ -98,7 +98,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     ruled_out: int = 0
     """Files that `--where` leaves unopened, because of the keys of their folders."""
     warnings: tuple[str, ...] = ()
-    """What lies in the folders of the data set and is not read."""
+    """Files in the folders of the data set that are not read."""
     judged: bool = False
     """Whether the suite has claims for a judge, which is called when everything else is decided."""
 
@@ -242,11 +242,11 @@ class OutputFolder:
         self.store.delete(_JUDGED)
 
     def write_judged_tally(self, data: bytes) -> None:
-        """Write what came of the sample."""
+        """Write the result of the sample."""
         write_bytes(self.store, _JUDGED_TALLY, data)
 
     def read_judged_tally(self) -> bytes | None:
-        """Return what came of the sample; None where none was judged."""
+        """Return the result of the sample; None if none was judged."""
         return self.store.read(_JUDGED_TALLY)
 
     def sweep(self, manifest: Manifest) -> None:
@@ -274,7 +274,7 @@ class OutputFolder:
             self.store.delete("spans")
 
     def read_footers(self, partitions: Sequence[Partition]) -> Iterator[Footer | None]:
-        """Yield what `read_footer` returns for each partition, in their order, reading several at once."""
+        """Yield what `read_footer` returns for each partition, in order, with several concurrent reads."""
         with_errors = frozenset(self.store.list("errors"))
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             for start in range(0, len(partitions), _ROUND):

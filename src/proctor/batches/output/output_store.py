@@ -255,7 +255,7 @@ def _force_to_disk(path: Path) -> None:
 
 
 def _lock_file(file: Any) -> None:
-    """Lock a file for as long as it is open, however the process ends; raises `OSError` where another process has it."""
+    """Lock a file until it is closed or the process ends. Raises `OSError` if another process has it."""
     try:
         import fcntl
     except ImportError:  # Windows

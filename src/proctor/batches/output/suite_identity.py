@@ -97,13 +97,13 @@ def _has_messages(case: Case) -> bool:
 
 
 def describe_own_checks() -> dict[str, str]:
-    """Return the files of own checks and those they import, by their names from the workspace file, with their digests."""
+    """Return the files of custom checks and those they import, by their names from the workspace file, with their digests."""
     file = find_workspace_file()
     return {} if file is None else {os.path.relpath(path, file.parent): hash_parts([path.read_bytes()]) for path in _list_own_files()}
 
 
 def require_own_checks(expected: Mapping[str, str]) -> None:
-    """Raise `InputError` where the own checks of this process are not those by which a batch is decided."""
+    """Raise `InputError` if the custom checks of this process are not those of the batch."""
     if not expected:
         return
     place = f"where work is done ({platform.node()}, {Path.cwd()})"
@@ -122,11 +122,11 @@ def require_own_checks(expected: Mapping[str, str]) -> None:
 
 
 _LOADED: dict[Path, str] = {}
-"""Files that own checks imported, as they were then: Python does not read them again while the process lives."""
+"""Files that custom checks imported, as they were then: Python does not read them again while the process lives."""
 
 
 def _list_own_files() -> list[Path]:
-    """Return the files of own checks that the workspace names, and what these import: what they decide is not in the suite."""
+    """Return the files of custom checks that the workspace names, and their imports: they are not in the suite."""
     named = _list_named()
     return list(dict.fromkeys((*named, *_list_imported(named))))
 

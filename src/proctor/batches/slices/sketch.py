@@ -56,7 +56,7 @@ class CaseSketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     """By check, outcome, code and shape."""
 
     def count(self, result: CaseResult, number: int, place: TracePlace | None) -> None:
-        """Add so many traces with this result; `place` is that of one which did not pass."""
+        """Add traces with this result; `place` is the place of one that did not pass."""
         _add(self.counts, result.outcome, number)
         if not self.checks:
             self.checks = [{} for _ in result.case.assertions]
@@ -96,7 +96,7 @@ class LineNames(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What JSON lines have of the names that `--where` asks for."""
 
     lines: int = 0
-    """Lines that were looked at."""
+    """Lines that were examined."""
     missing: list[str] = []
     """Names that none of them had."""
     keys: list[str] = []
@@ -117,7 +117,7 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What one partition, or several, came to."""
 
     records: int = 0
-    """Records that were looked at, readable or not."""
+    """Records that were read, valid or not."""
     traces: int = 0
     """Runs that were read."""
     errors: int = 0
@@ -139,7 +139,7 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Which names of `--where` the JSON lines have; None for Parquet, which has a schema, and if no line was read."""
 
     def count(self, result: CaseResult, number: int, place: TracePlace | None) -> None:
-        """Add so many traces with this result."""
+        """Add traces with this result."""
         case = result.case
         known = self.cases.get(case.id)
         if known is None:
@@ -157,7 +157,7 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.faults.cut(MOST_REASONS)
 
     def merge(self, other: Sketch, cases: int = 1) -> None:
-        """Add what other partitions of a suite of so many cases came to; `other` is used up."""
+        """Add the counts of other partitions of a suite of this many cases; `other` is consumed."""
         self.records += other.records
         self.traces += other.traces
         self.errors += other.errors

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-# --- the heaviest entries of a table that may have more entries than are held: space-saving in steps, with a known error, and mergeable
+# The most frequent entries of a table with a bounded size: the space-saving algorithm in steps, with a known error, mergeable.
 
 
 class Counted(Protocol):
@@ -86,7 +86,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def count_most_slices(cases: int, names: str = "") -> int:
-    """Return how many slices the table of these names may have in a suite of so many cases."""
+    """Return how many slices the table of these names may have in a suite of this many cases."""
     if names == ",".join(TREND):
         return max(_LEAST_SLICES, min(MOST_DAYS, _MOST_DAY_ENTRIES // max(1, cases)))
     return max(_LEAST_SLICES, min(MOST_SLICES, _MOST_ENTRIES // max(1, cases)))
@@ -173,7 +173,7 @@ class SliceTable(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.cut()
 
     def can_carry(self, most: int) -> bool:
-        """Return whether an evaluation that holds so many slices has the same ones as this table."""
+        """Return whether an evaluation that holds this many slices has the same ones as this table."""
         return self.most == most or (len(self.held.items) <= 2 * most and not self.held.most_missed)
 
     def take_cases(self, other: SliceTable, carried: Container[str]) -> None:

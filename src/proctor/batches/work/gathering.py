@@ -31,7 +31,7 @@ MAX_TRACE_BYTES = MAX_LINE_BYTES
 WAITING_BYTES = 32 * 1024 * 1024
 """How much waits in the memory of a writer."""
 HELD_BYTES = 128 * 1024 * 1024
-"""How much of a share a reader holds at once."""
+"""Bytes of a share that a reader holds."""
 ERRORS = -1
 """In the index, in place of a share."""
 EVERYWHERE = -2

@@ -44,7 +44,7 @@ from proctor.sources.datasets.row_filter import read_filter
 from proctor.sources.datasets.rows import FilterNames, RowChoice, read_folder_keys
 from proctor.sources.records import RecordReader
 
-# --- checks as a batch decides them at first: a claim that needs a judge is put off, and its case is decided by the others
+# Checks as a batch decides them first: a claim that needs a judge is deferred, and its case is decided by the others.
 
 NOT_SAMPLED = Verdict("skip", 0.0, "not judged: a batch asks about a sample, which is in `judged`", "not_sampled")
 
@@ -73,9 +73,6 @@ def _put_off(prepare: Callable[[Any], Decide]) -> Callable[[Any], Decide]:
         return decide_without_judge
 
     return prepare_without_judge
-
-
-# ---
 
 
 SETUP = "proctor.batches.work.worker:open_worker"
@@ -162,7 +159,7 @@ class Evaluator:
     """A suite made ready, and the folder its results go to."""
 
     def __init__(self, settings: Settings, *, with_judge: bool = False) -> None:
-        """Without `with_judge`, claims that need one are put off."""
+        """Without `with_judge`, claims that need one are deferred."""
         self.settings = settings
         self._folder = OutputFolder(settings.output if "://" in settings.output else Path(settings.output))
         known = find_registry()

@@ -117,12 +117,12 @@ def _read_parquet(partition: Partition, column: str | None, choice: RowChoice) -
                     continue
                 for batch in opened.iter_batches(rows, row_groups=[group], columns=read, use_threads=False):
                     cells = make_cells(batch, columns)
-                    chosen = None if keep is None else keep.slice(metadata.num_rows - left, batch.num_rows)
+                    fitting = None if keep is None else keep.slice(metadata.num_rows - left, batch.num_rows)
                     found = Cells(
-                        cells if chosen is None else drop_cells(cells, chosen),
+                        cells if fitting is None else drop_cells(cells, fitting),
                         ids=list_ids(batch, columns),
                         extra=read_extra_columns(batch, choice.extra),
-                        left_out=0 if chosen is None else batch.num_rows - chosen.true_count,
+                        left_out=0 if fitting is None else batch.num_rows - fitting.true_count,
                     )
                     left -= batch.num_rows
                     yield found

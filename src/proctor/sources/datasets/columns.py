@@ -24,7 +24,7 @@ from proctor.sources.datasets.files import import_arrow
 from proctor.sources.records import MAX_LINE_BYTES
 from proctor.sources.tables.text import make_json
 
-# --- rows of a table of spans that cannot be read: the column with the trace ids is often intact
+# Rows of a table of spans that cannot be read: the column with the trace ids is often intact.
 
 TRACE_COLUMNS = ("context.trace_id", "trace_id", "traceId")
 """What the id of a trace is called in tables of spans."""
@@ -87,10 +87,7 @@ def _find_column(names: list[str]) -> str | None:
     return next((name for name in TRACE_COLUMNS if name in names), None)
 
 
-# ---
-
-
-# --- values of Arrow columns in Python: one that Python cannot hold is a matter of its own row and of no other
+# Values of Arrow columns in Python: one that Python cannot hold affects only its own row.
 
 CANNOT_HOLD = (ValueError, KeyError, OverflowError)
 """Errors for a single value: not UTF-8, an unknown time zone, a repeated key, a time beyond the years of Python."""
@@ -116,9 +113,6 @@ def _write_nearest(scalar: Any, error: Exception) -> str | None:
     if not isinstance(error, UnicodeDecodeError) or not hasattr(scalar, "as_buffer"):
         return None
     return bytes(scalar.as_buffer()).decode("utf-8", "replace")
-
-
-# ---
 
 
 ID_NAMES = ("trace_id", "traceId", "execution_id", "run_id", "id")
@@ -235,7 +229,7 @@ def make_cells(batch: Any, columns: Columns) -> Sequence[Cell]:
         # As bytes, so that text which is not UTF-8 is a fault of its own row and of no other.
         wide = arrow.types.is_large_string(array.type) or arrow.types.is_large_binary(array.type)
         found = array.cast(arrow.large_binary() if wide else arrow.binary()).to_pylist()
-        # Where all of them together are small enough, none is too large: most batches need no look at each cell.
+        # If all cells together are small enough, none is too large: most batches need no check of each cell.
         plain = array.null_count == 0 and array.nbytes <= MAX_LINE_BYTES and all(found)
         return found if plain else [_check_cell(cell) for cell in found]
     found = list_values(array, lambda _, error: EvidenceError(_describe_unreadable(error)))

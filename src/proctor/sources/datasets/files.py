@@ -26,18 +26,16 @@ from proctor.patterns.globs import compile_glob, matches_glob
 from proctor.report.words.wording import count_noun
 from proctor.sources.datasets import azure_store
 
-# --- files in the folders of a data set that are not read, for a warning: the figures leave them out
-
 _DATA = re.compile(
     r".*\.(?:(?:json|jsonl|ndjson|parquet|pq|csv|tsv|avro|orc|arrow|feather|log)(?:[-.]\w+)?|gz|zst|zstd|bz2|xz|lz4|snappy|br|zip|tar|tgz)",
     re.IGNORECASE,
 )
-"""Names of files that may hold traces; what else lies in a folder is of no concern."""
+"""Names of files that may hold traces; other files are ignored."""
 _MOST_ENDINGS = 5
 
 
 class LeftOut:
-    """What was found and is not read."""
+    """Files that were found and are not read."""
 
     def __init__(self) -> None:
         self._endings: Counter[str] = Counter()
@@ -83,14 +81,14 @@ class LeftOut:
             what = "1 link to a folder is" if len(self._links) == 1 else f"{len(self._links):,} links to folders are"
             yield f"{what} not followed: {self._links[0]}; name it as a place of its own"
         if self._batches:
-            many = f"{len(self._batches):,} folders hold what came of other batches and are"
-            what = "1 folder holds what came of another batch and is" if len(self._batches) == 1 else many
+            many = f"{len(self._batches):,} folders hold results of other batches and are"
+            what = "1 folder holds results of another batch and is" if len(self._batches) == 1 else many
             yield f"{what} not read: {self._batches[0]}"
 
 
 Kind = Literal["parquet", "lines", "spans", "merged"]
 SCHEMES = ("s3", "gs", "gcs", *azure_store.SCHEMES, "file")
-"""Stores that pyarrow reads by itself."""
+"""Stores that pyarrow supports itself."""
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst")
 _NAMES = re.compile(r".*(?:(\.parquet|\.pq)|(?:\.jsonl|\.ndjson)(\.gz|\.zst|\.zstd)?)", re.IGNORECASE)
 _WILDCARD = re.compile(r"[*?]")
@@ -146,7 +144,7 @@ def find_local_path(place: str) -> str | None:
 
 
 def _identify(root: str, path: str) -> tuple[str, ...]:
-    """Return what a file is by itself, whichever place it was found under."""
+    """Return the identity of a file, independent of the place under which it was found."""
     if not root:
         return ("", os.path.realpath(path))
     parts = urlsplit(root)
@@ -215,7 +213,7 @@ def _list_place(place: str, inside: tuple[str, ...] | None, noted: LeftOut) -> I
     if not os.path.exists(base):
         raise InputError(f"no data set at {place!r}: no such file or folder")
     if _is_batch(base):
-        raise InputError(f"{base!r} is what came of a batch, and no data set; `proctor batch show {base}` shows it")
+        raise InputError(f"{base!r} holds results of a batch, and is no data set; `proctor batch show {base}` shows it")
     listed = [place] if os.path.isfile(place) else _walk_folder(base, inside, noted)
     parts = None if base == place else compile_glob(os.path.abspath(place))
     for name in listed:

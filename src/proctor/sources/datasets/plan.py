@@ -37,9 +37,9 @@ MOST_SHARES = 4_096
 """Shares of gathered spans: deciding one opens the gathered part of every partition."""
 _LEAST_SHARE = 4_096
 _GROWTH = {"": 1, "parquet": 6, "gzip": 8, "zstd": 8}
-"""About how many bytes of spans come of one byte of a file."""
+"""About how many bytes of spans one byte of a file gives."""
 _HEAD_BYTES = 64 * 1024
-"""How much of a file of lines is looked at to see whether its records are spans."""
+"""Bytes of a file of lines that are read to recognise spans."""
 _LONG_HEAD_BYTES = 4 * 1024 * 1024
 """Bytes read if the first line is longer: the keys of a span may be at its end."""
 AT_ONCE = 32
@@ -59,7 +59,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     first_row: int = 0
     """How many rows of the file stand before it (Parquet)."""
     broken: str | None = None
-    """Why nothing of the file can be read, if so."""
+    """Why the file cannot be read, if so."""
     rows: int = 0
     """Number of rows, if a footer has it."""
     limit: int | None = None
@@ -109,7 +109,7 @@ def plan_partitions(
 
 
 def _gather_unread(part: Partition, wanted: _Wanted) -> Partition:
-    """Return a part of a file of which nothing was understood as one with spans: among files of spans it may hold some of any trace."""
+    """Return an unreadable part of a file as one with spans: among files of spans it may hold some of any trace."""
     if part.spans or part.file in wanted.without_spans or (part.broken is None and part.file not in wanted.unread):
         return part
     return _make_partition(part.file, part.start, part.end, part.first_row, broken=part.broken, spans=True, rows=part.rows)

@@ -150,12 +150,12 @@ def name_kind(value: Value) -> str:
 
 
 def may_hold(condition: Condition, known: dict[str, str | None]) -> bool:
-    """Return whether a condition can be true of any row of a file of which only the keys of its folders are known."""
+    """Return whether a condition can be true of any row of a file, when only the keys of its folders are known."""
     return _decide_file(condition, known) is not False
 
 
 def _decide_file(condition: Condition, known: dict[str, str | None]) -> bool | None:
-    # To `decide_row` what is not there is null; here it only means that no row has been looked at.
+    # For `decide_row` a missing value is null; here it only means that no row was read yet.
     if isinstance(condition, IsNull) and condition.name not in known:
         return None
     if isinstance(condition, (Compare, IsNull)):

@@ -20,9 +20,9 @@ from proctor.model.problem import Origin
 from proctor.sources.tables.text import MAX_FIELD, MAX_FILE, MAX_ROWS, check_size, make_json, refuse_at, refuse_more_rows
 
 BATCH = 512
-"""Rows that are decoded at once."""
+"""Rows of one batch."""
 _READ_AT_ONCE = 1 << 16
-"""Bytes of a column that are read at once."""
+"""Bytes of one read of a column."""
 _POOL = "ARROW_DEFAULT_MEMORY_POOL"
 """The variable by which Arrow chooses who manages its memory, once, when it is imported."""
 

@@ -21,8 +21,6 @@ from proctor.model.show import nearest
 from proctor.sources.scratch_files import FileTexts
 from proctor.sources.tables.text import MAX_FIELD, MAX_ROWS, check_size, make_json, refuse_at, refuse_more_rows
 
-# --- opens an Excel file whose texts stay on the disk
-
 
 class SheetTexts(FileTexts):
     """The texts of a workbook, in the order in which they stand there."""

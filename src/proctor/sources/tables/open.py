@@ -83,7 +83,7 @@ class DataFiles:
         return FilePieces()
 
     def make_numbers(self, code: Code, count: int = 0) -> Numbers:
-        """Return so many zeros in a temporary file, to which more numbers can be added."""
+        """Return this many zeros in a temporary file, to which more numbers can be appended."""
         from proctor.sources.scratch_files import FileNumbers  # as above
 
         return FileNumbers(code, count)
@@ -108,6 +108,6 @@ class DataFiles:
         """Refuse a file outside the folder of the suite, also one that a link leads to."""
         if not self._trusted and not path.resolve().is_relative_to(self._folder.resolve()):
             raise InputError(
-                f"{show(str(path))} does not lie in the folder of the suite, or is reached over a link that leads out of it; nothing was "
+                f"{show(str(path))} is not in the folder of the suite, or is reached over a link that leads out of it; nothing was "
                 "read. If you trust the author of the suite: --trust (PROCTOR_TRUST=1)"
             )

@@ -23,8 +23,6 @@ from proctor.model.evidence import Json
 from proctor.model.problem import Origin, Problem
 from proctor.model.show import show
 
-# --- values of sheets and Arrow tables as JSON: times as ISO 8601, decimal numbers as text that keeps every digit
-
 
 def make_json(value: Any) -> Json:
     """Return a value that JSON can hold; raises `ValueError` saying why there is none."""

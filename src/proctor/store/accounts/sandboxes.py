@@ -64,9 +64,9 @@ class NewSandbox(msgspec.Struct, frozen=True, kw_only=True):
     packed: bytes
     """The same in stored form: `pack_rows`."""
     happened: tuple[tuple[dict[str, Json], tuple[Change, ...]], ...] = ()
-    """What has happened by itself before anybody works there: a note each, and what it changed."""
+    """Events before the first request: a note each, and its changes."""
     steps: tuple[dict[str, Json], ...] = ()
-    """What will happen by itself: `at`, `step` and `given`, in the order of time."""
+    """Scheduled steps: `at`, `step` and `given`, in the order of time."""
     benchmark_run_id: str | None = None
     expires_at: str | None = None
 
@@ -133,7 +133,7 @@ def _count_log_bytes(row: dict[str, Any]) -> int:
 
 
 async def find_heads(connection: AsyncConnection, ids: list[str]) -> dict[str, Row]:
-    """Return what is known of sandboxes without their rows, by id."""
+    """Return the heads of sandboxes, without their rows, by id."""
     if not ids:
         return {}
     found = await connection.execute(sa.select(*_HEAD).where(sandboxes.c.id.in_(ids)))
@@ -238,7 +238,7 @@ class DatabaseStore:
         return found
 
     async def load_baseline(self, sandbox: str) -> Rows:
-        """Return the rows that the sandbox began with, and what came to them by itself."""
+        """Return the initial rows of the sandbox, with the changes of scheduled steps."""
         async with self._database.reading() as connection:
             await self._find_head(connection, sandbox)
             baseline = await _read_baseline(connection, sandbox)
@@ -277,7 +277,7 @@ class DatabaseStore:
         return await asyncio.to_thread(lambda: tuple(convert_to(unpack(body), StateRequest) for body in bodies))
 
     async def list_notes(self, sandbox: str) -> tuple[dict[str, Json], ...]:
-        """Return the notes of what happened by itself, oldest first."""
+        """Return the notes of scheduled steps, oldest first."""
         async with self._database.reading() as connection:
             await self._find_head(connection, sandbox)
             query = sa.select(sandbox_events.c.body).where(sandbox_events.c.sandbox_id == sandbox, sandbox_events.c.by_itself)

@@ -33,7 +33,7 @@ _BROKEN = 255
 _EDGE = 256
 """Bytes before the end of what was read, by which it is known again."""
 _AT_ONCE = 1 << 20
-"""Bytes that are read from the disk at once."""
+"""Bytes of one read."""
 _MOST_FACTS = 16
 """Things found out about one log that are remembered."""
 Stamp = tuple[int, int, int, int]
@@ -70,7 +70,7 @@ class LogIndex:
         self._digests = array("Q")
         """One more than the position of the digest in the unnamed file; 0: the digest is made from the line."""
         self._apart = array("Q")
-        """Numbers of the lines that are long or cannot be read; those between them are read many at once."""
+        """Numbers of the lines that are long or cannot be read; the lines between them are read together."""
         self._outcomes = bytearray()
         """Of each line the place of its outcome in `_names`; last of all that a line has, so that it counts once it is all there."""
         self._names: list[str] = []
@@ -272,7 +272,7 @@ class LogIndex:
         known = self._facts.get(key)
         if known is not None and known[0] == count:
             return cast(T, known[1])
-        # Without the lock, since it may take long: two who ask at once make it twice, which does no harm.
+        # Without the lock, since it may take long: two concurrent callers compute it twice, which does no harm.
         made = make()
         if is_small is not None and not is_small(made):
             return made

@@ -33,8 +33,6 @@ from proctor.model.typed import make_json_decoder
 from proctor.store.files.run_references import Found, RunReferences, is_path
 from proctor.store.sql.settle_futures import settle_waiters
 
-# --- the entries of a run, read one by one: the results of a large run are not held in memory
-
 
 def open_regular(path: str, flags: int) -> int:
     """Open a file for `open(..., opener=open_regular)`. Raises `OSError` for links, FIFOs and devices: who made the folder?"""
@@ -56,7 +54,7 @@ class _Code(msgspec.Struct, frozen=True):
 
 
 class EntryHead(msgspec.Struct, frozen=True):
-    """What has to be known of an entry to find its place among the others."""
+    """The fields of an entry that identify its attempt."""
 
     case: str
     outcome: str
@@ -174,7 +172,7 @@ class RunFiles:
         """Return which run a word means, and why; raises `StoreError`."""
         if is_path(run) or (Path(run) / HEADER).is_file():
             return Found(folder=Path(run))
-        # A whole id needs no look at the others: a list of all runs opens each of them.
+        # A complete id needs no list of all runs, which opens each of them.
         if run not in ("", ".", "..") and (self.folder / run / HEADER).exists():
             return Found(folder=self.folder / run)
         return self._references.find(run, suite=suite)
@@ -242,7 +240,7 @@ class RunFolder:
             raise StoreError(f"the suite of run {self._header.run_id!r} cannot be read: {error}") from error
 
     def read_end(self) -> str | None:
-        """Return how the run ended; None while it goes on, or after a crash."""
+        """Return how the run ended; None while it is running, or after a crash."""
         try:
             found = msgspec.json.decode(read_regular(self.folder / ENDED))
         # It is not forced to the disk, so a crash may leave none, or a broken one.

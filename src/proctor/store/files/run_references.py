@@ -32,7 +32,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: Path
     note: str | None = None
-    """Why this one, where the word does not say it by itself."""
+    """Why this one, if the reference does not make it clear."""
 
 
 class RunReferences:
@@ -62,7 +62,7 @@ class RunReferences:
         return self._find_by_beginning(word, ids)
 
     def list_meant(self, word: str) -> list[str]:
-        """Return the ids of all runs that a word fits, newest first: every run with a tag or a name, else the one that is meant."""
+        """Return the ids of all runs of a reference, newest first: every run with a tag or a name, else the only one."""
         if word.startswith("@"):
             return [run_id for run_id, header in self._headers() if word[1:] in header.tags]
         named = [run_id for run_id, header in self._headers() if header.name == word]

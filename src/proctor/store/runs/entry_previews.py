@@ -28,8 +28,6 @@ from proctor.store.sql.compressed_json import compress_bytes, expand_bytes, to_j
 from proctor.store.sql.queries import clean_text
 from proctor.store.sql.tables import run_entries
 
-# --- the search text of an attempt: input, answer and reasons
-
 MOST_ANSWERED, MOST_INPUT, MOST_REASONS = 8_000, 2_000, 2_000
 """Characters that are looked into: the beginning of each."""
 _MOST_PIECES = 1_000
@@ -75,7 +73,7 @@ def fold_text(text: str) -> str:
 
 
 def match_search_text(query: str) -> sa.ColumnElement[bool]:
-    """Return the condition for attempts in which a text occurs, and for those whose body has to be looked into."""
+    """Return the condition for attempts that contain a text, and for those whose body must be searched."""
     return sa.or_(_Place(run_entries.c.search_text, sa.literal(fold_text(query), sa.Text)) > 0, run_entries.c.search_text.is_(None))
 
 
@@ -130,7 +128,7 @@ class _LongText(msgspec.Struct, frozen=True, array_like=True):
 
 class _Shown(msgspec.Struct, frozen=True, array_like=True):
     entry: dict[str, Any]
-    """A `RunEntry`, with nothing in the place of long texts."""
+    """A `RunEntry` without its long texts."""
     texts: tuple[_LongText, ...]
     ranges: Ranges
 

@@ -59,7 +59,7 @@ class LeaseLost(StoreError):
 
 
 class RunLease(msgspec.Struct, frozen=True, kw_only=True):
-    """Who drives a run, and for how long without a sign of life: then anybody may take it over."""
+    """The holder of a run, and the time after which another server may take it over."""
 
     run_id: str
     owner: str
@@ -77,7 +77,7 @@ class WaitingProject(msgspec.Struct, frozen=True):
 
 
 async def list_waiting_projects(connection: AsyncConnection, *, now: float) -> list[WaitingProject]:
-    """Return every project of which `claim_run` could take a run."""
+    """Return every project from which `claim_run` could take a run."""
     columns = (runs.c.organization_id, runs.c.project_id, sa.func.min(runs.c.created_at))
     query = sa.select(*columns).where(_is_free(now), _is_active()).group_by(runs.c.organization_id, runs.c.project_id)
     return [WaitingProject(*row) for row in await connection.execute(query)]
@@ -98,7 +98,7 @@ async def claim_run(
 
     With `project_id` only runs of that project are looked at.
     """
-    # `skip_locked`: two workers that look at the same time take two runs, and neither waits for the other.
+    # `skip_locked`: two workers take two runs, and neither waits for the other.
     free = _is_free(now)
     where = [free, _is_active(), *([runs.c.project_id == project_id] if project_id is not None else [])]
     first = sa.select(runs.c.id).where(*where).order_by(runs.c.created_at, runs.c.id).limit(1).with_for_update(skip_locked=True)

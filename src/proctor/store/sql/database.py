@@ -116,7 +116,7 @@ class Database:
 
     def _refuse_while_away(self) -> None:
         if self._away is not None and time.monotonic() - self._away[0] < AWAY_S:
-            # A new error for everybody: one object raised in several tasks would gather the tracebacks of all of them.
+            # A new error for each caller: one object raised in several tasks would gather all their tracebacks.
             raise StoreError(str(self._away[1])) from self._away[1].__cause__
 
     @contextlib.asynccontextmanager

@@ -34,8 +34,6 @@ from proctor.store.sql.tables import (
     traces,
 )
 
-# --- migrates the schema: small named steps, applied once each, in order, never changed afterwards
-
 _LOCK = 0x70726F63  # "proc": the number two servers agree on
 
 NOTES = sa.Table(

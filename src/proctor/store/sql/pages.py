@@ -19,7 +19,7 @@ from proctor.model.typed import make_json_decoder
 from proctor.store.sql.queries import ListQuery
 
 STRETCH = 10_000
-"""Rows along an index that are looked at for one page."""
+"""Rows along an index that are examined for one page."""
 DEFAULT_LIMIT, LARGEST_LIMIT = 20, 100
 _LONGEST_CURSOR = 500
 """Characters. A cursor comes back from outside, and a longer one was never given out."""
@@ -120,7 +120,7 @@ async def count_rows(connection: AsyncConnection, query: ListQuery) -> int:
 
 
 async def _find_end_of_stretch(connection: AsyncConnection, path: sa.Select[Any, Any]) -> Row | None:
-    """Return the last row that a search looks at, or None where fewer are left."""
+    """Return the last row that a search examines, or None if fewer are left."""
     # Queried first, over the index alone: with conditions beside the path the database could search the whole table, and find nothing.
     found = (await connection.execute(path.offset(STRETCH - 1).limit(1))).mappings().first()
     return None if found is None else dict(found)

@@ -25,8 +25,6 @@ from sqlalchemy.sql.functions import FunctionElement
 from proctor.model.evidence import Json
 from proctor.store.sql.tables import COMMON
 
-# --- runs one statement for many rows, in the fewest steps
-
 
 class BulkStatement:
     """A statement that is run for many rows. `names` are the parameters that every row has; the statement has no others."""
@@ -71,8 +69,6 @@ def clean_json(value: Json) -> Json:
         case _:
             return value
 
-
-# --- inserts what may be there already, in the words of either database
 
 Values = Mapping[str, object] | Sequence[Mapping[str, object]]
 Insert = sqlite.Insert | postgresql.Insert
@@ -133,7 +129,7 @@ PATHS: dict[str, tuple[tuple[str, ...], ...]] = {
     "runs": (("organization_id", "name"), ("project_id", "status"), ("organization_id", "status"), ("project_id",), ("organization_id",)),
     "run_entries": (("run_id", "case_id"), ("run_id", "outcome"), ("run_id",)),
 }  # fmt: skip
-"""The columns that lead a list, by table; each tuple with an index of its own that goes on by time and id."""
+"""The columns that lead a list, by table; each tuple has an index that continues with time and id."""
 
 
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True):

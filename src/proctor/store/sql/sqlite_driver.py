@@ -102,7 +102,7 @@ class OneWayCursor:
         self.lastrowid: int | None = None
 
     async def __aenter__(self) -> OneWayCursor:
-        """Return the cursor; nothing has to be made yet."""
+        """Return the cursor; nothing is created yet."""
         return self
 
     async def execute(self, statement: str, values: Any = ()) -> OneWayCursor:

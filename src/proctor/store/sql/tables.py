@@ -14,8 +14,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-# --- the columns of which tables are made, for SQLite and PostgreSQL alike
-
 METADATA = sa.MetaData()
 
 
@@ -62,11 +60,6 @@ def timestamp_columns() -> tuple[sa.Column[str], sa.Column[str]]:
     return text_column("created_at"), text_column("updated_at")
 
 
-# ---
-
-
-# --- the table of what was found out about runs that have ended, see `service/runs/figures.py`
-
 run_figures = make_table(
     "run_figures",
     text_column("run_id", primary_key=True),
@@ -74,10 +67,6 @@ run_figures = make_table(
     sa.Column("tally", sa.LargeBinary, nullable=False),  # what it is compared by
 )
 
-# ---
-
-
-# --- the tables of sandboxes, for SQLite and PostgreSQL alike
 
 sandboxes = make_table(
     "sandboxes",

@@ -15,8 +15,6 @@ from proctor.store.sql.pages import Row
 from proctor.store.sql.queries import clean_text
 from proctor.store.sql.tables import records
 
-# --- text search in columns, case-insensitive in every script
-
 _NAME = "lower_text"
 
 

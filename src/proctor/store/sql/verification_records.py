@@ -128,7 +128,7 @@ async def delete_records(connection: AsyncConnection, organization_id: str, ids:
     return count
 
 
-# --- links ------------------------------------------------------------------------------------------------------------
+# Links.
 
 
 async def link(connection: AsyncConnection, from_id: str, kind: str, to_id: str, now: str) -> bool:
@@ -181,7 +181,7 @@ async def linking(connection: AsyncConnection, organization_id: str, kind: str, 
     return await _fetch_all(connection, records_of(organization_id, record_kind).where(records.c.id.in_(from_ids)))
 
 
-# --- over the border --------------------------------------------------------------------------------------------------
+# Across the border of an organization.
 
 
 async def public_record(connection: AsyncConnection, kind: str, link_kind: str, slug: str) -> Row | None:

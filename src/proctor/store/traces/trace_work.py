@@ -22,7 +22,7 @@ from proctor.store.sql.queries import BulkStatement, clean_text
 from proctor.store.sql.sqlite_driver import OneWayConnection
 from proctor.store.sql.tables import results, traces
 
-# --- writes many rows to SQLite in few statements and one switch to the driver's thread
+# Writes many rows to SQLite in few statements and one switch to the driver's thread.
 
 _SIZES = (500, 250, 100, 50, 20, 10, 5, 2, 1)
 """Rows in one statement. Few sizes, because the driver keeps what it has prepared."""
@@ -59,7 +59,7 @@ MOST_AGENTS = 50
 
 
 class FinishedTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """A trace that was worked on: as it was leased, and what came of it."""
+    """An evaluated trace: as it was leased, and its result."""
 
     row: Row
     status: str
@@ -71,7 +71,7 @@ class FinishedTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request for a batch: how much is leased at once, and from which agents."""
+    """One request for a batch: how much is leased, and from which agents."""
 
     owner: str
     now: float
@@ -151,7 +151,7 @@ async def choose_batch(connection: AsyncConnection, turn: BatchRequest) -> list[
             if len(ids) == share:
                 still.append(agent)
         hungry = still
-    # One of each agent, then the second of each: a batch that is cut short has served everybody alike.
+    # One of each agent, then the second of each: a batch that is cut short is fair.
     return [one for round in zip_longest(*chosen.values()) for one in round if one is not None]
 
 
@@ -225,7 +225,7 @@ def _update_mine(owner: str, ids: Sequence[str]) -> sa.Update:
 
 
 async def return_leases(connection: AsyncConnection, *, owner: str, ids: Sequence[str]) -> None:
-    """Leave traces to others at once, as they were."""
+    """Give traces back unchanged."""
     # `due_at` and `attempts` stay: the trace keeps its place in the queue, and giving it back is no fault of it.
     await connection.execute(_update_mine(owner, ids).values(leased_until=None, lease_owner=None))
 
@@ -345,7 +345,7 @@ def _write_sqlite_finish(values: str) -> str:
 
 
 def _query_waiting_agents() -> sa.CTE:
-    """Return a query for every agent with something waiting, by a few looks into an index however much there is."""
+    """Return a query for every agent with a waiting trace, by a few index lookups."""
     first = sa.select(sa.func.min(traces.c.agent_id).label("agent_id")).where(traces.c.due_at.is_not(None))
     # Neither database skips from one value of an index to the next by itself (`SELECT DISTINCT` reads every entry), so the query steps from
     # each agent to the next larger one.

@@ -44,7 +44,7 @@ def _list_waits(now: float, longest_wait_s: float, longest_delivery_s: float) ->
     # A wait that is legitimate must never be cut short, so the longest that is ever stored is the measure, not the usual one.
     far = now + longest_wait_s + MARGIN_S
     yield traces.c.due_at, traces.c.due_at > far, now
-    # An expired lease: its holder is gone, or will find that it lost it.
+    # A lease that ran out: whoever had it is gone, or will find that it lost it.
     yield traces.c.leased_until, traces.c.leased_until > far, 0.0
     yield runs.c.leased_until, runs.c.leased_until > far, 0.0
     yield exports.c.next_at, exports.c.next_at > far, now

@@ -28,8 +28,6 @@ from proctor.store.sql.tables import (
     traces,
 )
 
-# --- chooses and deletes the oldest rows, in short transactions
-
 UNFINISHED = ("queued", "running")
 """Runs that must not be deleted yet."""
 
@@ -116,7 +114,7 @@ async def delete_remains(connection: AsyncConnection, before: str) -> int:
 
 
 class ProjectBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a project keeps traces and runs, in days; None as long as the service does."""
+    """How long a project keeps traces and runs, in days; None for the setting of the service."""
 
     id: str
     trace_days: int | None
