@@ -129,7 +129,9 @@ def test_results_of_another_batch_in_the_data_set_are_no_data(tmp_path: Path, mo
     summary, _ = evaluate(suite, ["data"], Path("data/second"))
     assert (summary.records, summary.traces) == (2, 1)
     assert summary.warnings == ("1 folder holds results of another batch and is not read: data/first",)
-    with pytest.raises(InputError, match="'data/first' holds results of a batch, and is no data set; `proctor batch show data/first` shows it"):
+    with pytest.raises(
+        InputError, match="'data/first' holds results of a batch, and is no data set; `proctor batch show data/first` shows it"
+    ):
         evaluate(suite, ["data/first"], Path("third"))
 
 

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Final, Generic, TypeVar
 
-from proctor.processes.event_loop import is_loop_running
+from proctor.processes.threads import is_loop_running
 
 T = TypeVar("T")
 

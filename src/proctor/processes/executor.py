@@ -6,10 +6,23 @@ once wherever work is done, with `payload`, and returns the function that does o
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
+
+
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process, wait until it is gone, and close its pipes."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+
 
 DoTask = Callable[[bytes], bytes]
 

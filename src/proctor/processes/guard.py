@@ -11,6 +11,7 @@ moved to another group. After a normal exit without an interruption only registe
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import secrets
@@ -19,6 +20,58 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+from proctor.processes.guard_script import marked_processes
+
+_MARK = "PROCTOR_PROGRAM"
+TAIL_BYTES = 2_000
+"""Bytes of standard error that are stored: the reason of a failure is at its end."""
+
+
+def signal_group(process: asyncio.subprocess.Process, name: str) -> None:
+    """Send a signal to a program and to what it started."""
+    with suppress(ProcessLookupError, PermissionError):
+        # Windows has no process groups of this kind: there only the program itself can be ended.
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, getattr(signal, name))
+        elif process.returncode is None:
+            process.kill()
+
+
+def mark_program() -> dict[str, str]:
+    """Return what marks a program, and what it starts, in its environment."""
+    return {_MARK: secrets.token_hex(16)}
+
+
+def kill_strays(mark: dict[str, str]) -> None:
+    """Kill everything that carries the mark of a program which had to be ended."""
+    # Several rounds: one that dies may have started another in the meantime.
+    for _ in range(3):
+        found = marked_processes(f"{_MARK}={mark[_MARK]}".encode())
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if not found:
+            return
+
+
+def release_pipes(process: asyncio.subprocess.Process) -> None:
+    """Let go of the pipes of a program, which a process that left its group can hold open."""
+    # asyncio offers no public way to do so.
+    transport: Any = getattr(process, "_transport", None)
+    if transport is not None:
+        with suppress(PermissionError):
+            transport.close()
+
+
+def read_tail(tail: bytes | bytearray) -> str:
+    """Return the last lines of standard error."""
+    text = bytes(tail).decode("utf-8", "replace")
+    if len(tail) == TAIL_BYTES:
+        text = text.partition("\n")[2] or text  # the first line is only the end of one
+    return text.strip()
+
 
 MARK = "PROCTOR_GUARD"
 """The variable that marks children in their environment."""

@@ -21,8 +21,7 @@ from typing import Any
 import msgspec
 
 from proctor.model.typed import decode_msgpack
-from proctor.processes.ending import end_process
-from proctor.processes.executor import Done, StopWork, Work
+from proctor.processes.executor import Done, StopWork, Work, end_process
 
 TRIES = 4
 """Processes that a task may end before it has failed."""

@@ -9,6 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 
+def is_loop_running() -> bool:
+    """Return whether an event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 async def run_in_thread(work: Callable[[], object], context: contextvars.Context, name: str) -> tuple[Any, BaseException | None]:
     """Run `work` in a thread and return its result and its exception; the thread is abandoned when the time is up.
 

@@ -15,8 +15,8 @@ from proctor.actions.workspace.run_history import find_home, is_workspace_folder
 from proctor.errors import InputError, TargetError
 from proctor.model.case import Case, Suite, Turn
 from proctor.model.evidence import Evidence, Json
-from proctor.processes.event_loop import is_loop_running
 from proctor.processes.guard import GUARD
+from proctor.processes.threads import is_loop_running
 from proctor.runner.limits import RunSettings
 
 

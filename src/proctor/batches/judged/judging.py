@@ -36,7 +36,7 @@ from proctor.model.case import Suite
 from proctor.model.evidence import Evidence, Source
 from proctor.model.result import CaseResult
 from proctor.model.typed import decode_msgpack
-from proctor.processes.event_loop import is_loop_running
+from proctor.processes.threads import is_loop_running
 from proctor.runner.ports import Judge
 from proctor.sources.datasets.cells import read_cells
 from proctor.sources.datasets.files import import_arrow, open_file
