@@ -234,7 +234,7 @@ def test_a_case_that_no_judge_was_asked_about_has_not_passed(tmp_path: Path) -> 
     judge = ScriptedJudge(lambda question: Opinion(outcome="pass", score=1.0))
     summary = run_batch(suite, options, InlineExecutor(), open_judge=lambda memory: judge)
     assert len(judge.asked) == 2 and summary.is_complete and not summary.has_passed
-    assert any("no result of 3 cases (c2, c3, c4), which therefore did not pass" in warning for warning in summary.warnings)
+    assert any("no result of 3 cases (c2, c3, c4) was judged, so they did not pass" in warning for warning in summary.warnings)
     whole = msgspec.structs.replace(options, judging=JudgeBounds(sample=10))
     assert run_batch(suite, whole, InlineExecutor(), open_judge=lambda memory: judge).has_passed
 

@@ -174,7 +174,7 @@ def test_ctrl_c_keeps_what_is_finished(place: Path) -> None:
         (["run", "suite.yaml", "--target", "agnt"], "nearest: agent"),
         (["run", "suite.yaml", "--resume", "nothing"], "no run 'nothing'"),
         (["run", "suite.yaml", "--record", "a", "--replay", "b"], "not both"),
-        (["show", "latest"], "nothing is kept"),
+        (["show", "latest"], "there are no runs"),
         (["compare", "a", "b"], "no run 'a'"),
     ],
 )

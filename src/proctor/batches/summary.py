@@ -59,7 +59,7 @@ def list_judge_warnings(cases: Sequence[CaseBatch], *, unpriced: bool) -> Iterat
     unseen = [case.id for case in cases if case.judged is not None and case.judged.of and not case.judged.judged]
     if unseen:
         listed = f"{count_noun(len(unseen), 'case')} ({_list_some(unseen)})"
-        yield f"no result of {listed} was judged, which therefore did not pass; use a larger --judge-sample or --max-tokens"
+        yield f"no result of {listed} was judged, so they did not pass; use a larger --judge-sample or --max-tokens"
 
 
 def _list_unknown_names(sketch: Sketch) -> Iterator[str]:
