@@ -21,9 +21,8 @@ from typing import NamedTuple
 import proctor
 from benchmarks.live_peers import Drive, peers
 from benchmarks.report import Figure
-from proctor.actions.running.run import drive
-from proctor.actions.running.run_options import RunOptions
-from proctor.runner.settings import RunSettings
+from proctor.actions.running.run import RunOptions, drive
+from proctor.runner.limits import RunSettings
 from proctor.targets.shared.wire import new_client
 
 CASES = 400

@@ -38,7 +38,7 @@ SUBPACKAGES = {
     "actions": [
         ["workspace"], ["history", "mcplab", "start"], ["trust"], ["judging"], ["checking"], ["running"], ["help"], ["calibration"],
     ],
-    "batches": [["slices"], ["output", "spans"], ["work"], ["judged"]],
+    "batches": [["slices"], ["output"], ["work"], ["judged"]],
     "checks": [["shared"], ["answer", "conditions", "run", "systems", "tools"], ["judged"], ["metrics"]],
     "cli": [["signals"], ["show"], ["options"], ["commands"]],
     "evals": [["agents"], ["grading"]],

@@ -78,7 +78,7 @@ def checks_page() -> str:
         "fields. Some checks have a *shorthand*: one bare value that stands for one field. `proctor describe check NAME` prints",
         "the same in a terminal. Fields that say *value or matcher* also take [matchers](matchers.md).",
         "",
-        describe.ASSERTION_KEYS_NOTE.replace("Beside the check", "Beside any check") + " [Native format](native-format.md) explains them.",
+        describe.ASSERTION_KEYS_NOTE + " [Native format](native-format.md) explains them.",
         "",
         "| section | checks |",
         "|---|---|",

@@ -16,11 +16,9 @@ __version__ = "0.1.0"
 PUBLIC_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "Suites and evidence": {
         "proctor.actions.workspace.suites": ("load_suite", "parse_suite"),
-        "proctor.actions.checking.evidence": ("read_evidence",),
-        "proctor.actions.checking.check": ("check", "check_async"),
+        "proctor.actions.checking.check": ("check", "check_async", "read_evidence"),
         "proctor.actions.running.run": ("run", "run_async"),
-        "proctor.batches.run": ("batch",),
-        "proctor.batches.progress_line": ("BatchProgress",),
+        "proctor.batches.run": ("batch", "BatchProgress"),
         "proctor.model.batch": ("BatchSummary",),
         "proctor.targets.shared.marks": ("agent",),
         "proctor.expectations": ("expect",),

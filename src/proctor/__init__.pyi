@@ -3,8 +3,6 @@
 from proctor.actions.checking.check import (
     check as check,
     check_async as check_async,
-)
-from proctor.actions.checking.evidence import (
     read_evidence as read_evidence,
 )
 from proctor.actions.running.run import (
@@ -15,10 +13,8 @@ from proctor.actions.workspace.suites import (
     load_suite as load_suite,
     parse_suite as parse_suite,
 )
-from proctor.batches.progress_line import (
-    BatchProgress as BatchProgress,
-)
 from proctor.batches.run import (
+    BatchProgress as BatchProgress,
     batch as batch,
 )
 from proctor.errors import (

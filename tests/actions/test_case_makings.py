@@ -11,9 +11,8 @@ import pytest
 
 import proctor
 from proctor.actions.checking.check_stream import CheckStream, list_empty_cases
-from proctor.actions.judging.judge_needs import has_judged_assertions, list_cases_for_judge
-from proctor.actions.running.run import drive
-from proctor.actions.running.run_options import RunOptions
+from proctor.actions.judging.judges import has_judged_assertions, list_cases_for_judge
+from proctor.actions.running.run import RunOptions, drive
 from proctor.cli.options.gates import Gate
 from proctor.cli.show.showing import show_run
 from proctor.decide.selection import select
@@ -21,7 +20,7 @@ from proctor.decide.survey import survey_cases
 from proctor.model.case import Suite
 from proctor.model.evidence import Evidence, Source
 from proctor.model.lazy_cases import EMPTY, RARE, LazySequence, join_cases, may_have
-from proctor.runner.settings import RunSettings
+from proctor.runner.limits import RunSettings
 from proctor.sources.records import Record
 
 COUNT = 12

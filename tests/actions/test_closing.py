@@ -9,10 +9,9 @@ from typing import Any, cast
 import pytest
 
 from proctor.actions.running.mcplab_run import McplabTarget
-from proctor.actions.running.run_builder import BuiltRun
-from proctor.actions.running.run_policy import Seat
-from proctor.actions.running.simulated_users import PartModels, RunUsers
-from proctor.actions.workspace.close_all import close_behind
+from proctor.actions.running.run_builder import BuiltRun, PartModels, RunUsers
+from proctor.actions.running.run_policy import JudgeChoice
+from proctor.actions.workspace.close_all import close_on_exit
 from proctor.actions.workspace.combined_suites import JudgesTogether, TargetsTogether
 from proctor.model.case import Suite
 
@@ -43,7 +42,7 @@ def users(things: Sequence[Any]) -> RunUsers:
 def built(things: Sequence[Any]) -> BuiltRun:
     run = BuiltRun(Suite(name="s"), things[0], things[:2])
     run.users = users(things[2:3])
-    run.seat = Seat(opened=cast(Any, Opened(things[3])))
+    run.judge_choice = JudgeChoice(opened=cast(Any, Opened(things[3])))
     return run
 
 
@@ -66,7 +65,7 @@ def test_all_are_closed_and_the_first_failure_is_told(make: Callable[[Any], Any]
 
 def test_what_went_wrong_before_it_is_told_and_not_that_closing_failed() -> None:
     async def work(thing: Thing, *, fails: bool) -> None:
-        async with close_behind(thing):
+        async with close_on_exit(thing):
             if fails:
                 raise ZeroDivisionError
 

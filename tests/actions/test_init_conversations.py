@@ -30,7 +30,7 @@ def test_cases_side_by_side_have_a_conversation_each(name: str, maker: str, kind
     written: dict[str, Any] = {}
     exec(write_adapter(FRAMEWORKS[name], found), written)  # noqa: S102 - what init writes is what is examined
     drive_cases(written["answer"])
-    forgets = "begins each turn anew" in FRAMEWORKS[name].remark
+    forgets = "each turn starts from the beginning" in FRAMEWORKS[name].remark
     expected = [tuple(f"{case} {each}" for each in range(turn if forgets else 0, turn + 1)) for case in CASES for turn in range(TURNS)]
     assert sorted(agent.seen) == sorted(expected)
 

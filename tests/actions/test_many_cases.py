@@ -20,8 +20,7 @@ from proctor.actions.checking.check_stream import CheckStream
 from proctor.actions.checking.judged_check import JudgedStream
 from proctor.actions.history.last_failed import choose_failed_cases, find_last_failed
 from proctor.actions.judging.judges import make_judge
-from proctor.actions.running.run import LiveRun, drive
-from proctor.actions.running.run_options import RunOptions
+from proctor.actions.running.run import LiveRun, RunOptions, drive
 from proctor.actions.workspace.run_history import open_run, read_result
 from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import make_renderer
@@ -33,8 +32,7 @@ from proctor.model.lazy_cases import is_lazy
 from proctor.model.name_table import NameTable, TakenNames
 from proctor.model.result import CaseResult
 from proctor.report.data.json_text import render_json
-from proctor.runner.limits import Budget
-from proctor.runner.settings import RunSettings
+from proctor.runner.limits import Budget, RunSettings
 from proctor.scoring.metrics import MOST_COUNTED, Tally
 from proctor.store.files.run_files import RunFiles
 from tests.tables import rows

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from proctor.actions.checking.check import check
-from proctor.actions.checking.evidence import read_all_evidence
-from proctor.actions.mcplab.config import resolved_config
+from proctor.actions.checking.check import check, read_all_evidence
 from proctor.actions.mcplab.plan import ServerOverrides, plan, read_overrides, read_tokens
-from proctor.actions.running.mcplab_run import Route, request_id
+from proctor.actions.running.mcplab_run import Route, request_id, resolved_config
 from proctor.actions.running.run import LiveRun
 from proctor.actions.workspace.run_history import open_run
 from proctor.actions.workspace.suites import load_suite
@@ -280,10 +278,10 @@ def test_a_login_that_was_not_made_is_told_before_the_run(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("../secret.txt", "does not lie in the workspace"),
-        ("files/../../secret.txt", "does not lie in the workspace"),
-        ("/etc/hosts.txt", "does not lie in the workspace"),
-        ("..\\\\secret.txt", "does not lie in the workspace"),
+        ("../secret.txt", "is outside the workspace"),
+        ("files/../../secret.txt", "is outside the workspace"),
+        ("/etc/hosts.txt", "is outside the workspace"),
+        ("..\\\\secret.txt", "is outside the workspace"),
         ("link.txt", "over a symbolic link"),
         ("folder/secret.txt", "over a symbolic link"),
         ("none.txt", "No such file"),

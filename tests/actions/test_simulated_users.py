@@ -11,16 +11,14 @@ import pytest
 
 import proctor
 from proctor.actions.checking.recheck import recheck
-from proctor.actions.running.run import LiveRun, drive
-from proctor.actions.running.run_options import RunOptions
+from proctor.actions.running.run import LiveRun, RunOptions, drive
 from proctor.errors import InputError
 from proctor.model.judgement import Question
 from proctor.report.data.json_text import render_json
 from proctor.report.html.report import render_html
 from proctor.report.text.markdown import render_markdown
 from proctor.report.text.terminal import TerminalReport
-from proctor.runner.limits import Budget
-from proctor.runner.settings import RunSettings
+from proctor.runner.limits import Budget, RunSettings
 from tests.report.html_reading import Page
 from tests.users.talks import reply
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import proctor
-from proctor.actions.running.run import drive, list_risks
-from proctor.actions.running.run_options import RunOptions
+from proctor.actions.running.run import RunOptions, drive, list_risks
 from proctor.actions.workspace.run_sync import wait_for_end
 from proctor.checks.registry import default_registry
 from proctor.formats.text.references import References
@@ -36,7 +35,7 @@ def http(**settings: Any) -> Target:
 @pytest.mark.parametrize("suite", [TURNS, USER], ids=["turns", "user"])
 def test_an_http_agent_that_is_not_told_its_conversation_is_named(suite: Suite) -> None:
     (line,) = told(http(), suite)
-    assert line.startswith("warning: target 'shop' cannot tell conversations apart: it is sent neither {session_id} nor {messages}")
+    assert line.startswith("warning: target 'shop' cannot separate conversations: it is sent neither {session_id} nor {messages}")
     assert "earlier turns of 'two'" in line
 
 

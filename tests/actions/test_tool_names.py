@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import proctor
-from proctor.actions.running.run import drive
-from proctor.actions.running.run_options import RunOptions
+from proctor.actions.running.run import RunOptions, drive
 from proctor.targets.local.agent_objects import find_known_tools
 
 

@@ -448,7 +448,7 @@ def test_the_folder_of_another_batch_is_refused_with_the_way_on(tmp_path: Path) 
 def test_claims_in_plain_language_are_refused(tmp_path: Path) -> None:
     write_parquet(tmp_path / "data" / "a.parquet", [make_trace(1)])
     judged = "proctor: 1\nname: J\ncases:\n  - id: a\n    expect: {judged: {criteria: is friendly}}\n"
-    with pytest.raises(InputError, match="say how much it is asked: --judge-sample"):
+    with pytest.raises(InputError, match="give it a limit: --judge-sample"):
         evaluate(write_suite(tmp_path, text=judged), [tmp_path / "data"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -471,7 +471,7 @@ def test_a_full_disk_leaves_no_half_result(tmp_path: Path, monkeypatch: pytest.M
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(output_store, "_force_to_disk", refuse)
-    with pytest.raises(InputError, match="No space left on device; what is committed stays"):
+    with pytest.raises(InputError, match="No space left on device; committed results stay"):
         evaluate(write_suite(tmp_path), [tmp_path / "data"], tmp_path / "out")
     assert not list((tmp_path / "out" / "results").iterdir()) and not list((tmp_path / "out" / "errors").iterdir())
     monkeypatch.undo()

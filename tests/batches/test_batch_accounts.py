@@ -105,4 +105,4 @@ def test_rows_in_are_rows_out(tmp_path: Path) -> None:
 def test_cases_that_no_trace_answers_are_told(tmp_path: Path) -> None:
     data = write_lines(tmp_path / "a.jsonl", [make_trace(1, case="refund")])
     summary, _ = evaluate(write_suite(tmp_path), [data], tmp_path / "out")
-    assert summary.warnings == ("none of 1 trace answers 1 case (short): nothing is known of them",)
+    assert summary.warnings == ("none of 1 trace answers 1 case (short): their result is unknown",)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.actions.history.compare_rows import describe_incomplete
+from proctor.actions.history.compare_several import describe_incomplete
 from proctor.batches.compare import compare_batches
 from proctor.errors import InputError
 from proctor.scoring.amount_sketch import compare_sketches, count_amounts

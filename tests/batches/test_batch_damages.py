@@ -38,7 +38,7 @@ def test_files_beside_the_results_are_told(world: Path) -> None:
     shutil.copy(first, first.with_name("copy.parquet"))
     shutil.copy(first, first.with_name(f"{first.stem} (1).parquet"))
     (warning,) = open_batch(world / "out").warnings
-    assert warning.startswith("2 files beside the results that this batch did not write (results/copy.parquet)")
+    assert warning.startswith("the output folder has 2 foreign files (results/copy.parquet)")
     # Another batch sweeps what looks like a result of its own, and leaves the other to whoever put it there.
     (warning,) = again(world)[0].warnings
     assert warning.startswith("1 file beside the results") and len(read_results(world / "out")) > ROWS

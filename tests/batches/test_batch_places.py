@@ -128,8 +128,10 @@ def test_results_of_another_batch_in_the_data_set_are_no_data(tmp_path: Path, mo
     evaluate(suite, ["data"], Path("data/first"))
     summary, _ = evaluate(suite, ["data"], Path("data/second"))
     assert (summary.records, summary.traces) == (2, 1)
-    assert summary.warnings == ("1 folder holds what came of another batch and is not read: data/first",)
-    with pytest.raises(InputError, match="'data/first' is what came of a batch, and no data set; `proctor batch show data/first` shows it"):
+    assert summary.warnings == ("1 folder holds results of another batch and is not read: data/first",)
+    with pytest.raises(
+        InputError, match="'data/first' holds results of a batch, and is no data set; `proctor batch show data/first` shows it"
+    ):
         evaluate(suite, ["data/first"], Path("third"))
 
 
@@ -140,5 +142,5 @@ def test_a_disk_that_is_full_from_the_beginning_is_told_with_the_folder(tmp_path
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(output_store, "_force_to_disk", refuse)
-    with pytest.raises(InputError, match=r"cannot write to '.*out': No space left on device; .* --resume goes on when there is room"):
+    with pytest.raises(InputError, match=r"cannot write to '.*out': No space left on device; .* --resume goes on when there is space"):
         evaluate(write_suite(tmp_path), [tmp_path / "a.jsonl"], tmp_path / "out")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import proctor
 from proctor.actions.checking.check_stream import CheckStream
 from proctor.batches.run import BatchOptions, run_batch
-from proctor.batches.spans import spill as span_spill
+from proctor.batches.work import gathering as span_spill
 from proctor.errors import InputError
 from proctor.processes.executor import Done, StopWork, Work
 from proctor.sources.records import read_records
@@ -290,4 +290,4 @@ def test_traces_that_tell_of_no_agent_are_told_beside_those_that_passed(tmp_path
     summary, _ = evaluate(write_suite(tmp_path, text=text), [tmp_path / "data"], tmp_path / "out")
     assert summary.cases[0].rate.passed == 7 and summary.traces == 16
     (warning,) = summary.warnings
-    assert warning.startswith("9 of 16 traces tell of no agent, model or tool: nothing was decided on them")
+    assert warning.startswith("9 of 16 traces have no agent, model or tool: nothing was decided on them")

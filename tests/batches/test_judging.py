@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 import proctor
 from proctor.batches.compare import compare_batches
-from proctor.batches.judged.judge_memory import open_memory
-from proctor.batches.judged.judging import JudgeBounds, read_bounds, share_out
+from proctor.batches.judged.judging import JudgeBounds, open_memory, read_bounds, share_out
 from proctor.batches.output.output_store import LocalStore
 from proctor.batches.run import BatchOptions, open_batch, run_batch
 from proctor.errors import InputError
@@ -77,7 +76,7 @@ def write_traces(folder: Path, count: int = 100) -> None:
 
 def test_without_a_bound_nothing_is_begun(tmp_path: Path) -> None:
     write_traces(tmp_path)
-    with pytest.raises(InputError, match=r"say how much it is asked: --judge-sample 2000, or --max-tokens 1000000"):
+    with pytest.raises(InputError, match=r"give it a limit: --judge-sample 2000, or --max-tokens 1000000"):
         evaluate(tmp_path, None)
     assert not (tmp_path / "out").exists()
     with pytest.raises(InputError, match="judge_sample: expected at least 1"):
@@ -235,7 +234,7 @@ def test_a_case_that_no_judge_was_asked_about_has_not_passed(tmp_path: Path) -> 
     judge = ScriptedJudge(lambda question: Opinion(outcome="pass", score=1.0))
     summary = run_batch(suite, options, InlineExecutor(), open_judge=lambda memory: judge)
     assert len(judge.asked) == 2 and summary.is_complete and not summary.has_passed
-    assert any("no result of 3 cases (c2, c3, c4), which therefore did not pass" in warning for warning in summary.warnings)
+    assert any("no result of 3 cases (c2, c3, c4) was judged, so they did not pass" in warning for warning in summary.warnings)
     whole = msgspec.structs.replace(options, judging=JudgeBounds(sample=10))
     assert run_batch(suite, whole, InlineExecutor(), open_judge=lambda memory: judge).has_passed
 
@@ -253,7 +252,7 @@ def test_a_batch_that_ended_before_its_judge_was_asked_is_not_complete(tmp_path:
     for text in (render_batch(summary), render_batch_markdown(summary)):
         assert "INCOMPLETE: the judge was not asked" in text
     assert "wait for a judge, who was not asked" in render_batch_html(summary)
-    with pytest.raises(InputError, match="is not finished: 2 of 2 partitions have a result, and the judge was not asked"):
+    with pytest.raises(InputError, match="is not finished: 2 of 2 partitions have a result, and the judge has not decided yet"):
         compare_batches(str(tmp_path / "out"), str(tmp_path / "out"))
     assert evaluate(tmp_path, JudgeBounds(sample=10), resume=True).is_complete
     # What a judge said is gone: nobody may take the rest for all of it.
@@ -276,7 +275,7 @@ def test_a_budget_of_tokens_is_not_left_to_a_judge_that_tells_none(tmp_path: Pat
     write_traces(tmp_path, 200)
     judge = ScriptedJudge(lambda question: Opinion(outcome="pass", score=1.0))
     summary = evaluate(tmp_path, JudgeBounds(max_tokens=1000), judge)
-    assert len(judge.asked) <= 16 and any("does not tell how many tokens it takes" in warning for warning in summary.warnings)
+    assert len(judge.asked) <= 16 and any("reports no tokens" in warning for warning in summary.warnings)
 
 
 def test_a_budget_of_tokens_is_exceeded_by_little(tmp_path: Path) -> None:

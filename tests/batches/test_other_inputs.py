@@ -24,9 +24,7 @@ cases:
 
 
 def warn(count: str, case: str, asked: str, recorded: str) -> str:
-    return (
-        f'{count} although their input differs from that of the case {case!r}: the case asks "{asked}", the record was asked "{recorded}"'
-    )
+    return f'{count} although their input differs from that of the case {case!r}: the case has "{asked}", the record has "{recorded}"'
 
 
 @pytest.mark.parametrize("count", [200])

@@ -85,7 +85,7 @@ def test_a_condition_on_folders_chooses_files_of_spans_and_one_on_rows_is_refuse
     suite = write_suite(tmp_path, text=SUITE)
     summary, _ = evaluate(suite, [tmp_path / "data"], tmp_path / "out", where="region = 'eu'")
     assert (summary.is_complete, summary.traces, summary.errors) == (True, 4, 0)
-    with pytest.raises(InputError, match=r"--where asks for 'tier' of every row, and a row of .*a\.jsonl is one span"):
+    with pytest.raises(InputError, match=r"--where needs 'tier' of every row, and a row of .*a\.jsonl is one span"):
         evaluate(suite, [tmp_path / "data"], tmp_path / "other", where="region = 'eu' and tier = 'gold'")
     assert not (tmp_path / "other" / "manifest.json").exists()
 

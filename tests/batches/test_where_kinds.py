@@ -78,4 +78,4 @@ def test_slices_by_what_no_trace_tells_are_told(tmp_path: Path) -> None:
     data = write_lines(tmp_path / "a.jsonl", [{**make_trace(1), "tier": "gold"}] * 3)
     summary, _ = evaluate(write_suite(tmp_path), [data], tmp_path / "out", by=(("plan",), ("tier", "plan"), ("tier",)))
     expected = "expected a column, a key of the folders or of the metadata, day, model or case"
-    assert summary.warnings == (f"--by 'plan': none of 3 traces tells it; {expected}",)
+    assert summary.warnings == (f"--by 'plan': none of 3 traces has it; {expected}",)

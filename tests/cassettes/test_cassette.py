@@ -16,8 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.cassettes.cassette import open_tape
-from proctor.cassettes.player import CassetteMiss, find_first_difference
+from proctor.cassettes.cassette import CassetteMiss, find_first_difference, open_tape
 from proctor.cassettes.ports import Kind, Tape
 from proctor.cassettes.recorder import Recorder
 from proctor.errors import InputError, StoreError, TargetError
@@ -338,7 +337,7 @@ def test_a_request_asked_more_often_than_recorded_says_so_and_stays_a_miss(tmp_p
     tape = player.scope("a")
     play(tape, "chat", {"q": 1})
     for request in ({"q": 1}, {"q": 2}):
-        with pytest.raises(CassetteMiss, match="line 2, already played\n  the same request, asked more often than it was recorded"):
+        with pytest.raises(CassetteMiss, match="line 2, already played\n  the same request, sent more often than it was recorded"):
             play(tape, "chat", request)
     assert len(player.misses) == 1
     assert play(player.scope("a"), "chat", {"q": 2}) == "two"
@@ -372,7 +371,7 @@ def test_what_was_recorded_and_not_asked_for_is_reported(tmp_path: Path) -> None
     assert [entry.about for entry in player.list_unused()] == [f"t{n}" for n in range(1, 8)]
     report = player.describe_unused()
     assert report is not None
-    assert report.startswith("7 recorded exchanges were never asked for") and report.endswith(" and 4 more") and "\n" not in report
+    assert report.startswith("7 recorded exchanges were never requested") and report.endswith(" and 4 more") and "\n" not in report
     assert ": case 'a', attempt 0: tool t1; " in report
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 
 import proctor
-from proctor.actions.checking.evidence import read_all_evidence
+from proctor.actions.checking.check import read_all_evidence
 from proctor.actions.help.demo import EXAMPLES, examples_folder
 from proctor.errors import EvidenceError, InputError
 from proctor.formats.dialect_text import write_dialect

@@ -11,8 +11,7 @@ import pytest
 
 import proctor
 from proctor.actions.history.compare import compare
-from proctor.actions.running.run import drive
-from proctor.actions.running.run_options import RunOptions
+from proctor.actions.running.run import RunOptions, drive
 from proctor.decide.cost import find_agent_cost, with_cost
 from proctor.errors import InputError
 from proctor.evidence.reading import read_document
@@ -28,8 +27,7 @@ from proctor.report.data.json_text import render_json
 from proctor.report.data.junit import render_junit
 from proctor.report.html.report import render_html
 from proctor.report.text.markdown import render_markdown
-from proctor.runner.limits import Budget, BudgetMeter
-from proctor.runner.settings import RunSettings
+from proctor.runner.limits import Budget, BudgetMeter, RunSettings
 from tests.integration.running import proctor as command
 from tests.tables import rows
 

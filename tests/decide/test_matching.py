@@ -59,7 +59,7 @@ def test_records_with_another_input_are_counted_by_case_with_one_example() -> No
 
 
 def _warn(count: str, case: str, asked: str, recorded: str) -> str:
-    return f'{count} input differs from that of the case {case!r}: the case asks "{asked}", the record was asked "{recorded}"'
+    return f'{count} input differs from that of the case {case!r}: the case has "{asked}", the record has "{recorded}"'
 
 
 def test_beyond_a_hundred_cases_records_with_another_input_are_counted_together() -> None:

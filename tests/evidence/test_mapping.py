@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.actions.checking.evidence import read_all_evidence
+from proctor.actions.checking.check import read_all_evidence
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.mapping.propose import propose_map, write_map
 from proctor.evidence.mapping.read import compile_mapping

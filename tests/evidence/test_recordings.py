@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import proctor
-from proctor.actions.checking.evidence import read_all_evidence
+from proctor.actions.checking.check import read_all_evidence
 from proctor.model.evidence import Evidence
 from proctor.model.verdict import Verdict
 

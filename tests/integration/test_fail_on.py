@@ -65,7 +65,7 @@ GOOD, BAD = "you said it", "no idea"
         ("b", "", "new-failure", 0, ""),
         ("", "", "new-failure,regression", 0, ""),
         ("b", "b", "regression", 0, "1 case that fails: b; let through"),
-        ("b", "b c", "regression", 1, "too little data to tell from chance"),
+        ("b", "b c", "regression", 1, "too little data to decide"),
         ("b c", "b c", "new-failure", 0, "2 cases that fail: b, c; let through"),
         ("b", "b", "regression,new-failure", 0, "let through"),
         ("", "a b c", "regression,new-failure", 1, "failed on new-failure: 3 cases"),
@@ -139,7 +139,7 @@ def test_cases_that_vanished_fail_where_missing_is_asked_for(place: Path) -> Non
 def test_compare_finds_missing_what_a_run_finds_missing(place: Path) -> None:
     write_suite(place / "suite.yaml", ["a"], expect=[{"response_contains": "you"}, {"tokens_within": {"total": 5}, "when_missing": "skip"}])
     run("--name", "before")
-    told = "lacks evidence that it asks for: a"
+    told = "lacks evidence that it needs: a"
     assert told in run("--fail-on", "missing").err
     done = proctor("compare", "before", "latest", "--fail-on", "missing")
     assert done.code == 1 and told in done.err, done
@@ -223,7 +223,7 @@ def test_evidence_that_lacks_what_a_claim_asks_for_is_missing(place: Path) -> No
     write_suite(place / "suite.yaml", ["a"], expect=[{"response_contains": "you"}, {"tokens_within": {"total": 5}, "when_missing": "skip"}])
     assert check(place, {"a": GOOD}).code == 0
     done = check(place, {"a": GOOD}, "--fail-on", "missing")
-    assert done.code == 1 and "lacks evidence that it asks for: a" in done.err
+    assert done.code == 1 and "lacks evidence that it needs: a" in done.err
 
 
 def test_known_failures_are_not_let_through_below_the_pass_rate(place: Path) -> None:

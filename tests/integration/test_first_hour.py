@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 
-from proctor.actions.judging.judge_needs import estimate_judging
+from proctor.actions.judging.judges import estimate_judging
 from proctor.actions.workspace.suites import parse_suite
 from proctor.checks.registry import default_registry
 from proctor.cli.commands import serve

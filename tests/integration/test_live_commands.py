@@ -174,7 +174,7 @@ def test_ctrl_c_keeps_what_is_finished(place: Path) -> None:
         (["run", "suite.yaml", "--target", "agnt"], "nearest: agent"),
         (["run", "suite.yaml", "--resume", "nothing"], "no run 'nothing'"),
         (["run", "suite.yaml", "--record", "a", "--replay", "b"], "not both"),
-        (["show", "latest"], "nothing is kept"),
+        (["show", "latest"], "there are no runs"),
         (["compare", "a", "b"], "no run 'a'"),
     ],
 )
@@ -218,7 +218,7 @@ def test_the_moving_line_counts_and_clears_up(capsys: pytest.CaptureFixture[str]
     from proctor.cli.show.live_progress import _MovingLine
     from proctor.model.case import Case
     from proctor.model.result import CaseResult
-    from proctor.runner.events import Event
+    from proctor.runner.ports import Event
 
     moving = _MovingLine()
     moving(Event(kind="planned", total=2))
@@ -242,7 +242,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(place: Path) -> Non
     command = [sys.executable, "-c", limited, "run", "suite.yaml", "--quiet", "--format", "jsonl"]
     process = subprocess.run(command, cwd=place, capture_output=True, text=True)
     assert process.returncode == 4, process.stderr
-    assert "cannot be kept" in process.stderr and "Traceback" not in process.stderr
+    assert "cannot be stored" in process.stderr and "Traceback" not in process.stderr
     before = [entry.case for entry in RunFiles(place / ".proctor").open("latest").entries()]
     assert 20 < len(before) < 200
     document = json.loads(proctor("run", "suite.yaml", "--resume", "latest", "--quiet", "--format", "json").out)

@@ -108,7 +108,7 @@ def test_an_axis_may_name_the_targets_or_stand_in_their_settings(place: Path) ->
 @pytest.mark.timeout(30)
 def test_a_run_over_rows_that_are_not_held_is_kept_and_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_rows, "HELD", 20)
-    monkeypatch.setattr("proctor.actions.workspace.stored_suites.HELD", 20)
+    monkeypatch.setattr("proctor.actions.workspace.run_history.HELD", 20)
     assert proctor("run", "suite.yaml", "--quiet").code == 1
     shown = proctor("show", "latest", "--format", "csv")
     assert len(list(csv.DictReader(io.StringIO(shown.out)))) == 300

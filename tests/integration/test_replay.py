@@ -119,16 +119,16 @@ def test_recordings_that_are_never_asked_for_are_told_in_one_line(
     (tmp_path / "suite.yaml").write_text(suite.replace("TURNS", turns))
     assert proctor("run", "suite.yaml", "--record", "tape.jsonl", "--quiet").code == 0
     whole = proctor("run", "suite.yaml", "--replay", "tape.jsonl")
-    assert whole.code == 0 and "never asked for" not in whole.err
+    assert whole.code == 0 and "never requested" not in whole.err
 
     # Every exchange stands there twice now, and is asked for once.
     lines = (tmp_path / "tape.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "tape.jsonl").write_text("".join([*lines, *lines[1:]]))
     less = proctor("run", "suite.yaml", "--replay", "tape.jsonl")
-    (line,) = (line for line in less.err.splitlines() if "never asked for" in line)
+    (line,) = (line for line in less.err.splitlines() if "never requested" in line)
     assert less.code == 0
-    assert line.startswith("3 recorded exchanges were never asked for, the agent does less than when tape.jsonl was recorded: case 'talk'")
-    assert "never asked for" not in proctor("run", "suite.yaml", "--replay", "tape.jsonl", "--quiet").err
+    assert line.startswith("3 recorded exchanges were never requested, the agent does less than when tape.jsonl was recorded: case 'talk'")
+    assert "never requested" not in proctor("run", "suite.yaml", "--replay", "tape.jsonl", "--quiet").err
 
 
 COUNTING = """\

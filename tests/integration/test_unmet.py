@@ -76,7 +76,7 @@ def test_a_refused_record_is_an_error_that_lists_the_choice() -> None:
 
 WARNING = (
     "suite.yaml:4:5: warning: 3 records were decided although their input differs from that of the case 'refund': "
-    'the case asks "refund me", the record was asked "I want my money back"'
+    'the case has "refund me", the record has "I want my money back"'
 )
 
 
@@ -95,7 +95,7 @@ def test_strict_rejects_a_record_with_another_input() -> None:
     result = check(OTHER, GREET, flags=("--strict", "--format", "json"), code=4)
     rejected = next(case for case in result["cases"] if case["outcome"] == "error")
     assert (rejected["id"], rejected["code"], rejected["evidence"]["line"]) == (None, "other_input", 1)
-    assert 'the case asks "refund me", the record was asked "I want my money back"' in rejected["reason"]
+    assert 'the case has "refund me", the record has "I want my money back"' in rejected["reason"]
     assert result["unmet"] == {**NOTHING_MISSING, "records_without_case": 1, "cases_without_evidence": 1} and not result["warnings"]
 
 

@@ -48,7 +48,7 @@ def test_proctor_yaml_counts_and_the_table_is_said_to_be_passed_over(place: Path
     (place / "pyproject.toml").write_text(TABLE)
     (place / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "agent:other"}}\n')
     done = proctor("run", "suite.yaml")
-    assert done.code == 1 and "the table [tool.proctor] in pyproject.toml beside it is passed over" in done.err
+    assert done.code == 1 and "the table [tool.proctor] in pyproject.toml next to it is ignored" in done.err
 
 
 @pytest.mark.parametrize(

@@ -173,5 +173,5 @@ def test_cases_side_by_side_have_a_conversation_each_that_lasts_from_turn_to_tur
     named = [[person for person in PEOPLE if f"I am {person}." in json.dumps(request)] for request in requests]
     assert not [people for people in named if len(people) > 1], "a case saw the conversation of another"
     later = [people for people, request in zip(named, requests, strict=True) if "order 18" in json.dumps(request)]
-    begins_anew = "begins each turn anew" in FRAMEWORKS[name].remark
+    begins_anew = "each turn starts from the beginning" in FRAMEWORKS[name].remark
     assert later and all(bool(people) != begins_anew for people in later), "a later turn is of the same conversation"

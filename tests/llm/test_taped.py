@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.cassettes.cassette import open_tape
-from proctor.cassettes.player import CassetteMiss
+from proctor.cassettes.cassette import CassetteMiss, open_tape
 from proctor.cassettes.ports import LIVE
 from proctor.llm.build import ModelSettings, build_model
 from proctor.llm.ports import ChatMessage, ChatModel, ChatReply, ChatRequest, ModelCall, ModelFault, ToolDefinition

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.actions.checking.check import check
-from proctor.actions.checking.evidence import read_evidence
+from proctor.actions.checking.check import check, read_evidence
 from proctor.actions.workspace.suites import parse_suite
 from proctor.model.evidence import Json
 from proctor.model.run import RunEntry

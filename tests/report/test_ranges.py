@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.actions.checking.check import check
+from proctor.actions.checking.check import check, read_evidence
 from proctor.actions.checking.check_stream import CheckStream
-from proctor.actions.checking.evidence import read_evidence
 from proctor.checks.registry import Registry, default_registry
 from proctor.checks.shared.javascript_json import iterate_texts
 from proctor.checks.shared.json_text import find_value_spans

@@ -8,8 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.service.hub import Hub
-from proctor.store.sql.columns import METADATA
-from proctor.store.sql.tables import agents, case_versions, cases, keys, projects, results, trace_parts, traces
+from proctor.store.sql.tables import METADATA, agents, case_versions, cases, keys, projects, results, trace_parts, traces
 from tests.rest.seeds import SUITE, sow
 from tests.rest.services import Service
 
@@ -192,7 +191,7 @@ def test_deleting_a_project_leaves_nothing_of_it_and_revokes_its_keys(service: S
 
 
 def test_every_table_that_hangs_on_a_project_is_known_to_its_deletion() -> None:
-    # A new table with a project must be thought of in store/upkeep/clearing.py.
+    # A new table with a project must be thought of in store/upkeep/retention.py.
     with_project = {name for name, table in METADATA.tables.items() if "project_id" in table.c}
     assert with_project == {"agents", "cases", "keys", "traces", "results", "alert_rules", "runs", "secrets", "annotations"}
 

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.service.hub import Hub
-from proctor.store.sql.columns import METADATA
+from proctor.store.sql.tables import METADATA
 from tests.pages.markup import Markup
 from tests.rest.services import Service
 from tests.rest.test_sandboxes import Agent, appointment, benchmark, environment

@@ -10,9 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.errors import StoreError
-from proctor.store.sql.columns import METADATA
 from proctor.store.sql.compressed_json import unpack
-from proctor.store.sql.tables import records
+from proctor.store.sql.tables import METADATA, records
 from tests.rest.services import Service
 from tests.rest.verial import Author
 

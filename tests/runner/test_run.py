@@ -12,11 +12,9 @@ from proctor.errors import StoreError, TargetError
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence, Usage
 from proctor.model.run import RunEntry
-from proctor.runner.events import Event
-from proctor.runner.limits import Budget
-from proctor.runner.ports import RunPorts
+from proctor.runner.limits import Budget, RunSettings
+from proctor.runner.ports import Event, RunPorts
 from proctor.runner.run import Runner, RunOutcome
-from proctor.runner.settings import RunSettings
 from tests.runner.twins import Answer, MemoryLog, StubTarget
 
 SUITE = "{proctor: 1, cases: [%s]}"

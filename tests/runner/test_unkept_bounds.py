@@ -9,10 +9,9 @@ from proctor.actions.checking.check_stream import prepare_once
 from proctor.errors import TargetError
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence, Usage, UserEnding
-from proctor.runner.limits import Budget
+from proctor.runner.limits import Budget, RunSettings
 from proctor.runner.ports import RunPorts
 from proctor.runner.run import Runner
-from proctor.runner.settings import RunSettings
 from tests.runner.test_run import SUITE, cases, drive
 from tests.runner.twins import MemoryLog, StubTarget
 
@@ -24,15 +23,15 @@ def test_a_bound_that_nobody_can_keep_is_told() -> None:
     async def fails(attempt: Attempt) -> Evidence:
         raise TargetError("down", code="unreachable")
 
-    assert drive(cases(3), answer, concurrency=3, budget=Budget(max_tokens=5))[0].unkept == (
-        "the tokens of 3 attempts are unknown, so the limit of 5 could not be kept"
+    assert drive(cases(3), answer, concurrency=3, budget=Budget(max_tokens=5))[0].unverified_limit == (
+        "the tokens of 3 attempts are unknown, so the limit of 5 could not be checked"
     )
-    assert drive(cases(1), answer, budget=Budget(max_cost=2))[0].unkept == (
-        "the cost of an attempt is unknown (there are no prices), so the limit of 2 could not be kept"
+    assert drive(cases(1), answer, budget=Budget(max_cost=2))[0].unverified_limit == (
+        "the cost of an attempt is unknown (there are no prices), so the limit of 2 could not be checked"
     )
     # Nothing was spent where nobody answered, and nothing is said where nobody asked.
-    assert drive(cases(1), fails, budget=Budget(max_tokens=5))[0].unkept == ""
-    assert drive(cases(1), answer, budget=Budget(max_seconds=5))[0].unkept == ""
+    assert drive(cases(1), fails, budget=Budget(max_tokens=5))[0].unverified_limit == ""
+    assert drive(cases(1), answer, budget=Budget(max_seconds=5))[0].unverified_limit == ""
 
 
 def test_what_a_try_took_that_is_made_again_counts() -> None:

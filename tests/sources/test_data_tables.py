@@ -109,7 +109,7 @@ def test_texts_that_excel_keeps_apart_are_those_of_their_cells(tmp_path: Path) -
 @pytest.mark.parametrize("index", [-1, 99])
 def test_a_cell_that_has_a_text_which_is_not_there_is_refused(tmp_path: Path, index: int) -> None:
     make_shared(tmp_path / "rows.xlsx", ["q", "a", "b"], index)
-    with pytest.raises(proctor.InputError, match=r"rows\.xlsx: this Excel file cannot be read on"):
+    with pytest.raises(proctor.InputError, match=r"rows\.xlsx: this Excel file cannot be read further"):
         read(tmp_path, "rows.xlsx")
 
 
@@ -168,7 +168,7 @@ def test_a_folder_of_parquet_files_is_one_data_set(tmp_path: Path) -> None:
 def test_a_data_set_names_only_files_beside_it(name: str, tmp_path: Path) -> None:
     save_to_disk(tmp_path / "set")
     (tmp_path / "set" / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
-    with pytest.raises(proctor.InputError, match="no name of a file beside it"):
+    with pytest.raises(proctor.InputError, match="not the name of a file in its folder"):
         read(tmp_path, "set")
 
 

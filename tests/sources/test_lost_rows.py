@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from proctor.sources.datasets.unreadable_rows import find_traces, read_lost_traces
+from proctor.sources.datasets.columns import find_traces, read_lost_traces
 
 RAW = bytes(range(0x80, 0x90))
 

@@ -50,13 +50,13 @@ def test_conditions_are_read(text: str, expected: Condition) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("  ", "nothing is said"),
-        ("agent", "character 6: expected a comparison behind 'agent'"),
-        ("agent = shop", "character 9: expected a value, found shop; a text stands in single quotes"),
+        ("  ", "the condition is empty"),
+        ("agent", "character 6: expected a comparison after 'agent'"),
+        ("agent = shop", "character 9: expected a value, found shop; write a text in single quotes"),
         ("agent = null", "write `is null`"),
         ("agent = 'a' tier = 'b'", "character 13: expected `and` or `or`, found 'tier'"),
         ("(a = 1", r"expected '\)'"),
-        ("a not 3", "expected `in` behind `not`"),
+        ("a not 3", "expected `in` after `not`"),
         ("a is 3", "expected `null`"),
         ("a = 'x", "single quotes"),
         ("a in ()", "expected a value"),

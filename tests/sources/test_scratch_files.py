@@ -138,7 +138,7 @@ def test_no_room_for_temporary_files_is_told_as_that(monkeypatch: pytest.MonkeyP
         return open("/dev/full", "r+b", buffering=0)
 
     monkeypatch.setattr("tempfile.TemporaryFile", open_full)
-    with pytest.raises(InputError, match=r"rows are put aside in temporary files under .*: No space left on device; .*TMPDIR"):
+    with pytest.raises(InputError, match=r"rows are stored in temporary files under .*: No space left on device; .*TMPDIR"):
         FilePieces().append(bytes(100_000))
     monkeypatch.undo()
     monkeypatch.setattr("tempfile.tempdir", "/nowhere/at/all")

@@ -21,10 +21,9 @@ from sqlalchemy.exc import IntegrityError
 
 from proctor.errors import InputError, MissingExtra, StoreError
 from proctor.store.sql import migrations
-from proctor.store.sql.columns import METADATA
 from proctor.store.sql.database import Database, open_database
 from proctor.store.sql.migrations import NOTES, read_schema_state
-from proctor.store.sql.tables import meta, organizations, projects, run_entries, runs, traces
+from proctor.store.sql.tables import METADATA, meta, organizations, projects, run_entries, runs, traces
 from tests.databases import TestDatabase, make_tables
 from tests.postgres import Cluster
 

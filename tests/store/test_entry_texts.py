@@ -5,7 +5,7 @@ import pytest
 from proctor.model.evidence import Evidence, EvidenceTurn
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
-from proctor.store.runs.entry_texts import MOST_ANSWERED, MOST_ASKED, MOST_REASONS, fold_text, make_search_text
+from proctor.store.runs.entry_previews import MOST_ANSWERED, MOST_INPUT, MOST_REASONS, fold_text, make_search_text
 
 TURNS = (EvidenceTurn(input="Where is it?", text="At the Depot."), EvidenceTurn(input="And now?", text="On its way."))
 VERDICTS = (Verdict("pass", 1.0, "it was Polite"), Verdict("fail", 0.0, "no refund in 'STRASSE'"))
@@ -36,7 +36,7 @@ def test_a_text_is_bounded_and_has_the_reasons_that_decided_however_long_the_oth
         evidence=Evidence(input="q" * 10_000_000, text="a" * 10_000_000),
     )
     text = make_search_text(entry)
-    assert len(text) <= MOST_ANSWERED + MOST_ASKED + MOST_REASONS + 60 and "here it broke" in text
+    assert len(text) <= MOST_ANSWERED + MOST_INPUT + MOST_REASONS + 60 and "here it broke" in text
 
 
 def test_what_is_looked_for_is_folded_like_what_is_kept() -> None:

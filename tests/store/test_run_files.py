@@ -92,7 +92,7 @@ def test_runs_are_found_by_id_beginning_and_latest(tmp_path: Path) -> None:
         files.open("nope")
     with pytest.raises(StoreError, match="already"):
         files.create(RunHeader(run_id="20261116-090000-c", started_at="x"))
-    with pytest.raises(StoreError, match="nothing is kept"):
+    with pytest.raises(StoreError, match="there are no runs"):
         RunFiles(tmp_path / "empty").open("latest")
 
 

@@ -4,8 +4,8 @@ import sqlalchemy as sa
 
 from proctor.store.accounts import tenants
 from proctor.store.sql.database import Database
+from proctor.store.sql.queries import insert_or_ignore, insert_or_update
 from proctor.store.sql.tables import meta, projects
-from proctor.store.sql.upserts import insert_or_ignore, insert_or_update
 
 ROW = {"id": "proj_1", "organization_id": "ours", "name": "a", "created_at": "t", "updated_at": "t"}
 

@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.errors import InputError
-from proctor.store.sql.columns import METADATA
 from proctor.store.sql.database import Database
+from proctor.store.sql.tables import METADATA
 from proctor.store.sql.transfer import ImportCounts, export_lines, import_lines
 from tests.databases import TestDatabase
 
@@ -167,7 +167,7 @@ WRONG: list[tuple[str, list[bytes], str]] = [
     (
         "nothing where something must be",
         [HEADER, META, row("meta", name="b", value=None), END(2)],
-        "line 3 or before: a row of 'meta' cannot be kept",
+        "line 3 or before: a row of 'meta' cannot be stored",
     ),
     ("too deep", [HEADER, b"[" * 100_000 + b"\n"], "line 2: not JSON"),
 ]

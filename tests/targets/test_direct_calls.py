@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from proctor.actions.running.run import RunOptions
 from proctor.actions.running.run import drive as drive_suite
-from proctor.actions.running.run_options import RunOptions
 from proctor.actions.workspace.suites import parse_suite
-from proctor.cassettes.player import Player
+from proctor.cassettes.cassette import Player
 from proctor.cassettes.ports import LIVE
 from proctor.cassettes.recorder import Recorder
 from proctor.errors import TargetError

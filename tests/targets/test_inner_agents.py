@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from proctor.actions.running.run import drive
-from proctor.actions.running.run_options import RunOptions
+from proctor.actions.running.run import RunOptions, drive
 from proctor.checks.tools.tool_calls import ToolNotCalled
 from proctor.model.case import Assertion, Case, Suite
 from proctor.targets.local.agent_objects import find_inner_agents

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.cassettes.player import Player
+from proctor.cassettes.cassette import Player
 from proctor.cassettes.ports import LIVE
 from proctor.cassettes.recorder import Recorder
 from proctor.errors import SpecError, TargetError

@@ -17,10 +17,9 @@ import pytest
 
 import proctor
 from proctor.actions.checking.recheck import recheck
-from proctor.actions.running.run import LiveRun, drive
-from proctor.actions.running.run_options import RunOptions
+from proctor.actions.running.run import LiveRun, RunOptions, drive
 from proctor.judge.scripted import ScriptedJudge
-from proctor.runner.settings import RunSettings
+from proctor.runner.limits import RunSettings
 from tests.integration.running import proctor as command
 from tests.tables import load, rows
 from tests.targets.loopback import Asked, Reply, Server, serve

@@ -17,8 +17,7 @@ from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, ReadableSpan, 
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, TraceIdRatioBased
 from opentelemetry.util._once import Once
 
-from proctor.actions.running.run import drive
-from proctor.actions.running.run_options import RunOptions, read_run_options
+from proctor.actions.running.run import RunOptions, drive, read_run_options
 from proctor.cassettes.ports import LIVE
 from proctor.checks.tools.tool_calls import ToolNotCalled
 from proctor.errors import InputError

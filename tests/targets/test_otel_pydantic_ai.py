@@ -15,8 +15,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
-from proctor.actions.running.run import drive
-from proctor.actions.running.run_options import read_run_options
+from proctor.actions.running.run import drive, read_run_options
 from proctor.cassettes.ports import LIVE
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence

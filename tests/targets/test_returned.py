@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 
 import proctor
 from proctor.actions.checking.recheck import recheck
-from proctor.actions.running.run import LiveRun, drive
-from proctor.actions.running.run_options import RunOptions
+from proctor.actions.running.run import LiveRun, RunOptions, drive
 from proctor.cassettes.ports import LIVE
 from proctor.evidence.values.json_bytes import MAX_DEPTH
 from proctor.model.evidence import Evidence, EvidenceTurn, ToolCall, Usage

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proctor.users.reply import LONGEST_SAY, BrokenReply, read_reply
+from proctor.users.model_player import LONGEST_SAY, BrokenReply, read_reply
 from tests.tables import rows
 
 
@@ -24,5 +24,5 @@ def test_a_reply_is_read_strictly(row: dict[str, Any]) -> None:
 
 
 def test_a_message_without_end_is_no_message() -> None:
-    with pytest.raises(BrokenReply, match="at most"):
+    with pytest.raises(BrokenReply, match="the limit is 8,000"):
         read_reply('{"say": "' + "a" * (LONGEST_SAY + 1) + '", "done": false}')

@@ -1,1 +1,1 @@
-"""One file per verb: the only place where rooms are wired together."""
+"""One module per verb: the only place where packages are wired together."""

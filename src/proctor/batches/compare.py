@@ -27,11 +27,11 @@ from proctor.scoring.statistics import count_outcomes
 from proctor.sources.datasets.files import import_arrow
 
 MOST_JUDGED = 10
-"""Cases of which is told what a judge said."""
+"""Cases whose judged figures are listed."""
 
 
 def is_batch(place: str | None) -> bool:
-    """Return whether somebody means the folder of a batch; only batches have addresses."""
+    """Return whether a place is the folder of a batch; only batches have addresses."""
     return place is not None and ("://" in place or (Path(place) / MANIFEST).is_file())
 
 
@@ -41,7 +41,7 @@ def compare_batches(base: str, candidate: str, *, alpha: float = 0.05) -> RunCom
     before, after = _open(base), _open(candidate)
     counts = _count_cases(before.sketch), _count_cases(after.sketch)
     found = compare_runs(*counts, alpha=alpha)
-    # Of very many traces nearly every case has some that fail: that is no news. And nobody repeats recorded traces.
+    # Of very many traces nearly every case has some failures, and recorded traces are not repeated: `flaky` means nothing here.
     steady = msgspec.structs.replace(found.candidate, flaky=())
     found = msgspec.structs.replace(found, candidate=steady, repeats_needed=())
     first, second = sum_whole(before.sketch), sum_whole(after.sketch)
@@ -58,7 +58,7 @@ def compare_batches(base: str, candidate: str, *, alpha: float = 0.05) -> RunCom
         cost=cost,
         reasons=_find_reasons(after.sketch, {*found.newly_failing, *(one.case for one in found.changes if one.verdict == "regressed")}),
         failing=tuple(list_failing_cases(counts[1], {})),
-        warnings=(*(told for opened in (before, after) for told in opened.list_warnings()), *_list_differences(before, after)),
+        warnings=(*(line for opened in (before, after) for line in opened.list_warnings()), *_list_differences(before, after)),
     )
 
 
@@ -68,8 +68,8 @@ class _Opened(msgspec.Struct, frozen=True):
     sketch: Sketch
     tally: JudgedTally | None
 
-    def tell_judged(self, case: str) -> str | None:
-        """Return what a judge said of a case; None where none was asked about it."""
+    def describe_judged(self, case: str) -> str | None:
+        """Return the judged figures of a case; None if no judge decided it."""
         judged = None if self.tally is None else estimate_case(self.tally, case, self.sketch.cases[case].labels)
         return None if judged is None else describe_judged(judged, judged.rate)
 
@@ -91,9 +91,9 @@ def _open(place: str) -> _Opened:
     sketch, committed = merge_sketches(folder, manifest)
     tally = read_tally(folder, manifest.suite.digest)
     if committed < len(manifest.partitions) or (manifest.judged and tally is None):
-        told = f"{committed:,} of {len(manifest.partitions):,} partitions have a result"
-        told += ", and the judge was not asked" if manifest.judged and tally is None else ""
-        raise InputError(f"{place!r} is not finished: {told}; `proctor batch` with --resume goes on with it")
+        state = f"{committed:,} of {len(manifest.partitions):,} partitions have a result"
+        state += ", and the judge has not decided yet" if manifest.judged and tally is None else ""
+        raise InputError(f"{place!r} is not finished: {state}; `proctor batch` with --resume goes on with it")
     return _Opened(place, manifest, sketch, tally)
 
 
@@ -103,9 +103,9 @@ def _list_differences(before: _Opened, after: _Opened) -> Iterator[str]:
     if versions[0] != versions[1]:
         yield f"decided by proctor {versions[0]} and by {versions[1]}, which may decide otherwise"
     shared = [case for case in before.sketch.cases if case in after.sketch.cases]
-    judged = [(case, told) for case in shared if any(told := (before.tell_judged(case), after.tell_judged(case)))]
+    judged = [(case, figures) for case in shared if any(figures := (before.describe_judged(case), after.describe_judged(case)))]
     for case, (first, second) in judged[:MOST_JUDGED]:
-        yield f"{case}: what a judge said of a sample is not compared: {first or 'not asked'}, then {second or 'not asked'}"
+        yield f"{case}: judged samples are not compared: {first or 'not judged'}, then {second or 'not judged'}"
     if len(judged) > MOST_JUDGED:
         yield f"nor is it for {len(judged) - MOST_JUDGED:,} more cases"
 
@@ -116,9 +116,9 @@ def _count_cases(sketch: Sketch) -> dict[str, Counts]:
 
 def _find_reasons(sketch: Sketch, wanted: set[str]) -> dict[str, str]:
     """Return of each of these cases the commonest reason."""
-    told: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for id in wanted:
         found = max(sketch.cases[id].reasons.items.values(), key=lambda reason: reason.count, default=None)
         if found is not None:
-            told[id] = f"{found.check}: {found.reason}" if found.check else found.reason
-    return told
+            reasons[id] = f"{found.check}: {found.reason}" if found.check else found.reason
+    return reasons

@@ -42,19 +42,19 @@ class _Timed:
 
 
 def estimate_batch(suite: Suite, options: BatchOptions, workers: int | None) -> str:
-    """Return what a batch would read and cost, in words. Raises `InputError`."""
+    """Return a description of what a batch would read and cost. Raises `InputError`."""
     identity, judged = identify(suite, options)
     folder = OutputFolder(options.output)
     planned = make_plan(folder, folder.read_manifest(), identity, options, read_again=judged)
     tasks = [part for task in planned.tasks for part in task.partition.list_parts()]
     files = {part.file for part in tasks}
     size = sum(file.size for file in files)
-    told = f"{count_noun(len(files), 'file')}, {size / 1e6:,.1f} MB, {count_noun(len(planned.tasks), 'partition')} to evaluate"
+    plan = f"{count_noun(len(files), 'file')}, {size / 1e6:,.1f} MB, {count_noun(len(planned.tasks), 'partition')} to evaluate"
     merged = [task.partition for task in planned.tasks if task.partition.parts]
     if merged:
-        told += f" ({len(merged):,} merged from {sum(len(partition.parts) for partition in merged):,} small files)"
+        plan += f" ({len(merged):,} merged from {sum(len(partition.parts) for partition in merged):,} small files)"
     if planned.shares or not tasks or judged:
-        return f"{told}; there is no estimate for spans and for claims that need a judge"
+        return f"{plan}; there is no estimate for spans and for claims that need a judge"
     timed = _Timed()
     with tempfile.TemporaryDirectory(prefix="proctor-estimate-") as name:
         part = msgspec.structs.replace(options, output=Path(name) / "out", limit=min(RECORDS, options.limit or RECORDS), resume=False)
@@ -64,7 +64,7 @@ def estimate_batch(suite: Suite, options: BatchOptions, workers: int | None) -> 
     seconds = timed.seconds / max(1, summary.records + summary.left_out) * records
     each = seconds / (workers or os.cpu_count() or 1)
     return (
-        f"{told}\nabout {records:,.0f} records; about {seconds:,.0f} s of one core, {each:,.0f} s with all workers, and "
+        f"{plan}\nabout {records:,.0f} records; about {seconds:,.0f} s of one core, {each:,.0f} s with all workers, and "
         f"{written * records / 1e6:,.1f} MB of results, measured on the first {summary.records + summary.left_out:,} records"
     )
 

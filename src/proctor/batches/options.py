@@ -1,4 +1,4 @@
-"""What a batch is asked to do, by whoever starts it."""
+"""Options of a batch."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from proctor.sources.datasets.files import find_local_path
 
 
 class BatchOptions(Reading, frozen=True, kw_only=True):
-    """What a batch is asked to do."""
+    """Options of a batch."""
 
     output: Path | str
     """A folder of this machine, or the address of one in an object store."""
     judging: JudgeBounds | None = None
-    """How much a judge is asked, where the suite has claims in plain language."""
+    """Limits of the judged sample, if the suite has claims in plain language."""
     resume: bool = False
     declared: DeclaredEvidence | None = None
     """How evidence is read, by the suite, the command line or the workspace."""
@@ -46,7 +46,7 @@ class ReadingOptions(TypedDict, total=False):
     judge: JudgeLike
     """Who judges claims in plain language; left out: as the suite, the workspace or the environment say."""
     judge_sample: int
-    """About how many results it is asked at most."""
+    """About how many results are judged at most."""
     max_tokens: int
     """Tokens of the judge at most."""
 

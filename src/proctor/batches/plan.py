@@ -1,4 +1,4 @@
-"""Plans a batch: the partitions of its data set, and which of them have a result from an earlier batch that stands."""
+"""Plans a batch: the partitions of its data set, and which of them have a valid result from an earlier batch."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ from proctor.actions.checking.check_stream import wall_clock
 from proctor.batches.options import BatchOptions
 from proctor.batches.output.output_folder import Manifest, OutputFolder, Reading, name_spill
 from proctor.batches.output.suite_identity import SuiteIdentity, hash_parts
-from proctor.batches.slices.slicer import list_beside
+from proctor.batches.slices.slicer import list_extra_columns
 from proctor.batches.work.worker import Task
 from proctor.errors import InputError
 from proctor.model.show import nearest
 from proctor.report.words.wording import count_noun
 from proctor.sources.datasets.cells import Cells, read_cells
-from proctor.sources.datasets.files import SUFFIXES, DataFile, import_arrow, list_files, name_places, open_file
-from proctor.sources.datasets.folder_keys import read_folder_keys
+from proctor.sources.datasets.files import SUFFIXES, DataFile, LeftOut, import_arrow, list_files, name_places, open_file
 from proctor.sources.datasets.plan import Partition, choose_partition_bytes, merge_small_files, plan_partitions, plan_shares
 from proctor.sources.datasets.row_filter import Condition, list_names, read_filter
-from proctor.sources.datasets.rows import decode_line, list_fitting_files
-from proctor.sources.datasets.unread_files import LeftOut
+from proctor.sources.datasets.rows import decode_line, list_fitting_files, read_folder_keys
 
 _OWN_NAMES = ("day", "model", "case")
 
@@ -39,7 +37,7 @@ class Planned(NamedTuple):
 
 
 def refuse_other_batch(folder: OutputFolder, before: Manifest | None, identity: SuiteIdentity, options: BatchOptions) -> None:
-    """Raise `InputError` where the folder holds what this batch would not go on with."""
+    """Raise `InputError` if the folder has results that this batch would not continue."""
     if before is None:
         return
     elsewhere = "name a new folder with --output"
@@ -51,11 +49,11 @@ def refuse_other_batch(folder: OutputFolder, before: Manifest | None, identity: 
     if before.suite.name != identity.name:
         raise InputError(f"{place!r} holds results of the suite {before.suite.name!r}, not of {identity.name!r}; {elsewhere}")
     if before.reading != _describe_reading(options):
-        told = ", ".join(before.reading.places)
-        told += f", --where {before.reading.where!r}" if before.reading.where is not None else ""
-        told += "".join(f", --by {','.join(names)}" for names in before.reading.by)
+        described = ", ".join(before.reading.places)
+        described += f", --where {before.reading.where!r}" if before.reading.where is not None else ""
+        described += "".join(f", --by {','.join(names)}" for names in before.reading.by)
         raise InputError(
-            f"{place!r} holds results of another data set, or of one read in another way: {told}; "
+            f"{place!r} holds results of another data set, or of one read in another way: {described}; "
             f"name the same (it may have grown, its files may have changed), or {elsewhere}"
         )
     if not before.finished and not options.resume:
@@ -149,10 +147,10 @@ def _plan_files(
 def _refuse_parts_of_traces(planned: Sequence[Partition], where: Condition) -> None:
     """Raise `InputError` where a condition would take single spans out of their traces."""
     for partition in planned:
-        asked = [name for name in list_names(where) if name not in read_folder_keys(partition.file.path)] if partition.spans else []
-        if asked:
+        columns = [name for name in list_names(where) if name not in read_folder_keys(partition.file.path)] if partition.spans else []
+        if columns:
             raise InputError(
-                f"--where asks for {asked[0]!r} of every row, and a row of {partition.file.name} is one span: traces would be decided "
+                f"--where needs {columns[0]!r} of every row, and a row of {partition.file.name} is one span: traces would be decided "
                 "without their other spans; ask for keys of folders (day=2026-10-01) alone, or name the files"
             )
 
@@ -174,14 +172,14 @@ def _cut_off(planned: Sequence[Partition], limit: int, column: str | None) -> li
 def _refuse_misspelt_slices(planned: Sequence[Partition], options: BatchOptions) -> None:
     """Raise `InputError` for a name of `--by` that neither a schema, a folder nor a first record has, while one has a similar name."""
     keys = {key for partition in planned for key in read_folder_keys(partition.file.path)}
-    asked = [name for name in list_beside(options.by) if name not in _OWN_NAMES and name not in keys]
-    readable = [partition for partition in planned if partition.broken is None and not partition.spans] if asked else []
+    columns = [name for name in list_extra_columns(options.by) if name not in _OWN_NAMES and name not in keys]
+    readable = [partition for partition in planned if partition.broken is None and not partition.spans] if columns else []
     # Of the beginning, the middle and the end: a data set may have changed its names.
     looked_at = {readable[position].id: readable[position] for position in (0, len(readable) // 2, -1)} if readable else {}
     names = {*_OWN_NAMES, *keys}
     for partition in looked_at.values():
         names |= _list_some_names(partition, options.column)
-    for name in asked if readable else ():
+    for name in columns if readable else ():
         near = nearest(name, sorted(names)) if names.isdisjoint((name, name.partition(".")[0])) else ()
         if near and not any(f"metadata.{name}" in group for group in options.by):
             raise InputError(f"--by {name!r}: no such column or key; nearest: {near[0]!r}; write metadata.{name} if some traces have it")

@@ -1,13 +1,16 @@
 """Evaluates a data set of recorded evidence against a suite: planned, evaluated by partitions, committed one by one.
 
-What was committed by an earlier batch into the same folder stands as long as its file and its cases are the same: a second batch evaluates
-what is new, and of a changed suite the cases that changed.
+A result that an earlier batch committed to the same folder stays valid as long as its file and its cases are the same: a second batch
+evaluates new files, and the cases of the suite that changed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, NamedTuple, Unpack
@@ -17,17 +20,14 @@ import msgspec
 from proctor.actions.checking.check_stream import CheckStream
 from proctor.actions.workspace.custom_checks import find_registry
 from proctor.actions.workspace.suites import load_suite
-from proctor.batches.engines import EngineOptions, open_executor
-from proctor.batches.judged.judge_memory import open_memory
 from proctor.batches.judged.judged_tally import write_tally
-from proctor.batches.judged.judging import find_judge, judge_sample, read_bounds
+from proctor.batches.judged.judging import find_judge, judge_sample, open_memory, read_bounds
 from proctor.batches.options import BatchOptions, ReadingOptions, name_output
 from proctor.batches.output.output_folder import Manifest, OutputFolder
-from proctor.batches.output.output_store import tell_full_disk
+from proctor.batches.output.output_store import explain_full_disk
 from proctor.batches.output.result_table import make_schema
 from proctor.batches.output.suite_identity import SuiteIdentity, describe_own_checks, identify_suite
 from proctor.batches.plan import Planned, make_plan, refuse_other_batch
-from proctor.batches.progress_line import BatchProgress, ProgressLine
 from proctor.batches.slices.slicer import read_groupings
 from proctor.batches.summary import summarize_batch
 from proctor.batches.work.worker import SETUP, Evaluated, Settings, Task, Written
@@ -37,13 +37,93 @@ from proctor.model.case import Suite
 from proctor.model.judgement import NO_JUDGE
 from proctor.model.lazy_cases import is_lazy
 from proctor.model.typed import decode_msgpack
+from proctor.processes.dask_executor import DaskExecutor, TlsFiles
 from proctor.processes.executor import Executor, StopWork, Work
+from proctor.processes.local_executor import LocalExecutor
 from proctor.runner.ports import Judge
 from proctor.sources.datasets.columns import ALL_COLUMNS
 from proctor.sources.datasets.files import import_arrow
 from proctor.sources.datasets.plan import Partition
 from proctor.sources.datasets.row_filter import read_filter
 from proctor.sources.records import require_format
+
+_EVERY_S = 0.25
+"""Seconds between changes of the line."""
+
+
+class BatchProgress(msgspec.Struct, kw_only=True):
+    """How far a batch is."""
+
+    partitions: int
+    """Partitions that are to be evaluated now."""
+    carried: int = 0
+    """Partitions that have their result from an earlier batch."""
+    done: int = 0
+    traces: int = 0
+    failed: int = 0
+    """Results that did not pass, and records that could not be read."""
+
+
+class ProgressLine:
+    """Shows partitions, traces a second, failures so far and the time left; nothing if quiet."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._started = time.monotonic()
+        self._next = 0.0
+
+    def show(self, progress: BatchProgress) -> None:
+        """Show how far a batch is."""
+        now = time.monotonic()
+        if self._quiet or (now < self._next and progress.done < progress.partitions):
+            return
+        self._next = now + _EVERY_S
+        print(f"\r\x1b[2K{_describe(progress, max(now - self._started, 1e-6))}", end="", file=sys.stderr, flush=True)
+
+    def finish(self) -> None:
+        """Wipe the line."""
+        if not self._quiet:
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+
+def _describe(progress: BatchProgress, passed_s: float) -> str:
+    left = passed_s / progress.done * (progress.partitions - progress.done) if progress.done else None
+    parts = [f"{progress.done:,}/{progress.partitions:,} partitions", f"{progress.traces / passed_s:,.0f} traces a second"]
+    parts += [f"{progress.failed:,} failed"] * bool(progress.failed)
+    parts += [f"{progress.carried:,} were there"] * bool(progress.carried)
+    parts += [] if left is None else [f"{left:,.0f} s left"]
+    return ", ".join(parts)
+
+
+ENGINES = ("local", "dask")
+
+
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of an engine."""
+
+    workers: int | None = None
+    scheduler: str | None = None
+    """The address of a Dask scheduler that is there already."""
+    tls: TlsFiles | None = None
+    client: object = None
+    """A `dask.distributed.Client` that is connected already."""
+
+
+@contextlib.contextmanager
+def open_executor(engine: str, options: EngineOptions) -> Generator[Executor]:
+    """Provide what the tasks of a batch are done by. Raises `InputError` where it cannot be had."""
+    if engine not in ENGINES:
+        raise InputError(f"unknown engine {engine!r}; expected {' or '.join(ENGINES)}, or a client of dask.distributed")
+    if options.workers is not None and options.workers < 1:
+        raise InputError(f"workers: expected at least 1, found {options.workers}")
+    if engine == "local":
+        if options.scheduler is not None or options.tls is not None or options.client is not None:
+            raise InputError("a scheduler is for the engine dask (--engine dask)")
+        yield LocalExecutor(options.workers)
+    else:
+        with DaskExecutor(scheduler=options.scheduler, tls=options.tls, client=options.client, workers=options.workers) as executor:
+            yield executor
+
 
 OnProgress = Callable[[BatchProgress], None]
 OpenJudge = Callable[[Path], Judge | None]
@@ -88,12 +168,12 @@ def batch(
         judging=read_bounds(reading.get("judge_sample"), reading.get("max_tokens")),
     )
     found = suite if isinstance(suite, Suite) else load_suite(suite)
-    told = EngineOptions(workers=workers, client=None if isinstance(engine, str) else engine)
+    engine_options = EngineOptions(workers=workers, client=None if isinstance(engine, str) else engine)
     line = ProgressLine(quiet=on_progress != "bar")
-    tell = line.show if on_progress == "bar" else on_progress
-    with open_executor(engine if isinstance(engine, str) else "dask", told) as executor, ExitStack() as stack:
+    notify = line.show if on_progress == "bar" else on_progress
+    with open_executor(engine if isinstance(engine, str) else "dask", engine_options) as executor, ExitStack() as stack:
         stack.callback(line.finish)
-        return run_batch(found, options, executor, tell, lambda memory: find_judge(found, reading.get("judge"), memory))
+        return run_batch(found, options, executor, notify, lambda memory: find_judge(found, reading.get("judge"), memory))
 
 
 def run_batch(
@@ -101,7 +181,7 @@ def run_batch(
 ) -> BatchSummary:
     """Evaluate a data set with an executor; returns the figures of everything that is committed. Raises `InputError`.
 
-    `open_judge` is asked for the judge of the suite, where it needs one.
+    `open_judge` returns the judge of the suite, and is called if the suite needs one.
     """
     import_arrow("pyarrow.parquet")
     declared = suite.find_declared()
@@ -118,7 +198,7 @@ def run_batch(
     place = name_output(options.output)
     folder = OutputFolder(place)
     with ExitStack() as stack:
-        stack.enter_context(tell_full_disk(place))
+        stack.enter_context(explain_full_disk(place))
         memory = stack.enter_context(open_memory(folder.store, place)) if judged else None
         judge = None if memory is None else _open_judge(open_judge, memory.path)
         stack.enter_context(folder.lock())
@@ -134,7 +214,7 @@ def run_batch(
             # Results are written over, and the clock of a store may be too coarse to show it.
             folder.write_index(None)
         done = _evaluate(planned, suite, options, executor, on_progress)
-        # Workers that were killed leave parts behind.
+        # Killed workers leave incomplete parts.
         folder.sweep(planned.manifest)
         if not done.failures and judge is not None and options.judging is not None:
             settings = _make_settings(planned.manifest, suite, options)
@@ -174,7 +254,7 @@ def _open_judge(open_judge: OpenJudge | None, memory: Path) -> Judge:
 
 
 def identify(suite: Suite, options: BatchOptions) -> tuple[SuiteIdentity, bool]:
-    """Return the identity of a suite, and whether it needs a judge. Raises `InputError` where nobody said how much that is asked."""
+    """Return the identity of a suite, and whether it needs a judge. Raises `InputError` if the judge has no limits."""
     if not suite.cases:
         raise InputError("nothing to decide: the suite has no cases")
     if suite.unselected:
@@ -185,7 +265,7 @@ def identify(suite: Suite, options: BatchOptions) -> tuple[SuiteIdentity, bool]:
     if judged and options.judging is None:
         raise InputError(
             "the suite has claims in plain language, and a batch does not ask a judge about every trace; "
-            "say how much it is asked: --judge-sample 2000, or --max-tokens 1000000"
+            "give it a limit: --judge-sample 2000, or --max-tokens 1000000"
         )
     return identify_suite(suite, registry, now=options.now, only_presence=stream.only_presence), judged
 
@@ -208,7 +288,7 @@ def _evaluate(planned: Planned, suite: Suite, options: BatchOptions, executor: E
 
 
 def _make_settings(manifest: Manifest, suite: Suite, options: BatchOptions) -> Settings:
-    """Return what every worker is told."""
+    """Return the settings of every worker."""
     place = name_output(options.output)
     return Settings(
         # Absolute: a worker of a cluster has a current folder of its own.
@@ -240,7 +320,7 @@ def _do_tasks(tasks: list[Task], work: Work, executor: Executor, progress: Batch
                 progress.traces += found.traces
                 progress.failed += found.failed + found.errors
             if on_progress is not None:
-                # A copy: whoever keeps it has it as it was.
+                # A copy: callers may store it.
                 on_progress(msgspec.structs.replace(progress))
     except StopWork as error:
         raise InputError(str(error)) from error

@@ -3,18 +3,139 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from proctor.batches.judged.judged_tally import JudgedTally, estimate_case, read_tally
 from proctor.batches.output.output_folder import Manifest, OutputFolder
 from proctor.batches.slices.figures import list_days, list_slices, make_rate, sum_amounts
-from proctor.batches.slices.sketch import CaseSketch, Reason, Sketch
-from proctor.batches.warnings import describe_foreign, list_judge_warnings, list_unanswered, list_warnings
+from proctor.batches.slices.sketch import MOST_REASONS, CaseSketch, Reason, Sketch
 from proctor.model.batch import BatchSummary, CaseBatch, CheckSummary, CommonReason, JudgedCase
+from proctor.model.show import nearest
+from proctor.report.words.wording import count_noun
 
-MOST_REASONS = 20
+NO_RUN = "no_run"
+"""The code of a result that is skipped because its trace is no run of an agent."""
+
+
+def list_warnings(sketch: Sketch, by: Sequence[Sequence[str]] = ()) -> tuple[str, ...]:
+    """Return warnings about the figures; `by` are the requested tables."""
+    return (
+        *_list_unknown_names(sketch),
+        *_list_missing_names(sketch, by),
+        *_list_incomplete(sketch),
+        *_list_undecided(sketch),
+        *_list_inexact(sketch),
+    )
+
+
+def describe_foreign(files: Sequence[str]) -> Iterator[str]:
+    """Yield that files among the results were not written by the batch."""
+    if files:
+        there = "file" if len(files) == 1 else "files"
+        yield (
+            f"the output folder has {len(files):,} foreign {there} ({files[0]}); remove them, "
+            "or readers will see duplicate or unrelated rows"
+        )
+
+
+def list_unanswered(cases: Sequence[CaseBatch], traces: int) -> Iterator[str]:
+    """Yield a warning about cases that no trace answers."""
+    unanswered = [case.id for case in cases if not case.rate.counts]
+    if unanswered and traces:
+        listed = f"{count_noun(len(unanswered), 'case')} ({_list_some(unanswered)})"
+        yield f"none of {count_noun(traces, 'trace')} answers {listed}: their result is unknown"
+
+
+def _list_some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def list_judge_warnings(cases: Sequence[CaseBatch], *, unpriced: bool) -> Iterator[str]:
+    """Yield warnings about claims that were not judged; `unpriced` if the judge reports no tokens."""
+    if unpriced:
+        yield "the judge reports no tokens, so --max-tokens cannot be checked: the sample ends early; use --judge-sample"
+    unseen = [case.id for case in cases if case.judged is not None and case.judged.of and not case.judged.judged]
+    if unseen:
+        listed = f"{count_noun(len(unseen), 'case')} ({_list_some(unseen)})"
+        yield f"no result of {listed} was judged, so they did not pass; use a larger --judge-sample or --max-tokens"
+
+
+def _list_unknown_names(sketch: Sketch) -> Iterator[str]:
+    names = sketch.names
+    if names is None:
+        return
+    for name in names.missing:
+        close = nearest(name, names.keys)
+        hint = f"; nearest: {close[0]!r}" if close else f"; they have {', '.join(names.keys[:10])}" if names.keys else ""
+        yield f"--where asks for {name!r}, which none of {count_noun(names.lines, 'line')} has{hint}"
+    for comparison, number in names.unlike.items():
+        yield (
+            f"--where compares {comparison}, and {number:,} of {count_noun(names.lines, 'line')} have something of another kind there, "
+            "of which that is never true"
+        )
+
+
+def _list_missing_names(sketch: Sketch, by: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield a warning for each name of `--by` that no trace has: most often it is misspelt."""
+    untold: dict[str, None] = {}
+    for names in by:
+        values = [one.values for one in sketch.tables[",".join(names)].held.items.values()] if ",".join(names) in sketch.tables else []
+        untold |= {name: None for number, name in enumerate(names) if values and all(value[number] is None for value in values)}
+    for name in untold:
+        yield (
+            f"--by {name!r}: none of {count_noun(sketch.traces, 'trace')} has it; expected a column, a key of the folders or of the "
+            "metadata, day, model or case"
+        )
+
+
+def _list_incomplete(sketch: Sketch) -> Iterator[str]:
+    """Yield a warning about traces that may lack spans: verdicts that the missing spans could change are unknown."""
+    if sketch.incomplete:
+        yield (
+            f"{sketch.incomplete:,} of {count_noun(sketch.traces, 'trace')} may lack spans that could not be read (see errors): "
+            "what did not happen there is unknown; mend what is broken, or name the data set without it"
+        )
+
+
+def _list_undecided(sketch: Sketch) -> Iterator[str]:
+    """Yield a warning about traces without an agent, on which no check was decided."""
+    skipped = max(
+        (sum(reason.count for reason in case.reasons.items.values() if reason.code == NO_RUN) for case in sketch.cases.values()), default=0
+    )
+    if skipped:
+        yield (
+            f"{skipped:,} of {count_noun(sketch.traces, 'trace')} have no agent, model or tool: nothing was decided on them; "
+            "where they are runs of an agent, --evidence-format names how they are written"
+        )
+
+
+def _list_inexact(sketch: Sketch) -> Iterator[str]:
+    """Yield which tables have more entries than are held: counts of those that came late may be too low."""
+    for names, table in sketch.tables.items():
+        count = len(table.held.items)
+        if table.held.most_missed:
+            yield _describe_inexact(f"--by {names}: more than {2 * table.most:,} slices", table.held.most_missed, "traces of a slice")
+        elif count > table.most:
+            yield f"--by {names}: {count:,} slices, of which the {table.most:,} heaviest are shown and the others are counted together"
+    cases = [(id, case.reasons.most_missed) for id, case in sketch.cases.items() if case.reasons.most_missed]
+    if cases:
+        cause = (
+            f"more than {2 * MOST_REASONS:,} different reasons in {count_noun(len(cases), 'case')} ({_list_some([id for id, _ in cases])})"
+        )
+        yield _describe_inexact(cause, max(missed for _, missed in cases), "failures with one reason")
+    if sketch.faults.most_missed:
+        yield _describe_inexact(
+            f"more than {2 * MOST_REASONS:,} different causes of errors", sketch.faults.most_missed, "errors with one cause"
+        )
+
+
+def _describe_inexact(cause: str, most_missed: int, what: str) -> str:
+    return f"{cause}: the most frequent are shown, and inexact counts are marked; up to {most_missed:,} {what} may be counted as others"
+
+
+MOST_LISTED_REASONS = 20
 """Reasons that a summary shows for one case."""
 
 
@@ -52,8 +173,8 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
         days=days,
         other_days=other_days,
         slices=list_slices(whole, manifest.reading.by),
-        faults=faults[:MOST_REASONS],
-        more_faults=sum(fault.count for fault in faults[MOST_REASONS:]) + whole.faults.others,
+        faults=faults[:MOST_LISTED_REASONS],
+        more_faults=sum(fault.count for fault in faults[MOST_LISTED_REASONS:]) + whole.faults.others,
         failures=tuple(failures),
         warnings=(
             *manifest.warnings,
@@ -68,38 +189,38 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
 
 def _summarize_case(id: str, found: CaseSketch, tally: JudgedTally | None) -> CaseBatch:
     ranked = _rank_reasons(found.reasons.items.values())
-    rest = sum(reason.count for reason in ranked[MOST_REASONS:]) + found.reasons.others
-    labels = tell_apart(found.labels)
+    rest = sum(reason.count for reason in ranked[MOST_LISTED_REASONS:]) + found.reasons.others
+    labels = number_duplicates(found.labels)
     checks = tuple(CheckSummary(check=label, rate=make_rate(counts)) for label, counts in zip(labels, found.checks, strict=True))
     return CaseBatch(
         id=id,
         name=found.name,
         rate=make_rate(found.counts),
         checks=checks,
-        reasons=ranked[:MOST_REASONS],
+        reasons=ranked[:MOST_LISTED_REASONS],
         more_reasons=rest,
         judged=None if tally is None else _describe_judged(id, found, tally),
     )
 
 
-def tell_apart(labels: Sequence[str]) -> list[str]:
-    """Return the names of checks with a number behind those that were there before: figures are found by them."""
+def number_duplicates(labels: Sequence[str]) -> list[str]:
+    """Return the names of checks with a number after repeated ones: figures are found by name."""
     seen: Counter[str] = Counter()
-    told: list[str] = []
+    numbered: list[str] = []
     for label in labels:
         seen[label] += 1
-        told.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
-    return told
+        numbered.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
+    return numbered
 
 
 def _describe_judged(id: str, found: CaseSketch, tally: JudgedTally) -> JudgedCase | None:
-    judged = estimate_case(tally, id, tell_apart(found.labels))
+    judged = estimate_case(tally, id, number_duplicates(found.labels))
     if judged is None or id not in tally.sketch.cases:
         return judged
-    # Why the deterministic checks failed is told of all results, not of the sample.
+    # The reasons of deterministic checks are those of all results, not of the sample.
     claims = {tally.sketch.cases[id].labels[number] for number in tally.judged[id]}
     ranked = _rank_reasons(reason for reason in tally.sketch.cases[id].reasons.items.values() if reason.check in claims)
-    return msgspec.structs.replace(judged, reasons=ranked[:MOST_REASONS])
+    return msgspec.structs.replace(judged, reasons=ranked[:MOST_LISTED_REASONS])
 
 
 def _rank_reasons(reasons: Iterable[Reason]) -> tuple[CommonReason, ...]:

@@ -1,1 +1,1 @@
-"""Recordings of what was said over a wire, and their replay."""
+"""Recordings of requests and responses, and their replay."""

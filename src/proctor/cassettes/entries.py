@@ -1,13 +1,13 @@
-"""The file of a cassette: one JSON document per line, meant to be read by people and kept beside the suite.
+"""The cassette file: one JSON document per line, readable by people and stored next to the suite.
 
     {"proctor_cassette": 1, "created": "...", "proctor": "0.1.0"}
     {"scope": {"case": "refund-1", "attempt": 0}, "seq": 0, "kind": "chat", "about": "...", "request": {...}, "response": {...}}
     {"scope": {"case": "refund-1", "attempt": 0}, "seq": 1, "kind": "http", "about": "...", "request": {...}, "fault": {...}}
     {"begin": {"case": "refund-1", "attempt": 0}}
 
-`seq` numbers the exchanges of a scope in the order in which they were started. `begin` says that what stands above it about that scope
-was recorded anew; it disappears when the file is compacted. A last line without its end was being written when the recorder died: it
-was never acknowledged, and counts as absent. Any other line that cannot be read is an `InputError` with its number.
+`seq` numbers the exchanges of a scope in the order in which they started. `begin` marks a new recording of a scope, which replaces the
+lines above; compacting the file removes it. An incomplete last line was being written when the recorder died and is ignored. Any other
+line that cannot be read is an `InputError` with its number.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def make_header_line(created: str) -> bytes:
 
 def encode_line(document: Json) -> bytes:
     """Return one document as one line."""
-    # Readable in a review, which is why the file is kept beside the suite.
+    # Readable in a review.
     text = json.dumps(document, ensure_ascii=False)
     try:
         return f"{text}\n".encode()
@@ -106,7 +106,7 @@ def to_plain_json(value: Json) -> Json:
     try:
         return _copy_bounded(msgspec.to_builtins(value, str_keys=True), MAX_DEPTH)
     except RecursionError:
-        raise TargetError(f"what was said is nested more than {MAX_DEPTH} levels deep and cannot be kept in a cassette") from None
+        raise TargetError(f"the exchange is nested more than {MAX_DEPTH} levels deep and cannot be recorded") from None
 
 
 def make_lookup_key(request: Json) -> str:
@@ -126,8 +126,8 @@ def summarise(kind: Kind, request: Json) -> str:
     else:
         messages: Json = request.get("messages")
         last = messages[-1] if isinstance(messages, list) and messages else None
-        said = last.get("text") if isinstance(last, dict) else None
-        words = [request.get("provider"), request.get("model"), show(said, 60) if said else None]
+        text = last.get("text") if isinstance(last, dict) else None
+        words = [request.get("provider"), request.get("model"), show(text, 60) if text else None]
     return shorten(" ".join(word for word in words if isinstance(word, str) and word), 200)
 
 

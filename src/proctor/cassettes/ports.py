@@ -1,7 +1,7 @@
 """The protocol through which everything that crosses a wire can be recorded or replayed.
 
-A wire (a model, a tool, an HTTP exchange) describes what it is about to say as plain JSON and hands over how to say it. A tape may let
-it through, keep it, or answer from what was kept.
+A client (of a model, a tool, an HTTP server) describes its request as plain JSON and passes a function that sends it. A tape sends it,
+records the response, or answers from a recording.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ class Tape(Protocol):
     async def exchange(self, kind: Kind, request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
         """Return what came back for `request`, as plain JSON; `send` really sends it.
 
-        A failure that `send` raises is kept too, and raised again on replay.
+        A failure that `send` raises is recorded too, and raised again on replay.
         """
         ...
 

@@ -51,7 +51,7 @@ class Recorder:
         return view
 
     def close(self) -> None:
-        """Drop from the file what was recorded anew, and close it. Raises `StoreError` where it is not the file that was recorded."""
+        """Remove replaced recordings from the file, and close it. Raises `StoreError` if the file on disk is another one."""
         if self._file < 0:
             return
         try:
@@ -70,9 +70,9 @@ class Recorder:
         with suppress(StoreError) if error is not None else nullcontext():
             self.close()
 
-    def keep_entry(self, view: RecordingTape, entry: Entry) -> None:
-        """Write one exchange, unless its attempt has been started anew meanwhile."""
-        # An attempt that was given up may still get an answer after its scope was begun anew; it must not mix with the new recording.
+    def write_entry(self, view: RecordingTape, entry: Entry) -> None:
+        """Write one exchange, unless its attempt was started again."""
+        # An abandoned attempt may still get a response after its scope was started again; it must not mix with the new recording.
         if self._views.get(view.scope) is view and self._file >= 0:
             self._write_document(msgspec.to_builtins(entry))
 
@@ -109,7 +109,7 @@ class Recorder:
             # Before the answer is handed on: what an agent has acted upon must be in the recording.
             os.fsync(self._file)
         except OSError as error:
-            # Half a line with whole ones behind it would make the file unreadable; at its end it would count as absent.
+            # An incomplete line in the middle would make the file unreadable; at the end it is ignored.
             with suppress(OSError):  # a device cannot be cut
                 os.ftruncate(self._file, self._size)
             raise StoreError(f"the cassette {self._path} cannot be written: {error.strerror}") from error
@@ -119,13 +119,13 @@ class Recorder:
         partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.part")
         try:
             contents = read_file(self._path)
-            # Beside the file, and renamed at the end: a recorder that dies here leaves the old file or the new one whole.
+            # Written to a second file and renamed: a recorder that dies here leaves a complete file.
             with partial.open("wb") as file:
                 file.write(contents.header)
                 file.writelines(line.raw for line in contents.lines)
                 file.flush()
                 os.fsync(file.fileno())
-            # The new file takes the place of the old one with its rights, which somebody may have set.
+            # The new file gets the permissions of the old one.
             os.chmod(partial, os.fstat(self._file).st_mode & 0o777)
             os.replace(partial, self._path)
         except OSError:
@@ -145,22 +145,22 @@ class RecordingTape:
 
     async def exchange(self, kind: Kind, request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
         """Send the request, keep what came back or went wrong, and return it."""
-        # Before it is sent: whoever sends it may change the object.
-        asked = self._recorder.scrub(request)
+        # Before sending: `send` may change the object.
+        scrubbed = self._recorder.scrub(request)
         # Before it is sent: answers may come in another order, and a replay goes by the order of the requests.
         seq, self._next = self._next, self._next + 1
         try:
             response = await send()
         except Exception as error:
-            # A cancelled exchange does not come here (`CancelledError` is no `Exception`): it says nothing about the other side.
+            # A cancelled exchange is not recorded (`CancelledError` is no `Exception`).
             fault = self._make_fault(error)
-            self._recorder.keep_entry(
-                self, Entry(scope=self.scope, seq=seq, kind=kind, about=summarise(kind, asked), request=asked, fault=fault)
+            self._recorder.write_entry(
+                self, Entry(scope=self.scope, seq=seq, kind=kind, about=summarise(kind, scrubbed), request=scrubbed, fault=fault)
             )
             raise
-        kept = self._recorder.scrub(response)
-        self._recorder.keep_entry(
-            self, Entry(scope=self.scope, seq=seq, kind=kind, about=summarise(kind, asked), request=asked, response=kept)
+        recorded = self._recorder.scrub(response)
+        self._recorder.write_entry(
+            self, Entry(scope=self.scope, seq=seq, kind=kind, about=summarise(kind, scrubbed), request=scrubbed, response=recorded)
         )
         # As it came: only the file has to do without secrets.
         return response
@@ -195,7 +195,7 @@ def _open_locked(path: Path) -> int:
 
 def _lock_file(file: int, path: Path) -> None:
     try:
-        import fcntl  # not on Windows; there two recorders are not told apart
+        import fcntl  # not on Windows, where a second recorder is not detected
     except ImportError:
         return
     try:

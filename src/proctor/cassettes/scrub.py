@@ -1,8 +1,8 @@
-"""Takes secrets out of a recording before it is written, and out of a request before it is looked up in one.
+"""Removes secrets from a recording before it is written, and from a request before it is looked up.
 
-Taken out are: the values of headers, fields and query parameters whose name says that they are secret; the secrets that settings hold,
-wherever they stand, also escaped for JSON or for an address; what looks like a key (bearer tokens, keys of well-known services, JSON
-web tokens, private keys); user and password of an address. Only text is taken out: `max_tokens: 100` is no secret.
+Removed: values of headers, fields and query parameters with a secret name; secrets from the settings, also escaped for JSON or URLs;
+text that looks like a key (bearer tokens, keys of well-known services, JSON web tokens, private keys); user and password in URLs. Only
+text is removed: `max_tokens: 100` is no secret.
 
 A secret becomes `[redacted]`, which no rule changes again. So a request that was built from a replayed answer is the same as the one that
 was recorded. Every pattern is linear in the length of the text.
@@ -18,7 +18,7 @@ from urllib.parse import quote
 from proctor.model.evidence import Json
 
 REDACTED = "[redacted]"
-"""What stands where a secret stood."""
+"""Replaces a secret."""
 
 SHORTEST_SECRET = 8
 """A shorter known secret is not looked for in texts: a key such as `test` would take ordinary words out of every sentence."""
@@ -58,9 +58,9 @@ _HEADER_LINE = re.compile(
 )
 _QUERY = re.compile(rf"(?P<head>[?&](?:{'|'.join(_QUERY_NAMES)})=)[^&#\s\"'<>]+", re.IGNORECASE)
 _USER = re.compile(r"(?P<head>\b[a-z][a-z0-9+.-]{1,20}://)[^\s/@:\"'<>]{1,200}:[^\s/@\"'<>]{1,500}(?=@)", re.IGNORECASE)
-# A digit is asked for, since `basic authentication` is prose.
+# A digit is required: `basic authentication` is prose.
 _SCHEME = re.compile(r"(?P<head>\b(?:bearer|basic)[ ]{1,3})(?=[^\s]*[0-9])[A-Za-z0-9._~+/=-]{12,}", re.IGNORECASE)
-# After `sk-` and the like a digit is asked for as well, so that ordinary names with dashes stay readable.
+# A digit is required after `sk-` and the like too, so that ordinary names with dashes stay readable.
 _KEYS = re.compile(
     r"""
       (?<![\w-])sk-(?=[A-Za-z_-]{0,200}[0-9])[A-Za-z0-9_-]{16,}                           # OpenAI, Anthropic, OpenRouter
@@ -91,7 +91,7 @@ class Scrubber:
         spellings: set[str] = set()
         for secret in secrets:
             if len(secret) >= SHORTEST_SECRET:
-                # As it is, as it stands in an address, and as it stands in JSON.
+                # Plain, percent-encoded, and escaped for JSON.
                 spellings |= {secret, quote(secret, safe=""), json.dumps(secret)[1:-1]}
         # Longest first: one secret may be part of another.
         ordered = sorted(spellings, key=lambda spelling: (-len(spelling), spelling))

@@ -71,13 +71,13 @@ def mark_missing_turns(evidence: Evidence, case: Case) -> Evidence:
 def cut_short(result: CaseResult, evidence: Evidence) -> CaseResult:
     """Return the result of a run that broke off: an error, unless something certainly went wrong before."""
     code = evidence.metadata.get("code")
-    told = isinstance(code, str)
-    reason = evidence.error if told else f"the run ended in an error: {evidence.error}"
+    has_code = isinstance(code, str)
+    reason = evidence.error if has_code else f"the run ended in an error: {evidence.error}"
     # What was done cannot be undone by what did not happen: a forbidden call stays one. What was only not seen may have been about to come.
     if code != SERVER_GONE and result.outcome == "fail" and _is_certain(result.case.assertions, result.verdicts):
         return result if result.reason is not None else msgspec.structs.replace(result, reason=reason)
     outcome: Outcome = "error"
-    return msgspec.structs.replace(result, outcome=outcome, score=None, verdict=None, code=code if told else RUN_ERROR, reason=reason)
+    return msgspec.structs.replace(result, outcome=outcome, score=None, verdict=None, code=code if has_code else RUN_ERROR, reason=reason)
 
 
 def _is_certain(assertions: Sequence[Assertion], verdicts: Sequence[Verdict]) -> bool:

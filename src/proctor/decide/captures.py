@@ -1,9 +1,8 @@
 """Values read out of the final text by regular expression (MCPLab's `extract`).
 
 First match only, no flags. The value is the group named `value`, else group 1, else the whole match; a group that took no part
-counts as absent. No match, or a pattern that cannot be read, gives null. A pattern that takes too long gives null too, and the result
-says so. A captured text that JavaScript would read as a number or boolean becomes one, a double beyond 2^53; anything else stays as
-it was written.
+counts as absent. No match, an unreadable pattern or one that takes too long gives null; the result mentions the timeout. A captured text
+that JavaScript would read as a number or boolean becomes one, a double beyond 2^53; anything else stays as it was written.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ def prepare_captures(captures: Sequence[Capture]) -> Callable[[Evidence], Captur
             try:
                 values[name] = _capture_value(pattern, evidence.text or "")
             except CheckFault as fault:
-                # Null, as where nothing matches; but a search that was given up is told in the result, and never passed over.
+                # Null, as without a match; the result also mentions a search that was given up.
                 values[name] = None
                 faults.append((name, fault))
         if not faults:
             return Captured(values)
-        told = "; ".join(f"extract {name!r} could not be read: {fault.message}" for name, fault in faults)
-        return Captured(values, faults[0][1].code, told)
+        reason = "; ".join(f"extract {name!r} could not be read: {fault.message}" for name, fault in faults)
+        return Captured(values, faults[0][1].code, reason)
 
     return read
 

@@ -1,4 +1,4 @@
-"""What deciding a case tells of its cost: the agent's and the user's tokens out of the evidence, the judge's out of the verdicts."""
+"""The cost of a case: tokens of the agent and the user from the evidence, tokens of the judge from the verdicts."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def with_cost(result: CaseResult, evidence: Evidence, prices: PriceList) -> Case
     cost = evidence.cost or find_agent_cost(evidence, prices)
     judge, why = sum_known(_price_requests(result.verdicts, prices))
     user, why_user = find_user_cost(evidence.simulated_user, prices)
-    told = msgspec.structs.replace(cost, judge=judge, user=user, why=cost.why or why or why_user)
-    return msgspec.structs.replace(result, cost=told)
+    total = msgspec.structs.replace(cost, judge=judge, user=user, why=cost.why or why or why_user)
+    return msgspec.structs.replace(result, cost=total)
 
 
 def find_user_cost(user: UserEnding | None, prices: PriceList) -> tuple[float | None, str]:
@@ -49,7 +49,7 @@ def find_user_cost(user: UserEnding | None, prices: PriceList) -> tuple[float | 
 
 
 def _price_requests(verdicts: Sequence[Verdict], prices: PriceList) -> Iterator[float | str]:
-    """Yield what each request to the judge cost; claims that were asked in one request name the same one."""
+    """Yield the cost of each request to the judge; claims that were sent in one request have the same request."""
     requests = {
         request["id"]: request for verdict in verdicts if verdict.outcome != "skip" for request in verdict.details.get("judge_requests", ())
     }

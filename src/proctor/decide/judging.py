@@ -1,7 +1,7 @@
-"""Deciding a case that needs a judge: deterministic claims first, then the questions, all that can be asked at once.
+"""Decides a case that needs a judge: deterministic claims first, then the questions, as many at once as possible.
 
-A deliberation is a generator: it yields questions, is sent opinions, and returns the result. It neither waits nor talks to anybody, so
-that a live run, a check of recorded evidence and a test drive the same code.
+A deliberation is a generator: it yields questions, is sent opinions, and returns the result. It does no I/O, so that a live run, a check of
+recorded evidence and a test drive the same code.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def settle(deliberation: Deliberation, ask: Ask) -> CaseResult:
     except StopIteration as end:
         return end.value
     finally:
-        # `ask` may raise or be cancelled: what the generator holds is then given back here, and not when somebody collects it.
+        # `ask` may raise or be cancelled: release here what the generator holds.
         deliberation.close()
 
 

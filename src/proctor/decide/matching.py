@@ -114,18 +114,18 @@ class CaseIndex:
     def _index_names(self) -> bool:
         """Index the names of all cases, in one pass over them; returns whether a record answers all of them."""
         repeated: list[Problem] = []
-        asked, silent = False, False
+        has_input, silent = False, False
         for position, case in enumerate(self.cases):
             # Readers reject repeated ids too, but a suite that was built in code was not read.
             if not self.names.add(case, position):
                 repeated.append(Problem(message=f"two cases have the id {case.id!r}", origin=case.origin, code="duplicate_id"))
             self._has_variants = self._has_variants or is_variant(case)
-            asked = asked or case.input is not None
+            has_input = has_input or case.input is not None
             has_messages = bool(list_messages(case))
             silent, self.has_inputs = silent or not has_messages, self.has_inputs or has_messages
         if repeated:
             raise InputError(repeated[0].message, repeated)
-        return _needs_no_choice(len(self.cases), variants=self._has_variants, asked=asked, silent=silent)
+        return _needs_no_choice(len(self.cases), variants=self._has_variants, has_input=has_input, silent=silent)
 
     @functools.cached_property
     def _by_input(self) -> CaseTable:
@@ -172,7 +172,7 @@ class CaseIndex:
             return range(len(self._selected))
         if self._has_variants:
             # The variants of a matrix have the same input, and only the id identifies the one that was run.
-            raise self._make_refusal(f"names no case, and each is asked once for every combination of a matrix; {_CHOOSE}")
+            raise self._make_refusal(f"names no case, and each case runs once for every combination of a matrix; {_CHOOSE}")
         if begun:
             raise self._make_refusal(
                 f"names no case, and several conversations begin with its input {show_messages(recorded)}; {_CHOOSE}", begun
@@ -188,7 +188,7 @@ class CaseIndex:
         return EvidenceError(f"{why}: {', '.join(listed)}", code=REFUSED_CODE)
 
 
-def _needs_no_choice(count: int, *, variants: bool, asked: bool, silent: bool) -> bool:
+def _needs_no_choice(count: int, *, variants: bool, has_input: bool, silent: bool) -> bool:
     """Return whether a record answers all of these cases, whatever its input.
 
     A case without messages makes claims about any record. Next to such cases a conversation is one more claim about the same record; if
@@ -197,7 +197,7 @@ def _needs_no_choice(count: int, *, variants: bool, asked: bool, silent: bool) -
     """
     if variants:
         return False
-    return count == 1 or (not asked and (silent or not count))
+    return count == 1 or (not has_input and (silent or not count))
 
 
 def show_messages(messages: Sequence[Json], limit: int = 80) -> str:

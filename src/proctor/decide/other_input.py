@@ -1,7 +1,7 @@
 """Records whose input differs from the input of the case that they answer: they are decided, with the warning `other_input`.
 
 Production recordings never repeat the wording of a test, so a record that names a case, or that is checked against the only case, is
-decided whatever it was asked. `--strict` rejects it.
+decided whatever its input was. `--strict` rejects it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PLACEHOLDER = re.compile(r"\{[\w .-]+\}")
 class OtherInput(msgspec.Struct, omit_defaults=True):
     """The records of one case whose input differs from the input of the case."""
 
-    asked: str
+    expected: str = msgspec.field(name="asked")
     """The input of the case, shortened."""
     recorded: str
     """The input of the first of these records, shortened."""
@@ -35,7 +35,7 @@ class OtherInput(msgspec.Struct, omit_defaults=True):
 
     def describe(self) -> str:
         """Return both inputs in a sentence."""
-        return f"the case asks {self.asked}, the record was asked {self.recorded}"
+        return f"the case has {self.expected}, the record has {self.recorded}"
 
 
 class OtherInputs(msgspec.Struct, omit_defaults=True):
@@ -91,12 +91,12 @@ def has_other_input(case: Case, evidence: Evidence) -> bool:
     Only texts are compared, without white space. An input with a placeholder (`{name}`) may have been filled with any value. A record may
     contain one message of a conversation, or go on after the only message of a case.
     """
-    asked, recorded = list_messages(case), list_recorded_messages(evidence)
-    if not asked or not recorded or asked == recorded:
+    inputs, recorded = list_messages(case), list_recorded_messages(evidence)
+    if not inputs or not recorded or inputs == recorded:
         return False
-    if not all(isinstance(text, str) and text.strip() for text in (*asked, *recorded)) or any(map(_PLACEHOLDER.search, asked)):
+    if not all(isinstance(text, str) and text.strip() for text in (*inputs, *recorded)) or any(map(_PLACEHOLDER.search, inputs)):
         return False
-    expected, actual = ["".join(text.split()) for text in asked], ["".join(text.split()) for text in recorded]
+    expected, actual = ["".join(text.split()) for text in inputs], ["".join(text.split()) for text in recorded]
     if len(actual) == 1:
         return actual[0] not in expected
     return actual != expected if len(expected) > 1 else expected[0] not in actual

@@ -1,8 +1,4 @@
-"""Suites made ready to decide: every check compiled once, every case then decided on evidence after evidence.
-
-The one place where an unexpected exception inside a check becomes a verdict: `error`, with the traceback in its details, so
-that a bug in one check never takes the other cases down.
-"""
+"""Prepares the checks of cases once, decides evidence with them, and lists the questions of a case for a judge."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from proctor.checks.registry import Decide, Registry, default_registry
 from proctor.checks.shared.missing_evidence import MISSING, decide_with_caution, find_reads
 from proctor.decide.broken_off import RUN_ERROR, SERVER_GONE, cut_short, is_broken, is_refusal, mark_missing_turns, may_claim_refusal
 from proctor.decide.cost import with_agent_cost, with_cost
-from proctor.decide.judging import Deliberation, prepare_check, settle_all
+from proctor.decide.judging import Deliberation, add_input, prepare_check, settle_all
 from proctor.decide.matching import CaseIndex, list_messages
 from proctor.decide.quick import Clock, DecideCase, make_quick_decision, needs_clock
 from proctor.errors import CheckFault, EvidenceError, InputError
@@ -74,16 +70,16 @@ class PreparedCase:
         if result is None:
             verdicts = self._decide_straight(evidence) if self._straight else self._decide_in_order(evidence)
             result = self._make_result(verdicts, evidence, source, attempt, now)
-        # Plain evidence that decides everything is what a long stream consists of: its account is made when somebody asks.
+        # The common case of a long stream: no account is needed.
         plain = evidence.account is None and evidence.error is None and not any(verdict.code for verdict in result.verdicts)
         return result if plain else with_account(result, evidence)
 
     def deliberate(
         self, evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None, *, fail_fast: bool = False
     ) -> Deliberation:
-        """Return the same as `decide` with a judge at hand: yields what it is to be asked, and wants the opinions sent.
+        """Decide as `decide` does, with a judge: yields questions and expects opinions.
 
-        With `fail_fast` a case whose verdict can no longer change asks nothing more.
+        With `fail_fast`, a case whose verdict can no longer change has no further questions.
         """
         evidence, now, result = self._begin(evidence, source, attempt, clock)
         if result is None:
@@ -94,7 +90,7 @@ class PreparedCase:
     def _begin(
         self, evidence: Evidence, source: Source | None, attempt: int, clock: Clock | None
     ) -> tuple[Evidence, str | None, CaseResult | None]:
-        """Return the evidence as the assertions see it, the clock of the case, and the result if no assertion has to be decided."""
+        """Return the evidence as the assertions see it, the clock of the case, and the result if no assertion is left to decide."""
         case = self.case
         if case.skip is not None:
             return evidence, None, skip_case(case, case.skip.code, case.skip.reason, source=source, attempt=attempt)
@@ -104,7 +100,7 @@ class PreparedCase:
         if self.prices is not None:
             evidence = with_agent_cost(evidence, self.prices)
         if evidence.error is not None and not case.assertions:
-            # Asserting nothing passes where the dialect says so, but a run that broke off is no success.
+            # A case without assertions passes in some dialects, but a run that broke off is no success.
             code = SERVER_GONE if evidence.metadata.get("code") == SERVER_GONE else RUN_ERROR
             reason = f"the run ended in an error: {evidence.error}"
             result = CaseResult(case, "error", None, (), source, attempt=attempt, code=code, reason=reason)
@@ -139,7 +135,7 @@ class PreparedCase:
         return result if result.outcome == "skip" else self.add_cost(result, evidence)
 
     def decide_unanswered(self, evidence: Evidence | None, attempt: int, code: str, reason: str) -> CaseResult:
-        """Return the result of an attempt without an answer, of which `evidence` was seen.
+        """Return the result of an attempt without an answer, with its partial `evidence`.
 
         Claims on the HTTP status are decided on the one that came, what depends on them is skipped, and every other claim is an error.
         """
@@ -199,7 +195,7 @@ class PreparedCase:
             unsure: set[str | None] = set()
             for index in waiting:
                 assertion = self.case.assertions[index]
-                # What depends on an open question waits for the next round, so that a round asks the judge everything at once.
+                # A claim that depends on an open question waits for the next round, so that a round has all questions for the judge.
                 if not unsure.isdisjoint(assertion.depends_on):
                     later.append(index)
                     unsure.add(assertion.id)
@@ -234,7 +230,7 @@ class PreparedCase:
         if self._uses_clock and evidence.now is None and clock is not None:
             changes["now"] = now = clock()
         if self._blind and not evidence.tool_calls and evidence.metadata.get("agent") in self._blind:
-            # A recording without calls says nothing where calls are never recorded.
+            # A recording without calls means nothing if calls are never recorded.
             known = evidence.account or Account()
             changes["tool_calls"] = None
             changes["account"] = msgspec.structs.replace(known, unknown={"tool_calls": UNSEEN_IN_A_PAGE, **known.unknown})
@@ -262,8 +258,8 @@ class _Deciding:
         # Anything but a pass breaks a dependency, also an error and a skip: what was not established cannot be built upon.
         broken = next((wanted for wanted in assertion.depends_on if self._outcome_of.get(wanted) != "pass"), None)
         if broken is not None:
-            told = self._outcome_of.get(broken, "not decided")
-            verdict = skipped("dependency_failed", f"skipped: {broken!r} did not pass ({told})")
+            outcome = self._outcome_of.get(broken, "not decided")
+            verdict = skipped("dependency_failed", f"skipped: {broken!r} did not pass ({outcome})")
         else:
             scope: Evidence | None = self._evidence
             if assertion.turn is not None:
@@ -301,9 +297,9 @@ class _Deciding:
 
 
 class PreparedSuite:
-    """The cases of a suite, prepared, and found by what a record says of its case.
+    """The prepared cases of a suite, found by the name or input of a record.
 
-    Which case a record answers does not depend on what was selected, so cases that were left out are found too.
+    Which case a record answers does not depend on the selection, so unselected cases are found too.
     """
 
     def __init__(self, suite: Suite, registry: Registry | None = None) -> None:
@@ -333,7 +329,7 @@ class PreparedSuite:
         return None if found is None else self._choose(found)
 
     def cases_for_trace(self, name: str | None) -> Iterable[tuple[DecideCase, PreparedCase]]:
-        """Return the cases that apply to a trace which arrived by itself: those it names, else all; its input does not matter."""
+        """Return the cases that apply to a trace that arrived without a run: those it names, else all; its input does not matter."""
         chosen = range(len(self.cases)) if name is None else self._choose(self._index.names.find(name))
         return [(self.decides[position], self.cases[position]) for position in chosen]
 
@@ -389,7 +385,7 @@ def decide_guarded(decide: Decide, evidence: Evidence) -> Verdict:
 
 
 def with_account(result: CaseResult, evidence: Evidence, reader: str = "plain") -> CaseResult:
-    """Return the result with what is known of the evidence it was decided on; `reader` is who read it, where it does not say so."""
+    """Return the result with the account of its evidence; `reader` is the reader, if the account has none."""
     if result.account is not None and result.account.reader != "plain":
         return result
     return msgspec.structs.replace(result, account=find_known(evidence, reader), simulated_user=evidence.simulated_user)
@@ -432,3 +428,32 @@ def _sort_by_dependency(assertions: Sequence[Assertion]) -> tuple[int, ...]:
                 entered.add(index)
                 stack.extend(open_ones)
     return tuple(done)
+
+
+class PosedClaim(msgspec.Struct, frozen=True):
+    """A claim that a judge decides, its evidence, and its questions."""
+
+    assertion: Assertion
+    evidence: Evidence
+    questions: tuple[Question, ...]
+
+
+def list_claims(case: Case, evidence: Evidence) -> dict[int, PosedClaim]:
+    """Return the claims of the case that a judge decides, by their position. Other claims are not decided."""
+    known = default_registry()
+    if case.context or evidence.context:
+        # The case's own values override those of a trace.
+        evidence = msgspec.structs.replace(evidence, context={**(evidence.context or {}), **case.context})
+    found: dict[int, PosedClaim] = {}
+    for position, assertion in enumerate(case.assertions):
+        entry = known.get_for(assertion.check, assertion.spec)
+        if not entry.judged:
+            continue
+        scope = evidence if assertion.turn is None else turn_evidence(evidence, assertion.turn)
+        if scope is None:
+            continue
+        scope = add_input(scope, assertion, case)
+        verdict = decide_guarded(entry.prepare(assertion.spec), scope)
+        if isinstance(verdict, PendingVerdict):
+            found[position] = PosedClaim(assertion, scope, verdict.questions)
+    return found

@@ -76,7 +76,7 @@ def make_quick_decision(
 
 
 def needs_clock(spec: msgspec.Struct) -> bool:
-    """Return whether the clock of the evidence matters for this spec; one that knows better says so by a method of this name."""
+    """Return whether the clock of the evidence matters for this spec, which may have a method of this name."""
     own = getattr(spec, "needs_clock", None)
     return own() if own is not None else _mentions_clock(msgspec.to_builtins(spec))
 

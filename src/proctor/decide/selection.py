@@ -34,7 +34,7 @@ def select(suite: Suite, expression: str | None) -> Suite:
     if not expression:
         return suite
     chosen, left_out = pick_cases(suite.cases, compile_selection(expression))
-    # Kept, because a record of a case that was left out must not be taken for one of those that are left.
+    # A record of an unselected case must not match a selected one.
     return msgspec.structs.replace(suite, cases=chosen, unselected=join_cases([suite.unselected, left_out]))
 
 
@@ -46,12 +46,12 @@ def select_cases(suite: Suite, cases: Iterable[Case]) -> Suite:
 def select_ids(suite: Suite, ids: Container[str]) -> Suite:
     """Return the suite with only the cases that have one of these ids; it remembers which it had."""
     chosen, left_out = pick_cases(suite.cases, lambda case: case.id in ids)
-    # Kept, because a record of a case that was left out must not be taken for one of those that are left.
+    # As above.
     return msgspec.structs.replace(suite, cases=chosen, unselected=join_cases([suite.unselected, left_out]))
 
 
 def compile_selection(expression: str) -> Chooses:
-    """Return the function that says whether a case is chosen; raises `InputError` with a column."""
+    """Return a predicate over cases. Raises `InputError` with a column."""
     return _Parser(expression).parse()
 
 

@@ -11,7 +11,7 @@ from proctor.model.lazy_cases import may_claim
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """What was found."""
+    """What a suite needs."""
 
     judged: bool
     """Whether a judge has anything to say."""
@@ -20,7 +20,7 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 def survey_cases(suite: Suite, registry: Registry | None = None) -> Survey:
-    """Look at every claim of every case once; claims that cases share are looked at once."""
+    """Examine every claim of every case once, shared claims only once."""
     known = registry or default_registry()
     judged, only_presence = False, True
     may_be_judged = may_claim(suite.cases, lambda claim: known.get_for(claim.check, claim.spec).judged)
@@ -32,7 +32,7 @@ def survey_cases(suite: Suite, registry: Registry | None = None) -> Survey:
         for assertion in case.assertions:
             if any(assertion is each for each in last):
                 continue
-            # Own checks are known by their specs, whatever registry is asked.
+            # Custom checks are found by their specs, in any registry.
             entry = known.get_for(assertion.check, assertion.spec)
             judged = judged or entry.judged
             reads = find_reads(entry.reads, assertion.spec) if only_presence else None

@@ -15,8 +15,7 @@ import msgspec
 
 from proctor.actions.history.chosen_runs import choose_pair
 from proctor.actions.history.compare import compare
-from proctor.actions.running.run import LiveRun, drive
-from proctor.actions.running.run_options import RunOptions
+from proctor.actions.running.run import LiveRun, RunOptions, drive
 from proctor.actions.workspace.run_history import find_home, open_run
 from proctor.actions.workspace.suites import load_suite
 from proctor.decide.selection import select
@@ -28,7 +27,7 @@ from proctor.model.evidence import Json
 from proctor.report.blocks.exchange import add_exchanges
 from proctor.report.data.json_text import render_json
 from proctor.report.text.markdown import render_markdown
-from proctor.runner.settings import RunSettings
+from proctor.runner.limits import RunSettings
 from proctor.service.access.callers import Caller
 from proctor.service.refusals import Refusal
 from proctor.service.suites.documents import read_sent_suite
@@ -89,7 +88,7 @@ class LocalRuns:
             first, second = choose_pair(self._home, base, candidate)
             # There and back: numbers that are none (a rate of nothing) are null in JSON.
             found = msgspec.json.decode(msgspec.json.encode(compare(self._home, first.run, second.run)))
-            return {**found, "chosen": [said for said in (first.said, second.said) if said is not None]}
+            return {**found, "chosen": [said for said in (first.note, second.note) if said is not None]}
 
         try:
             return await asyncio.to_thread(work)

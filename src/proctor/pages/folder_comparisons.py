@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from proctor.actions.history.answers import Answer, AttemptOutcome, ReadAttempt, choose_attempt, compare_answers
-from proctor.actions.history.compare import RunComparison, compare_tallies, how_much, tell_incomplete
+from proctor.actions.history.compare import RunComparison, add_incomplete, compare_tallies, how_much
 from proctor.actions.history.compare_several import MOST_RUNS, SeveralRuns, join_comparisons
 from proctor.actions.workspace.run_tally import RunTally
 from proctor.pages.folder_suites import ReadSuite
@@ -51,7 +51,7 @@ def _compare(base: IndexedRun, candidate: IndexedRun) -> RunComparison:
     before, after = RunTally.of(base.log.iterate_digests()), RunTally.of(candidate.log.iterate_digests())
     first, second = base.run.header, candidate.run.header
     found = compare_tallies((first, before), (second, after), candidate.suite.suite)
-    return tell_incomplete(
+    return add_incomplete(
         found,
         base=how_much(first, base.suite.suite, before, base.run.find_ending()),
         candidate=how_much(second, candidate.suite.suite, after, candidate.run.find_ending()),

@@ -29,7 +29,7 @@ from proctor.actions.history.overview import (
     find_turned,
     make_trend_point,
 )
-from proctor.actions.workspace.run_history import KeptRun, case_result, describe_kept_run, open_run
+from proctor.actions.workspace.run_history import StoredRun, case_result, describe_stored_run, open_run
 from proctor.actions.workspace.run_tally import RunTally
 from proctor.errors import ProctorError
 from proctor.model.case import Case
@@ -43,9 +43,8 @@ from proctor.service.refusals import Refusal, not_found
 from proctor.service.runs.results import EVERY_ATTEMPT, AttemptFilter, ReadResult
 from proctor.store.files.baselines import Baselines
 from proctor.store.files.log_index import LogCounts, LogIndex, LogIndexes
-from proctor.store.files.run_entries import open_regular
-from proctor.store.files.run_files import CASES, RESULTS, SUITE, RunFiles, RunFolder
-from proctor.store.runs.entry_texts import fold_text, make_search_text
+from proctor.store.files.run_files import CASES, RESULTS, SUITE, RunFiles, RunFolder, open_regular
+from proctor.store.runs.entry_previews import fold_text, make_search_text
 
 # --- the runs of a folder in the shape of runs of the service, for `proctor view`. No log is read twice that has not changed
 
@@ -155,7 +154,7 @@ class FolderRuns:
         return counts.outcomes, counts.problem
 
     def _show(self, id: str, baselines: set[str]) -> Record:
-        kept = describe_kept_run(self._files, id, is_baseline=id in baselines, count=self._count)
+        kept = describe_stored_run(self._files, id, is_baseline=id in baselines, count=self._count)
         status = "failed" if kept.problem is not None else _STATUSES.get(kept.ended or "not_ended", "failed")
         outcome = None
         if status == "completed":
@@ -164,7 +163,7 @@ class FolderRuns:
         return _show_run(kept, status, outcome)
 
 
-def _decide_outcome(home: Path, folder: Path, kept: KeptRun, counts: LogCounts) -> str:
+def _decide_outcome(home: Path, folder: Path, kept: StoredRun, counts: LogCounts) -> str:
     """Return how a run came out as `proctor show` says it; without reading the suite where the counts alone tell."""
     told = counts.outcomes
     if told.get("fail", 0) or told.get("error", 0):
@@ -194,7 +193,7 @@ def _find_outcome(home: Path, run_id: str, size: int) -> str:
     return open_run(home, run_id)[0].outcome
 
 
-def _show_run(kept: KeptRun, status: str, outcome: str | None) -> Record:
+def _show_run(kept: StoredRun, status: str, outcome: str | None) -> Record:
     """Return a kept run in the shape of a run of the service."""
     header = kept.header
     counts = {outcome: kept.counts.get(outcome, 0) for outcome in ("pass", "fail", "error", "skip")}

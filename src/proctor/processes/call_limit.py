@@ -1,12 +1,12 @@
-"""Ends a call to somebody's own code that takes too long, so that what comes after it is still done.
+"""Ends a call to custom code that takes too long.
 
 In the main thread a timer of the system raises `OutOfTime` inside the call, again and again until it has ended: also out of a sleep or a
-wait for the network. Elsewhere (another thread, or a system without such timers) the call runs in a thread of its own, which is told to end
-and then left behind. What a timer cannot stop is code that catches everything over and over, and one step inside a C extension that does
-not come back; a thread that is left behind goes on with that until the process ends.
+wait for the network. Elsewhere (another thread, or a system without such timers) the call runs in its own thread, which is asked to stop
+and then abandoned. A timer cannot stop code that catches everything over and over, or one step inside a C extension that does not return;
+an abandoned thread goes on with that until the process ends.
 
-Ctrl-C ends the call at once, also where an event loop has taken the signal and could not see it before the call has ended. The signal is
-then passed on to whoever had it.
+Ctrl-C ends the call at once, also if an event loop has the signal handler and would only see it after the call. The signal is then passed
+on to the earlier handler.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Final, Generic, TypeVar
 
-from proctor.processes.event_loop import is_loop_running
+from proctor.processes.threads import is_loop_running
 
 T = TypeVar("T")
 
 _AGAIN_S: Final = 0.05
-"""How soon a call that caught what should end it is told so again."""
+"""Interval at which `OutOfTime` is raised again in a call that caught it."""
 _GRACE_S: Final = 0.5
-"""How long a thread that was told to end is waited for."""
+"""Grace period of a thread that was asked to stop."""
 
 
 class OutOfTime(BaseException):
@@ -39,7 +39,7 @@ class OutOfTime(BaseException):
 
 
 class CallTooLong(Exception):
-    """A call took longer than it may, whatever it made of being told so."""
+    """A call took longer than allowed."""
 
     def __init__(self, seconds: float, frames: traceback.StackSummary) -> None:
         super().__init__(f"did not end within {seconds:g} s")
@@ -61,7 +61,7 @@ def call_within(work: Callable[[], T], seconds: float) -> T:
 
 
 async def run_within(work: Callable[[], T], seconds: float) -> T:
-    """Return what `work` returns, in a thread beside the event loop. Raises `CallTooLong` as `call_within`."""
+    """Return the result of `work`, which runs in a thread next to the event loop. Raises `CallTooLong` as `call_within`."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     call = _ThreadedCall(work, lambda: loop.call_soon_threadsafe(ended.set))
     try:
@@ -89,7 +89,7 @@ class _TimedCall(Generic[T]):
 
     def end_by_time(self, number: int, frame: FrameType | None) -> None:
         if self._is_inside(frame):
-            # The first time tells where the call hung; later ones find what it does about being ended.
+            # The first frame is where the call hung; later ones are where it handles the exception.
             self.frames = self.frames or traceback.extract_stack(frame)
             raise OutOfTime
 
@@ -108,7 +108,7 @@ class _TimedCall(Generic[T]):
         return frame is not None
 
     def make(self) -> T | None:
-        """Make the call; nothing comes of one that a signal has ended."""
+        """Make the call; returns None if a signal has ended it."""
         self._frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented
         try:
             return None if self.interrupted else self._work()
@@ -126,13 +126,13 @@ def _call_under_timer(work: Callable[[], T], seconds: float) -> T:
     takes_interrupts = _can_take_interrupts()
     before = signal.signal(signal.SIGALRM, call.end_by_time)
     interrupts_before = signal.signal(signal.SIGINT, call.end_by_user) if takes_interrupts else None
-    # Somebody around us may run the same timer, as test runners do.
+    # Code around us may run the same timer, as test runners do.
     left, every = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
     began = time.monotonic()
     try:
         answer = call.make()
     finally:
-        # The timer before the handler: an alarm in between would go to whoever had it before, and by default that ends the process.
+        # The timer before the handler: an alarm in between would go to the earlier handler, which by default ends the process.
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         if takes_interrupts:
@@ -154,7 +154,7 @@ def _can_take_interrupts() -> bool:
 
 
 def _pass_interrupt_on(handler: Any) -> None:
-    """Give Ctrl-C to whoever had it before; where that is an event loop, end this task, so that the loop can run."""
+    """Pass Ctrl-C to the earlier handler; if that is an event loop, end this task, so that the loop can run."""
     # Not sent again: a loop that watches for signals has noted the first one already, and would take this for a second.
     handler(signal.SIGINT, None)
     raise (asyncio.CancelledError if is_loop_running() else KeyboardInterrupt)
@@ -163,9 +163,9 @@ def _pass_interrupt_on(handler: Any) -> None:
 class _ThreadedCall(Generic[T]):
     """One call in a thread of its own."""
 
-    def __init__(self, work: Callable[[], T], tell_end: Callable[[], object] | None = None) -> None:
+    def __init__(self, work: Callable[[], T], on_end: Callable[[], object] | None = None) -> None:
         self._work = work
-        self._tell_end = tell_end
+        self._on_end = on_end
         self._ended = threading.Event()
         self._answer: T | None = None
         self._error: BaseException | None = None
@@ -181,13 +181,13 @@ class _ThreadedCall(Generic[T]):
         except BaseException as error:
             self._error = error
         self._ended.set()
-        if self._tell_end is not None:
-            # The event loop may have been closed, and then nobody waits.
+        if self._on_end is not None:
+            # The event loop may have been closed.
             with contextlib.suppress(RuntimeError):
-                self._tell_end()
+                self._on_end()
 
     def wait(self, seconds: float) -> bool:
-        """Return whether it has ended after at most so many seconds; in slices, so that signals are seen everywhere."""
+        """Return whether it has ended within the given seconds; waits in slices, so that signals are handled."""
         until = time.monotonic() + seconds
         while not self._ended.wait(max(0.0, min(_AGAIN_S, until - time.monotonic()))):
             if time.monotonic() >= until:
@@ -206,7 +206,7 @@ class _ThreadedCall(Generic[T]):
         return traceback.extract_stack(frame) if frame is not None else traceback.StackSummary()
 
     def stop(self) -> None:
-        """Tell it to end, for a while; then nobody waits for it any more."""
+        """Ask it to stop, then abandon it after the grace period."""
         until = time.monotonic() + _GRACE_S
         while time.monotonic() < until and not self._ended.wait(_AGAIN_S):
             # Again and again: it is raised between two steps of Python, and code that catches it once goes on.
@@ -229,7 +229,7 @@ def _call_in_thread(work: Callable[[], T], seconds: float, *, in_main: bool) -> 
         raise
     if in_time:
         return call.read()
-    # Before it is told to end: afterwards it is elsewhere, or gone.
+    # Before it is stopped: afterwards it is elsewhere, or gone.
     frames = call.list_frames()
     call.stop()
     raise CallTooLong(seconds, frames)

@@ -1,8 +1,8 @@
-"""Does tasks on a Dask cluster: one of this machine, one that exists already, or whichever a `Client` that was handed over is connected to.
+"""Runs tasks on a Dask cluster: one of this machine, an existing one, or the one of a given `Client`.
 
-Dask gives the task of a worker that died to another one, a few times at most, and starts workers anew; where the scheduler itself is gone,
-nothing more can be done, and whoever asked hears so. What a work was given is registered as a plugin of the workers: it is sent once to
-each of them, also to those that come later, and not with every task.
+Dask gives the task of a dead worker to another one, a few times at most, and restarts workers; if the scheduler itself is gone, the caller
+gets an error. Shared data of a job is registered as a plugin of the workers: it is sent once to each of them, also to those that join
+later, and not with every task.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import msgspec
 
 from proctor import __version__
 from proctor.errors import InputError, MissingExtra
-from proctor.processes.dask_work import do_named_task, tell_versions
+from proctor.processes.dask_work import do_named_task, read_versions
 from proctor.processes.executor import Done, StopWork, Work
 
 WORKERS_WITHIN_S = 60
 """How long a cluster may take until its first worker is there."""
 CONNECTED_WITHIN_S = 30
 WINDOW = 16
-"""Tasks that are submitted at once for each thread of a cluster: a scheduler that holds all of them slows down."""
+"""Tasks that are submitted for each thread of a cluster: a scheduler with too many tasks slows down."""
 _GONE = (OSError, TimeoutError, asyncio.CancelledError, concurrent.futures.CancelledError)
-"""What comes of asking a scheduler that is gone."""
+"""Errors of a scheduler that is gone."""
 _LOGGERS = ("distributed", "distributed.client")
 """The second has a level of its own, by the settings of Dask."""
 
@@ -49,7 +49,7 @@ class DaskExecutor:
     def __init__(
         self, *, scheduler: str | None = None, tls: TlsFiles | None = None, client: Any = None, workers: int | None = None
     ) -> None:
-        """Without `scheduler` and `client` a cluster of so many processes is started on this machine."""
+        """Without `scheduler` and `client` a cluster of this many processes is started on this machine."""
         self._distributed = import_distributed()
         self._scheduler, self._tls, self._workers = scheduler, tls, workers
         self._given = client
@@ -66,13 +66,13 @@ class DaskExecutor:
 
     def _require_client(self, given: Any) -> None:
         """Raise `InputError` for what was handed over and is no client that can be used from here."""
-        told = "expected an engine 'local', 'dask', or a client of dask.distributed"
+        expected = "expected an engine 'local', 'dask', or a client of dask.distributed"
         if not isinstance(given, self._distributed.Client):
-            raise InputError(f"{told}, found {type(given).__name__}")
+            raise InputError(f"{expected}, found {type(given).__name__}")
         if given.asynchronous:
-            raise InputError(f"{told} that waits: Client(...) without asynchronous=True, also in a notebook")
+            raise InputError(f"{expected} that waits: Client(...) without asynchronous=True, also in a notebook")
         if given.status != "running":
-            raise InputError(f"{told} that is connected; this one is {given.status}")
+            raise InputError(f"{expected} that is connected; this one is {given.status}")
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -105,7 +105,7 @@ class DaskExecutor:
             raise InputError(f"no Dask scheduler could be reached at {self._scheduler or 'this machine'}: {error}") from error
 
     def map(self, work: Work, tasks: Sequence[bytes]) -> Iterator[Done]:
-        """Yield what came of each task as it ends, in any order. Raises `StopWork`."""
+        """Yield the result of each task as it ends, in any order. Raises `StopWork`."""
         client = self._client
         # Named by its content: several works on one cluster do not overwrite what the others were given.
         name = f"proctor-{hashlib.sha256(work.setup.encode() + work.payload).hexdigest()[:24]}"
@@ -153,7 +153,7 @@ class DaskExecutor:
         except TimeoutError as error:
             raise StopWork(f"no worker came to the Dask scheduler at {_name_scheduler(client)} within {WORKERS_WITHIN_S} s") from error
         try:
-            found = client.run(tell_versions)
+            found = client.run(read_versions)
         except _GONE:
             raise
         except Exception as error:  # whatever a worker raises: it has no proctor, or a broken one
@@ -173,7 +173,7 @@ class DaskExecutor:
             if type(error).__name__ == "KilledWorker":
                 return Done(task=number, error="every worker that took it ended, as the system does where memory runs out", deaths=1)
             return Done(task=number, error=f"{type(error).__name__}: {error}")
-        # Lost or cancelled, though nobody here did so.
+        # Lost or cancelled from outside.
         raise self._gone_error()
 
     def _gone_error(self) -> StopWork:

@@ -18,7 +18,7 @@ PAYLOADS: dict[str, bytes] = {}
 _local = threading.local()
 
 
-def tell_versions() -> tuple[str, str]:
+def read_versions() -> tuple[str, str]:
     """Return the versions of proctor and of Python in a worker."""
     return __version__, platform.python_version()
 

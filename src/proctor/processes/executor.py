@@ -6,16 +6,29 @@ once wherever work is done, with `payload`, and returns the function that does o
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
 
+
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process, wait until it is gone, and close its pipes."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
 DoTask = Callable[[bytes], bytes]
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done with every task."""
+    """The function that is applied to every task."""
 
     setup: str
     """`module:function`, a function from `payload` to a function from a task to its result."""
@@ -23,7 +36,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one task."""
+    """The result of one task."""
 
     task: int
     """Its number among the tasks."""
@@ -35,14 +48,14 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StopWork(Exception):
-    """Raised by work that cannot go on with any task: its message is told, and nothing more is started."""
+    """Raised by work that cannot continue with any task; nothing more is started."""
 
 
 class Executor(Protocol):
     """Does tasks, several at a time."""
 
     def map(self, work: Work, tasks: Sequence[bytes]) -> Iterator[Done]:
-        """Yield what came of each task as it ends, in any order; closing the iterator gives up the rest. Raises `StopWork`."""
+        """Yield the result of each task as it ends, in any order; closing the iterator cancels the rest. Raises `StopWork`."""
         ...
 
     def cancel(self) -> None:

@@ -1,16 +1,17 @@
-"""Ends child processes when this process dies, however it dies.
+"""Ends child processes when this process dies, even by `SIGKILL`.
 
-A process that is killed (`SIGKILL`, a crash, a second Ctrl-C) runs no code any more, and a child that ignores the end of its standard input
-would stay. So the first child brings a guard with it: a tiny process that reads a pipe of which only this process has the other end. It is
-told which process groups there are; when the pipe ends, it sends them SIGTERM, and SIGKILL after a grace. It ignores signals itself, and
-ends as soon as nothing is left to end.
+A killed process (`SIGKILL`, a crash, a second Ctrl-C) runs no more code, and a child that ignores the end of its standard input would
+stay. So the first child starts a guard: a tiny process that reads a pipe whose other end only this process has. The guard receives the ids
+of process groups; when the pipe ends, it sends them SIGTERM, and SIGKILL after a grace period. It ignores signals itself, and exits when
+no group is left.
 
-A child is also marked in its environment: one that was started and not told of in time, or that moved into a group of its own, is found by
-that mark, where there is a `/proc`. After a process that ended well, and was not interrupted, only what it was told of is ended.
+Children also have a mark in their environment: on systems with `/proc`, the guard finds by it those that were not registered in time or
+moved to another group. After a normal exit without an interruption only registered groups are ended.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import secrets
@@ -19,6 +20,58 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+from proctor.processes.guard_script import marked_processes
+
+_MARK = "PROCTOR_PROGRAM"
+TAIL_BYTES = 2_000
+"""Bytes of standard error that are stored: the reason of a failure is at its end."""
+
+
+def signal_group(process: asyncio.subprocess.Process, name: str) -> None:
+    """Send a signal to a program and to what it started."""
+    with suppress(ProcessLookupError, PermissionError):
+        # Windows has no process groups of this kind: there only the program itself can be ended.
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, getattr(signal, name))
+        elif process.returncode is None:
+            process.kill()
+
+
+def mark_program() -> dict[str, str]:
+    """Return what marks a program, and what it starts, in its environment."""
+    return {_MARK: secrets.token_hex(16)}
+
+
+def kill_strays(mark: dict[str, str]) -> None:
+    """Kill everything that carries the mark of a program which had to be ended."""
+    # Several rounds: one that dies may have started another in the meantime.
+    for _ in range(3):
+        found = marked_processes(f"{_MARK}={mark[_MARK]}".encode())
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if not found:
+            return
+
+
+def release_pipes(process: asyncio.subprocess.Process) -> None:
+    """Let go of the pipes of a program, which a process that left its group can hold open."""
+    # asyncio offers no public way to do so.
+    transport: Any = getattr(process, "_transport", None)
+    if transport is not None:
+        with suppress(PermissionError):
+            transport.close()
+
+
+def read_tail(tail: bytes | bytearray) -> str:
+    """Return the last lines of standard error."""
+    text = bytes(tail).decode("utf-8", "replace")
+    if len(tail) == TAIL_BYTES:
+        text = text.partition("\n")[2] or text  # the first line is only the end of one
+    return text.strip()
+
 
 MARK = "PROCTOR_GUARD"
 """The variable that marks children in their environment."""
@@ -42,39 +95,39 @@ class ProcessGuard:
     def mark_child(self) -> dict[str, str]:
         """Return what to add to the environment of a child, and make sure that a guard looks for it."""
         with self._lock:
-            # An empty line says nothing, but finds out whether the guard is there, and starts one before there is a child.
-            self._tell_guard(b"")
+            # An empty line only finds out whether the guard is alive, and starts one before there is a child.
+            self._send_to_guard(b"")
         return {MARK: self._mark}
 
     def watch_group(self, group: int) -> None:
         """End this process group when this process dies."""
         with self._lock:
-            # Noted before it is told: a guard that must be started anew for this is told everything that is noted.
+            # Noted first: a guard that is restarted by this receives all noted groups.
             self._groups.add(group)
-            self._tell_guard(b"+%d\n" % group)
+            self._send_to_guard(b"+%d\n" % group)
 
     def forget_group(self, group: int) -> None:
         """Stop watching a process group that has ended."""
         with self._lock:
             self._groups.discard(group)
-            self._tell_guard(b"-%d\n" % group)
+            self._send_to_guard(b"-%d\n" % group)
 
     def kill_all(self) -> None:
-        """Kill every process group that is watched, at once."""
-        # Without the lock, which somebody who is stuck may hold: the process ends right after this.
+        """Kill every watched process group immediately."""
+        # Without the lock, which a stuck thread may hold: the process ends right after this.
         for group in list(self._groups):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
 
     def note_interruption(self) -> None:
-        """Let nothing stay when this process ends: somebody broke off what the children were started for."""
+        """Let no child stay when this process ends: the user interrupted the work."""
         self._interrupted = True
 
     def say_goodbye(self) -> None:
-        """Tell the guard that this process ends well, so that what left its process group was meant to stay."""
+        """Notify the guard of a normal exit, after which processes outside the groups may stay."""
         with self._lock:
             if self._pipe is not None and not self._interrupted:
-                self._tell_guard(b"q\n")
+                self._send_to_guard(b"q\n")
 
     def drop_after_fork(self) -> None:
         """Drop the guard in a fork: it and the children belong to the process that was forked."""
@@ -84,23 +137,23 @@ class ProcessGuard:
         # A new lock, too: another thread may have held the old one during the fork, and that thread does not exist here.
         self.__init__()
 
-    def _tell_guard(self, line: bytes) -> None:
+    def _send_to_guard(self, line: bytes) -> None:
         if self._pipe is not None:
             try:
                 os.write(self._pipe, line or b"\n")
                 return
             except BrokenPipeError:
-                # Somebody ended the guard; there must be one.
+                # The guard was killed: start another one.
                 # Forgotten first: if no other pipe can be had, its number belongs to whatever is opened next.
                 broken, self._pipe = self._pipe, None
                 os.close(broken)
-                # It was our child and stays a zombie until somebody waits for it; the program around us may have done so.
+                # It stays a zombie until it is waited for; other code in this program may have done so.
                 if self.pid is not None:
                     with suppress(ChildProcessError):
                         os.waitpid(self.pid, os.WNOHANG)
         self._start_guard()
         assert self._pipe is not None
-        # A new guard knows nothing of what the last one was told.
+        # A new guard needs all groups.
         os.write(self._pipe, b"".join(b"+%d\n" % group for group in self._groups) + line)
 
     def _start_guard(self) -> None:

@@ -1,6 +1,6 @@
 """The guard itself, run as a script. It imports built-in modules only, so that it costs next to nothing.
 
-Standard input tells what there is to guard: `+GROUP`, `-GROUP`, and `q` when the parent ends well. At its end the groups are ended.
+Standard input lists what to guard: `+GROUP`, `-GROUP`, and `q` on a normal exit of the parent. At its end the groups are ended.
 """
 
 import os
@@ -10,14 +10,14 @@ import time
 
 
 def main(mark: str, grace_s: float) -> None:
-    """Listen until the parent is gone, then end what it left behind."""
-    # Whoever ends everything in a session by these must not end the one that cleans up afterwards.
+    """Listen until the parent is gone, then end the processes that it left."""
+    # Signals to a whole session must not end the process that cleans up after it.
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     groups, ended_well = listen()
     for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 0.0)):
         end = time.monotonic() + wait_s
-        # Looked for anew before each signal: one that dies may have started another.
+        # Searched again before each signal: a process that dies may have started another.
         strays = [] if ended_well else marked_processes(mark.encode())
         alive = send(number, groups, strays)
         while alive and time.monotonic() < end:
@@ -28,7 +28,7 @@ def main(mark: str, grace_s: float) -> None:
 
 
 def listen() -> "tuple[set[int], bool]":
-    """Read which process groups there are until the pipe ends; return them, and whether the parent said goodbye."""
+    """Read process groups until the pipe ends; return them, and whether the parent exited normally."""
     groups: set[int] = set()
     held, ended_well = b"", False
     while data := os.read(0, 65536):
@@ -43,14 +43,14 @@ def listen() -> "tuple[set[int], bool]":
 
 
 def any_alive(groups: "set[int]", strays: "list[int]") -> bool:
-    """Return whether any of them still runs; one that has ended and waits to be noticed by whoever started it does not."""
+    """Return whether any of them still runs; zombies do not count."""
     if not os.path.isdir("/proc"):
         return send(0, groups, strays)
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/stat", "rb") as file:
-                    # The name of the program stands in brackets and may hold anything.
+                    # The name of the program is in brackets and may contain anything.
                     state, _parent, group = file.read().rpartition(b")")[2].split()[:3]
             except OSError:
                 continue
@@ -84,7 +84,7 @@ def marked_processes(mark: bytes) -> "list[int]":
                 with open(f"/proc/{name}/environ", "rb") as file:
                     if mark in file.read().split(b"\0"):
                         found.append(int(name))
-            # Ended meanwhile, or somebody else's.
+            # Already ended, or of another user.
             except OSError:
                 continue
     return found

@@ -21,8 +21,7 @@ from typing import Any
 import msgspec
 
 from proctor.model.typed import decode_msgpack
-from proctor.processes.ending import end_process
-from proctor.processes.executor import Done, StopWork, Work
+from proctor.processes.executor import Done, StopWork, Work, end_process
 
 TRIES = 4
 """Processes that a task may end before it has failed."""
@@ -42,7 +41,7 @@ class LocalExecutor:
         self._lock = threading.Lock()
 
     def map(self, work: Work, tasks: Sequence[bytes]) -> Iterator[Done]:
-        """Yield what came of each task as it ends, in any order. Raises `StopWork`."""
+        """Yield the result of each task as it ends, in any order. Raises `StopWork`."""
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         ended: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
         for number in range(len(tasks)):
@@ -64,7 +63,7 @@ class LocalExecutor:
                 yield done
         finally:
             was_cancelled = self._cancelled.is_set()
-            # Also where whoever asked stopped listening halfway: no process goes on for nobody.
+            # Also if the caller stopped iterating early: no process goes on for nothing.
             self.cancel()
             for thread in threads:
                 thread.join()
@@ -95,36 +94,36 @@ class LocalExecutor:
                     number = waiting.get_nowait()
                 except queue.Empty:
                     return
-                deaths, told = 0, ""
+                deaths, reason = 0, ""
                 while deaths < self._tries:
                     try:
                         if process is None:
                             process = self._start()
                             # Without the lock: what is longer than the pipe waits until the process reads, and `cancel` must be able
-                            # to kill it meanwhile. Not in `_start`: one that ends before it has read must be known, to be forgotten.
+                            # to kill it. Not in `_start`: one that ends before it has read must be known, to be forgotten.
                             write_frame(process.stdin, work)
                         ended.put(_read_reply(process, number, tasks[number], deaths))
                         break
                     except (OSError, EOFError):
-                        told = _describe_end(process)
+                        reason = _describe_end(process)
                         self._forget(process)
                         process = None
                         deaths += 1
                         if self._cancelled.is_set():
                             return
                 else:
-                    ended.put(Done(task=number, error=f"every process that took it ended, {deaths} times: {told}", deaths=deaths))
-        except BaseException as error:  # whatever it is, whoever waits for results must hear of it
+                    ended.put(Done(task=number, error=f"every process that took it ended, {deaths} times: {reason}", deaths=deaths))
+        except BaseException as error:  # whatever it is, the caller must get it
             ended.put(error)
         finally:
             self._forget(process)
             if self._cancelled.is_set():
-                # Whoever waits for results hears that none comes any more.
+                # The caller learns that no more results come.
                 ended.put(StopWork("cancelled"))
 
     def _start(self) -> subprocess.Popen[bytes]:
         with self._lock:
-            # Asked under the lock of `cancel`: a process that is started right behind it would be killed by nobody.
+            # Checked under the lock of `cancel`, which would miss a process that is started right after it.
             if self._cancelled.is_set():
                 raise EOFError
             # Workers import the proctor of this process, wherever it was found, and not another one that is installed.

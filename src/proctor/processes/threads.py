@@ -1,4 +1,4 @@
-"""Runs somebody's blocking code in a thread that nobody has to wait for."""
+"""Runs blocking user code in a daemon thread."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 
+def is_loop_running() -> bool:
+    """Return whether an event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 async def run_in_thread(work: Callable[[], object], context: contextvars.Context, name: str) -> tuple[Any, BaseException | None]:
-    """Run `work` in a thread and return what it returns and what it raises; nobody waits for the thread once the time is up.
+    """Run `work` in a thread and return its result and its exception; the thread is abandoned when the time is up.
 
     What it raises is handed over as a value: an exception that ends generators or programs would end more than this call on its way.
     """
@@ -31,7 +40,7 @@ async def run_in_thread(work: Callable[[], object], context: contextvars.Context
         try:
             loop.call_soon_threadsafe(settle, answer, failure)
         except RuntimeError:
-            return  # the loop was closed meanwhile: nobody waits for this answer
+            return  # the loop was closed: the result is not needed
 
     # The threads of an executor are waited for when the loop ends; a function that hangs would hold up everything.
     threading.Thread(target=main, name=name, daemon=True).start()

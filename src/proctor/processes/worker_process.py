@@ -16,7 +16,7 @@ from proctor.processes.local_executor import read_frame, write_frame
 
 def main() -> None:
     """Do tasks until the input ends."""
-    # A Ctrl-C reaches the whole group; whoever started this process decides when it ends, by ending its input.
+    # Ctrl-C reaches the whole group; the parent ends this process by closing its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     replies = os.fdopen(os.dup(1), "wb")
     # What a library prints must not be taken for a reply.
@@ -53,7 +53,7 @@ def _read_frames(frames: queue.SimpleQueue[bytes]) -> None:
         while True:
             frames.put(read_frame(sys.stdin.buffer))
     except EOFError:
-        # Whoever gave the tasks is done, or gone: nobody wants what is being done here.
+        # The parent is done or gone: the current task is not needed.
         # `sys.exit` would end this thread alone.
         os._exit(0)
 

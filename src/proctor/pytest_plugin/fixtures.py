@@ -38,7 +38,7 @@ class ReadEvidence:
     def __call__(self, source: Mapping[str, Json] | list[Json] | str | Path, *, format: str | None = None) -> Evidence:
         """One piece of evidence from a file, a mapping, or a list of messages."""
         __tracebackhide__ = True
-        from proctor.actions.checking.evidence import read_evidence  # see above
+        from proctor.actions.checking.check import read_evidence  # see above
         from proctor.errors import ProctorError
 
         try:
@@ -225,7 +225,7 @@ def _select_case(suite: Suite, case: str | None) -> Suite:
 
 
 def _read_evidence(source: EvidenceSource, folder: Path) -> Any:
-    from proctor.actions.checking.evidence import read_all_evidence  # see above
+    from proctor.actions.checking.check import read_all_evidence  # see above
 
     return read_all_evidence(_find_file(source, folder)) if isinstance(source, (str, Path)) else source
 

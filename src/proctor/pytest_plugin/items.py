@@ -22,9 +22,8 @@ import pytest
 
 from proctor.actions.checking.check_stream import CheckStream
 from proctor.actions.workspace.custom_checks import find_registry
-from proctor.actions.workspace.prices import add_workspace, with_complete
 from proctor.actions.workspace.suites import LIBRARY_NAMES as NO_SUITES
-from proctor.actions.workspace.suites import load_file, shared_ids
+from proctor.actions.workspace.suites import add_workspace, load_file, shared_ids, with_complete
 from proctor.decide.matching import CaseIndex
 from proctor.errors import EvidenceError, InputError, ProctorError
 from proctor.formats.native.drafting import make_unique

@@ -10,15 +10,14 @@ from typing import Literal
 import msgspec
 
 from proctor.actions.running.named_target import choose_target, parse_target
-from proctor.actions.running.run import LiveRun, TargetLike, drive
-from proctor.actions.running.run_options import RunOptions
+from proctor.actions.running.run import LiveRun, RunOptions, TargetLike, drive
 from proctor.actions.workspace.run_history import find_home, is_workspace_folder
 from proctor.errors import InputError, TargetError
 from proctor.model.case import Case, Suite, Turn
 from proctor.model.evidence import Evidence, Json
-from proctor.processes.event_loop import is_loop_running
 from proctor.processes.guard import GUARD
-from proctor.runner.settings import RunSettings
+from proctor.processes.threads import is_loop_running
+from proctor.runner.limits import RunSettings
 
 
 def find_run_home(folder: Path, root: Path, *, trusted: bool = True) -> Path:

@@ -1,14 +1,11 @@
-"""Bounds how many attempts run at once, and what a run may spend.
-
-The number adapts to what the other side can bear: halved when it says that it is too much (429, overloaded), raised by one after every
-round of successes, never above what the user asked for.
-"""
+"""Limits of a run: concurrency, budget, retries, and the settings of all of them."""
 
 from collections.abc import Callable
 
 import msgspec
 
 from proctor.errors import InputError
+from proctor.model.case import MOST_REPEATS
 from proctor.model.evidence import Cost
 from proctor.model.json_values import is_finite, is_number
 
@@ -19,7 +16,7 @@ MOST_RETRIES = 100
 MOST_ATTEMPTS = 1_000_000
 """How many attempts one run may plan."""
 LONGEST_S = 7 * 24 * 3600.0
-"""The longest time a run may be told to wait: a week."""
+"""The longest pause of a run: a week."""
 
 
 def require_whole(name: str, value: object, least: int, most: int | None = None) -> None:
@@ -37,7 +34,7 @@ def require_seconds(name: str, value: object) -> None:
 
 
 class AttemptGate:
-    """Lets a bounded, adapting number of attempts through. It never waits: whoever gives a place back starts the next."""
+    """Lets a bounded, adapting number of attempts through. It never waits: an attempt that leaves starts the next."""
 
     def __init__(self, most: int, *, adapt: bool = True, clock: Callable[[], float]) -> None:
         self.most = most
@@ -49,7 +46,7 @@ class AttemptGate:
         self._closed_until = 0.0
 
     def enter(self) -> bool:
-        """Take a place if there is one and the other side has not asked for a pause; return whether it was taken."""
+        """Take a place if one is free and no pause is in effect; return whether it was taken."""
         if self._inside >= self.limit or self.get_pause_s() > 0:
             return False
         self._inside += 1
@@ -61,7 +58,7 @@ class AttemptGate:
 
     def get_pause_s(self) -> float:
         """Return how long the other side still asks to be left alone, in seconds."""
-        # Most runs are never asked for a pause; they are spared the look at the clock.
+        # Most runs have no pauses and need no clock.
         return max(0.0, self._closed_until - self._clock()) if self._closed_until else 0.0
 
     def note_success(self) -> None:
@@ -69,19 +66,19 @@ class AttemptGate:
         if not self._adapt or self.limit >= self.most:
             return
         self._successes += 1
-        # Halved at once and raised by one per round: the limit settles just below what the other side bears.
+        # Halved at once and raised by one per round: the limit settles just below what the server bears.
         if self._successes >= self.limit:
             self._successes = 0
             self.limit += 1
 
     def slow_down(self, retry_after_s: float | None) -> None:
-        """Halve the number of attempts at once, and start none before the time that the other side asked for."""
+        """Halve the concurrency, and start no attempt before the requested pause is over."""
         if self._adapt:
             self.limit = max(1, self.limit // 2)
             self._successes = 0
         # A run that does not adapt its number respects a pause all the same.
         if retry_after_s is not None:
-            # Several attempts may be refused at once: the longest pause that any of them was told holds for all.
+            # Several attempts may be rejected at once: the longest pause counts.
             self._closed_until = max(self._closed_until, self._clock() + retry_after_s)
 
 
@@ -133,7 +130,7 @@ class BudgetMeter:
         self.failures = 0
         self.cost = 0.0
         self.tokens_unknown = 0
-        """Attempts that were answered and do not tell their tokens."""
+        """Answered attempts without recorded tokens."""
         self.cost_unknown: str | None = None
         """Why the cost of an attempt is unknown, of the first."""
         self._held: dict[tuple[str, int], Spending] = {}
@@ -145,7 +142,7 @@ class BudgetMeter:
         return self._budget.max_tokens is not None or self._budget.max_cost is not None
 
     def hold(self, attempt: tuple[str, int], spending: Spending) -> None:
-        """Count what the conversation of an attempt took so far, in place of what was said of it before."""
+        """Count the usage of the conversation of an attempt so far, in place of its earlier figure."""
         self._held[attempt] = spending
 
     def release(self, attempt: tuple[str, int]) -> Spending | None:
@@ -153,12 +150,12 @@ class BudgetMeter:
         return self._held.pop(attempt, None)
 
     def add_spending(self, spending: Spending) -> None:
-        """Count what something took of which nothing else is kept."""
+        """Count usage that is recorded nowhere else."""
         self.add(tokens=spending.tokens, user_tokens=spending.user_tokens)
         self.cost += spending.cost
 
     def add_cost(self, cost: Cost | None) -> None:
-        """Count what one attempt cost; where that is unknown a bound on the cost cannot be kept."""
+        """Count the cost of one attempt; if it is unknown, a limit on the cost cannot be checked."""
         if cost is not None:
             self.cost += (cost.agent or 0.0) + (cost.judge or 0.0) + (cost.user or 0.0)
         if cost is None or cost.total() is None:
@@ -171,9 +168,9 @@ class BudgetMeter:
         self.failures += failed
 
     def explain_overspent(self) -> str | None:
-        """Return the bound on tokens or on the cost that was reached, in words, or None; conversations under way count."""
+        """Return the limit on tokens or on the cost that was reached, as text, or None; running conversations count."""
         budget = self._budget
-        # Only attempts that are under way are held, so this sum is short however long the run is.
+        # Only running attempts are held, so this sum is short.
         user_tokens = self.user_tokens + sum(held.user_tokens for held in self._held.values())
         tokens = self.tokens + sum(held.tokens + held.user_tokens for held in self._held.values())
         cost = self.cost + sum(held.cost for held in self._held.values())
@@ -185,12 +182,12 @@ class BudgetMeter:
         return None
 
     def explain_exhausted(self) -> str | None:
-        """Return the bound that was reached, in words, or None."""
+        """Return the limit that was reached, as text, or None."""
         budget = self._budget
         if (overspent := self.explain_overspent()) is not None:
             return overspent
         if budget.max_cost is not None and self.cost_unknown is not None:
-            return f"the cost of an attempt is unknown ({self.cost_unknown}), so the limit of {budget.max_cost:g} cannot be kept"
+            return f"the cost of an attempt is unknown ({self.cost_unknown}), so the limit of {budget.max_cost:g} cannot be checked"
         if budget.max_seconds is not None and self._clock() - self._started >= budget.max_seconds:
             return self.explain_time()
         if budget.max_failures is not None and self.failures >= budget.max_failures:
@@ -198,24 +195,24 @@ class BudgetMeter:
         return None
 
     def explain_exceeded(self) -> str | None:
-        """Return what a run went over although everything had been started by then, in words, or None."""
+        """Return the limit that a run exceeded after everything was started, as text, or None."""
         if (overspent := self.explain_overspent()) is not None:
             return overspent
         most = self._budget.max_failures
         return self._explain_failures() if most is not None and self.failures >= most else None
 
-    def explain_unkept(self) -> str:
-        """Return the bound that could not be kept, as nobody told what was spent, in words; empty where there is none."""
+    def explain_unverifiable_limit(self) -> str:
+        """Return which limit could not be checked because usage is unknown, or ""."""
         budget = self._budget
         if budget.max_tokens is not None and self.tokens_unknown:
             whose = "1 attempt" if self.tokens_unknown == 1 else f"{self.tokens_unknown} attempts"
-            return f"the tokens of {whose} are unknown, so the limit of {budget.max_tokens} could not be kept"
+            return f"the tokens of {whose} are unknown, so the limit of {budget.max_tokens} could not be checked"
         if budget.max_cost is not None and self.cost_unknown is not None:
-            return f"the cost of an attempt is unknown ({self.cost_unknown}), so the limit of {budget.max_cost:g} could not be kept"
+            return f"the cost of an attempt is unknown ({self.cost_unknown}), so the limit of {budget.max_cost:g} could not be checked"
         return ""
 
     def explain_time(self) -> str:
-        """Return the limit on the time of the run, in words."""
+        """Return the time limit of the run, as text."""
         return f"{self._budget.max_seconds:g} seconds are over"
 
     def _explain_failures(self) -> str:
@@ -227,3 +224,35 @@ class BudgetMeter:
         if self._budget.max_seconds is None:
             return None
         return max(0.0, self._budget.max_seconds - (self._clock() - self._started))
+
+
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that say how a run is driven."""
+
+    repeat: int = 1
+    concurrency: int = 4
+    timeout_s: float = 120.0
+    """For one attempt, its tries and the waits between them."""
+    retries: int = 2
+    """How often a safe fault of the transport is tried again."""
+    backoff_s: float = 0.5
+    """The wait before the first retry; doubled for each further one, and never shorter than the server's Retry-After.
+    An attempt without enough time left for that wait is not retried."""
+    open_s: float | None = None
+    """How long the target may take to open; None: no limit."""
+    adapt: bool = True
+    """Whether to slow down when the other side is overloaded."""
+    budget: Budget = Budget()
+    fail_fast: bool = False
+    """Whether a case that has already failed is spared the judge."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense, by name; raises `InputError`."""
+        require_whole("repeat", self.repeat, 1, MOST_REPEATS)
+        require_whole("concurrency", self.concurrency, 1, MOST_AT_ONCE)
+        require_whole("retries", self.retries, 0, MOST_RETRIES)
+        require_seconds("timeout", self.timeout_s)
+        if self.backoff_s:
+            require_seconds("backoff", self.backoff_s)
+        if self.open_s is not None:
+            require_seconds("open_s", self.open_s)

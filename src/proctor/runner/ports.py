@@ -1,12 +1,12 @@
-"""What the runner needs from others: an agent under test, a judge, and a place to keep results.
+"""The interfaces of the runner: an agent under test, a judge, a store for results, and a listener.
 
-A target is given one case and answers with evidence. It owns its connections between `open` and `close`; everything it says over
-a wire goes through the tape of the attempt.
+A target gets one case and returns evidence. It owns its connections between `open` and `close`; all its requests go through the tape of
+the attempt.
 """
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -18,7 +18,26 @@ from proctor.model.evidence import Evidence
 from proctor.model.judgement import Opinion, Question
 from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
-from proctor.runner.events import Listener, ignore_event
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened during a run."""
+
+    kind: Literal["planned", "started", "finished", "retrying", "slowed", "stopping"]
+    case: str = ""
+    attempt: int = 0
+    result: CaseResult | None = None
+    message: str = ""
+    total: int = 0
+    """Of `planned`: how many attempts there will be."""
+
+
+Listener = Callable[[Event], None]
+
+
+def ignore_event(event: Event) -> None:
+    """Do nothing with an event."""
+
 
 TapeFor = Callable[[str, int], Tape]
 """Gives the tape of an attempt, by the id of its case and its number."""
@@ -46,7 +65,7 @@ class Target(Protocol):
         ...
 
     async def close(self) -> None:
-        """Leave no process and no socket behind."""
+        """Release all processes and sockets."""
         ...
 
 
@@ -56,7 +75,7 @@ class Decider(Protocol):
     async def decide_one(
         self, case: Case, evidence: Evidence, *, attempt: int = 0, clock: str | None = None, ask: Ask | None = None
     ) -> CaseResult:
-        """Return the result of a case on evidence; with `ask`, what a judge has to decide too. What cannot be decided is an `error`."""
+        """Return the result of a case on evidence; with `ask`, judged claims too. What cannot be decided is an `error`."""
         ...
 
 
@@ -71,7 +90,7 @@ class RunLog(Protocol):
 class Judge(Protocol):
     """Decides claims in plain language.
 
-    A judge that cannot decide says so in its opinion; it raises only where the run itself is ended.
+    A judge that cannot decide returns an opinion with the reason; it raises only if the run itself must end.
     """
 
     async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> Sequence[Opinion]:
@@ -94,7 +113,7 @@ class RunPorts(msgspec.Struct, frozen=True, kw_only=True):
     target: Target
     log: RunLog
     now: Callable[[], str]
-    """The time of day, for what is kept."""
+    """The time of day, for stored results."""
     judge: Judge | None = None
     decides: Decider | None = None
     """None: cases are decided here, in the event loop of the run."""

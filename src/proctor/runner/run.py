@@ -1,10 +1,10 @@
-"""Drives every case of a suite against a target, decides it, and keeps each result as it comes.
+"""Drives every case of a suite against a target, decides it, and stores each result.
 
-An attempt that goes wrong is that attempt's `error`; the others go on (`attempts.py` drives a single one). A run ends early when it is
-cancelled or when its budget is spent, and everything that was finished is kept.
+A failed attempt is an `error` of that attempt; the others go on. A run ends early when it is cancelled or its budget is spent; finished
+results stay stored.
 
-Every attempt is a task of its own. One that is finished starts the next itself, before its result goes to the disk: between an answer and
-the next request there is nothing to wait for.
+Every attempt is a task. A finished one starts the next itself, before its result is written: between an answer and the next request there
+is nothing to wait for.
 """
 
 import asyncio
@@ -16,12 +16,14 @@ from typing import Literal
 import msgspec
 
 from proctor.cassettes.ports import Tape
+from proctor.decide.cost import find_agent_cost, find_user_cost
 from proctor.decide.judging import settle
 from proctor.decide.prepare import PreparedCase
 from proctor.errors import InputError, StoreError, TargetError
 from proctor.model.attempt import Attempt, Speaker
 from proctor.model.case import Case
-from proctor.model.evidence import Evidence
+from proctor.model.cost import PriceList
+from proctor.model.evidence import Evidence, UserEnding
 from proctor.model.json_values import is_number
 from proctor.model.judgement import Opinion, Question
 from proctor.model.lazy_cases import is_lazy
@@ -29,14 +31,64 @@ from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
 from proctor.model.show import exception_text
 from proctor.model.typed import make_json_decoder
-from proctor.runner.budgeted_speaker import AttemptStopped, BudgetedSpeaker, measure_answer
-from proctor.runner.events import Event
-from proctor.runner.limits import MOST_ATTEMPTS, AttemptGate, BudgetMeter
-from proctor.runner.ports import RunPorts
-from proctor.runner.settings import RunSettings
+from proctor.runner.limits import MOST_ATTEMPTS, AttemptGate, BudgetMeter, RunSettings, Spending
+from proctor.runner.ports import Event, RunPorts
 from proctor.scoring.completeness import count_planned_attempts
 
-# --- drives the agent through one attempt: asks, tries again where that is safe, and decides
+BUDGET = "budget"
+
+
+class BudgetedSpeaker:
+    """Speaks for the user of one attempt while the budget of the run lasts; fits `proctor.model.attempt.Speaker`."""
+
+    def __init__(self, inner: Speaker, meter: BudgetMeter, prices: PriceList | None, attempt: tuple[str, int]) -> None:
+        self._inner = inner
+        self._meter = meter
+        self._prices = prices
+        self._attempt = attempt
+        self._agent = Spending()
+        self.stopped: str | None = None
+        """Which limit ended the conversation, as text."""
+
+    async def say_next(self, answer: Evidence | None) -> str | None:
+        """Return the user's next message. Raises `TargetError` if the budget is spent."""
+        if answer is not None:
+            self._agent = self._agent.add(measure_answer(answer, self._prices))
+        text = await self._inner.say_next(answer)
+        # After the user has spoken: its model spends tokens on that message, too.
+        self._meter.hold(self._attempt, self._agent.add(self._measure_user()))
+        why = self._meter.explain_overspent() if text is not None else None
+        if why is not None:
+            # Noted here as well: targets raise an error of their own in place of this one.
+            self.stopped = why
+            raise TargetError(f"the conversation was left in its middle: {why}", code=BUDGET)
+        return text
+
+    def describe_ending(self) -> UserEnding | None:
+        """Return who spoke and why it ended."""
+        return self._inner.describe_ending()
+
+    def _measure_user(self) -> Spending:
+        ending = self._inner.describe_ending()
+        usage = ending.usage if ending is not None else None
+        cost = find_user_cost(ending, self._prices)[0] if self._prices is not None else None
+        return Spending(user_tokens=(usage.total() if usage is not None else None) or 0, cost=cost or 0.0)
+
+
+def measure_answer(answer: Evidence, prices: PriceList | None) -> Spending:
+    """Return the usage of an answer; an unknown cost is reported when the attempt is over."""
+    tokens = answer.usage.total() if answer.usage is not None else None
+    cost = find_agent_cost(answer, prices).agent if prices is not None else None
+    return Spending(tokens=tokens or 0, cost=cost or 0.0)
+
+
+class AttemptStopped(Exception):
+    """A limit of the run ended an attempt before its end: it is no result, and a resumed run drives it again."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
 
 _EVIDENCE = make_json_decoder(Evidence)
 _LONGEST_REASON = 4_000
@@ -44,9 +96,9 @@ _LONGEST_REASON = 4_000
 
 
 class AttemptDriver:
-    """Drives the attempts of one run, each by itself.
+    """Drives the attempts of one run.
 
-    `on_slowdown` is called when the other side asked for a pause, which the starting of attempts has to respect.
+    `on_slowdown` is called when the target requested a pause, which delays further attempts.
     """
 
     def __init__(
@@ -67,7 +119,7 @@ class AttemptDriver:
         self._on_slowdown = on_slowdown
 
     async def drive(self, prepared: PreparedCase, number: int) -> tuple[CaseResult | None, Evidence | None]:
-        """Drive the agent and return the result with its evidence; no result yet where a judge has to decide.
+        """Drive the agent and return the result with its evidence; no result yet if a judge must decide.
 
         Raises `AttemptStopped` where a limit of the run ended it before its end, and `StoreError` where it cannot be recorded.
         """
@@ -100,13 +152,14 @@ class AttemptDriver:
                 # No fault of the target: what cannot be recorded must not be driven, and the others could not be recorded either.
                 raise
             except Exception as error:  # a bug in a target is this attempt's error, not the end of the run
-                told = f"a bug in the target: {type(error).__name__}: {exception_text(error)}"
-                return prepared.decide_unanswered(None, number, "internal_error", told), None
+                reason = f"a bug in the target: {type(error).__name__}: {exception_text(error)}"
+                return prepared.decide_unanswered(None, number, "internal_error", reason), None
             wrong = explain_unusable(evidence)
             if wrong is not None:
-                return prepared.decide_unanswered(None, number, "bad_answer", f"what the target observed cannot be kept: {wrong}"), None
-            # Who answers 429 has not worked on the request, so it may be asked again. Its last answer is evidence like any other.
-            retry_after = _get_asked_pause_s(evidence)
+                reason = f"the target returned evidence that cannot be stored: {wrong}"
+                return prepared.decide_unanswered(None, number, "bad_answer", reason), None
+            # A request answered with 429 was not processed and may be retried. The last answer is evidence like any other.
+            retry_after = _read_retry_after_s(evidence)
             wait = self._choose_wait(tried, "rate_limited", retry_after, deadline) if retry_after is not None else None
             if wait is not None:
                 self._count_try(prepared, number, evidence)
@@ -122,18 +175,18 @@ class AttemptDriver:
         return Attempt(
             case=case,
             number=number,
-            # The same for every retry, so that the other side can tell a retry from a new attempt; bounded to fit a header.
+            # The same for every retry, so that the server can recognise retries; bounded to fit a header.
             request_id=f"{self._run_id}:{case.id}:{number}"[-180:],
             session_id=f"{self._run_id}-{case.id}-{number}"[-180:],
             timeout_s=self._settings.timeout_s,
         )
 
     def _give_speaker(self, prepared: PreparedCase, attempt: Attempt, tape: Tape) -> Attempt:
-        """Return the attempt with its simulated user, who knows nothing of tries before this one and stops when the budget is spent."""
+        """Return the attempt with a new simulated user, who knows nothing of earlier tries and stops when the budget is spent."""
         if attempt.case.user is None:
             return attempt
         if self._ports.speaker_for is None:
-            raise TargetError(f"nobody plays the simulated user of case {attempt.case.id!r} in this run", code="user_unavailable")
+            raise TargetError(f"this run has no simulated user for case {attempt.case.id!r}", code="user_unavailable")
         speaker: Speaker = self._ports.speaker_for(attempt.case, tape)
         # Where nothing bounds the spending no turn has to be measured and priced.
         if self._spent.bounds_spending:
@@ -171,7 +224,7 @@ class AttemptDriver:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Nobody cancelled this attempt: something inside the target was, and it let that through.
+            # The attempt itself was not cancelled: something inside the target was.
             raise TargetError("the target was cancelled from inside", code="internal_error") from None
 
     def _choose_wait(self, tried: int, code: str, retry_after_s: float | None, deadline: float) -> float | None:
@@ -196,12 +249,12 @@ class AttemptDriver:
             self._on_slowdown()
             self._ports.listener(Event(kind="slowed", case=case, attempt=number, message=f"at most {self._gate.limit} at once"))
         self._ports.listener(Event(kind="retrying", case=case, attempt=number, message=f"{why}; again in {wait:g} s"))
-        # The place at the gate is kept meanwhile: a retry must not make room for more requests to a side that is overloaded.
+        # The place at the gate stays taken: a retry must not let more requests through to an overloaded server.
         await asyncio.sleep(wait)
 
 
 def explain_unusable(evidence: object) -> str | None:
-    """Return why evidence of a target cannot be kept and read again, or None."""
+    """Return why evidence of a target cannot be stored and read again, or None."""
     if not isinstance(evidence, Evidence):
         return f"expected evidence, found {type(evidence).__name__}"
     try:
@@ -214,13 +267,13 @@ def explain_unusable(evidence: object) -> str | None:
     return None
 
 
-def _get_asked_pause_s(evidence: Evidence) -> float | None:
+def _read_retry_after_s(evidence: Evidence) -> float | None:
     """Return how long an agent that answered 429 wants to be left alone, or None for any other answer."""
     if evidence.http_status != 429:
         return None
-    asked = evidence.metadata.get("retry_after_s")
+    retry_after = evidence.metadata.get("retry_after_s")
     # A 429 that names no pause is still one: 0.0, and not None.
-    return float(asked) if is_number(asked) else 0.0
+    return float(retry_after) if is_number(retry_after) else 0.0
 
 
 Ended = Literal["completed", "interrupted", "budget"]
@@ -232,8 +285,8 @@ class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
     ended: Ended
     reason: str = ""
     """Why it ended before everything was done; of a run that completed, the bound that was reached when nothing was left to start."""
-    unkept: str = ""
-    """The bound that could not be kept, as nobody told what was spent."""
+    unverified_limit: str = ""
+    """The limit that could not be checked because usage is unknown."""
 
 
 class Runner:
@@ -248,7 +301,7 @@ class Runner:
         settings: RunSettings | None = None,
         planned: int | None = None,
     ) -> None:
-        """`planned` is how many attempts there are, where somebody has counted them: preparing every case for that takes long."""
+        """`planned` is the number of attempts, if known: counting needs every case prepared, which takes long."""
         self._cases = cases
         self._planned = planned
         self._tapes: dict[tuple[str, int], Tape] = {}
@@ -257,7 +310,7 @@ class Runner:
         # Driver and judge ask these ports for a tape, and so get the one that is open for their attempt.
         self._ports = ports = msgspec.structs.replace(ports, tape_for=self._open_tape)
         self._settings = settings = settings or RunSettings()
-        self._tell = ports.listener
+        self._notify = ports.listener
         # A judge that is slower than the agent must not pile up answers without bound. What is there when a bound on the cost is reached is
         # still judged, so with such a bound few may be there.
         bounded = settings.budget.max_cost is not None
@@ -272,38 +325,38 @@ class Runner:
         self._driver = AttemptDriver(ports, run_id, settings, gate=self._gate, spent=self._spent, on_slowdown=self._changed.set)
         self._context = contextvars.copy_context()
         self._writing = 0
-        """Attempts that are finished and not yet kept."""
+        """Finished attempts that are not yet stored."""
         self._lost = 0
-        """Attempts that were cancelled, each by itself or with the run."""
+        """Attempts that were cancelled, singly or with the run."""
 
     async def run(self, done: Iterable[tuple[str, int]] = ()) -> RunOutcome:
         """Drive everything that is not in `done`.
 
-        Raises `TargetError` where the target cannot be opened, and `StoreError` where results or recordings cannot be kept.
+        Raises `TargetError` if the target cannot be opened, and `StoreError` if results or recordings cannot be stored.
         """
-        # What an interrupted run has kept is not driven again.
+        # Attempts that an interrupted run has stored are not repeated.
         finished = set(done)
         planned = sum(self._count_repeats(case) for case in self._cases) if self._planned is None else self._planned
         if planned > MOST_ATTEMPTS:
             raise InputError(f"{len(self._cases):,} cases repeated make {planned:,} attempts; a run has at most {MOST_ATTEMPTS:,}")
         left = ((case, number) for case, number in self._plan_attempts() if (case.case.id, number) not in finished)
-        # Cases that are made when they are asked for are not all made here.
+        # Lazy cases are not all built here.
         waiting = left if is_lazy(self._cases) else list(left)
         total = planned - len(finished) if is_lazy(self._cases) else sum(1 for _ in waiting)
         if not total:
             return RunOutcome(ended="completed")
-        self._tell(Event(kind="planned", total=total))
+        self._notify(Event(kind="planned", total=total))
         # Outside of the `try`: a target that could not be opened has cleaned up itself.
         try:
             async with self._bound_by_run():
                 await self._open_target()
         except AttemptStopped as stopped:
-            self._tell(Event(kind="stopping", message=stopped.why))
+            self._notify(Event(kind="stopping", message=stopped.why))
             return RunOutcome(ended="budget", reason=f"{stopped.why}; the target was not open by then")
         try:
             outcome = await self._drive_attempts(waiting)
         except BaseException:
-            # Why the run ended is what is told, not what happened then.
+            # The reason why the run ended wins over an error while closing.
             with contextlib.suppress(Exception):
                 await self._ports.target.close()
             raise
@@ -323,7 +376,7 @@ class Runner:
 
     @contextlib.asynccontextmanager
     async def _bound_by_run(self) -> AsyncGenerator[None]:
-        """End what is inside when the time of the run is over; raises `AttemptStopped` then, whatever came of it."""
+        """Stop when the time of the run is over; raises `AttemptStopped` then."""
         bound = asyncio.timeout(self._spent.get_seconds_left())
         try:
             async with bound:
@@ -335,7 +388,7 @@ class Runner:
             raise AttemptStopped(self._spent.explain_time())
 
     def _open_tape(self, case: str, attempt: int) -> Tape:
-        """Return the tape of an attempt, the same for its agent, its user and its judge: opened again it would be recorded anew."""
+        """Return the tape of an attempt, the same for its agent, user and judge: opening it again would start a new recording."""
         found = self._tapes.get((case, attempt))
         if found is None:
             found = self._tapes[case, attempt] = self._new_tape(case, attempt)
@@ -374,23 +427,25 @@ class Runner:
                     # Attempts that are being cancelled start no others.
                     self._more = False
         except BaseExceptionGroup as several:
-            # Only what cannot be kept ends a run from inside; one of them tells the story.
+            # Only storage errors end a run from inside; the first one is raised.
             first: BaseException = several
             while isinstance(first, BaseExceptionGroup):
                 first = first.exceptions[0]
             raise first from None
         except asyncio.CancelledError:
-            # Whoever cancelled wants what is finished, and to go on from here.
+            # A cancelled run returns finished results, and can be resumed.
             task = asyncio.current_task()
             if task is not None:
                 task.uncancel()
             return RunOutcome(ended="interrupted", reason="cancelled")
         if self._stop is not None:
-            self._tell(Event(kind="stopping", message=self._stop))
+            self._notify(Event(kind="stopping", message=self._stop))
             return RunOutcome(ended="budget", reason=self._stop)
         if self._lost:
             return RunOutcome(ended="interrupted", reason=f"attempts that were cancelled from inside the target: {self._lost}")
-        return RunOutcome(ended="completed", reason=self._spent.explain_exceeded() or "", unkept=self._spent.explain_unkept())
+        return RunOutcome(
+            ended="completed", reason=self._spent.explain_exceeded() or "", unverified_limit=self._spent.explain_unverifiable_limit()
+        )
 
     def _start_attempts(self, group: asyncio.TaskGroup) -> None:
         """Start as many attempts as there are places for."""
@@ -406,12 +461,12 @@ class Runner:
                 self._more = False
                 self._changed.set()
             else:
-                # Not in the context of whoever finished: what one attempt sets there no other may see.
+                # Not in the context of the finished attempt: its context variables must not be visible to the next.
                 group.create_task(self._run_attempt(*upcoming, group), context=self._context.copy())
 
     async def _wait_for_change(self) -> None:
-        """Wait until the last attempt has been started, or a pause that the other side asked for is over."""
-        # No await lies between the last look at the gate and this, so that no change is lost.
+        """Wait until the last attempt has been started, or a pause is over."""
+        # There is no await between the last check of the gate and this, so that no change is lost.
         self._changed.clear()
         pause = self._gate.get_pause_s()
         try:
@@ -424,7 +479,7 @@ class Runner:
         try:
             await self._run_to_end(prepared, number, group)
         except AttemptStopped as stopped:
-            # Nothing is kept of it, as of an attempt that never began: a resumed run drives it from its beginning.
+            # Nothing of it is stored: a resumed run repeats it from its beginning.
             self._tapes.pop((prepared.case.id, number), None)
             self.wind_down(stopped.why)
 
@@ -434,7 +489,7 @@ class Runner:
         waits = False
         key = (prepared.case.id, number)
         try:
-            self._tell(Event(kind="started", case=prepared.case.id, attempt=number))
+            self._notify(Event(kind="started", case=prepared.case.id, attempt=number))
             async with self._bound_by_run():
                 result, evidence = await self._driver.drive(prepared, number)
                 # An attempt that came to its end is counted by its evidence; one that left none has spent all the same.
@@ -465,17 +520,17 @@ class Runner:
             result = await self._ask_judge(prepared, number, evidence)
             self._count_result(result, evidence)
             self._writing += 1
-        # Nobody asks for this tape any more, and a long run must not hold the tapes of all its attempts.
+        # A long run must not hold the tapes of all its attempts.
         self._tapes.pop((prepared.case.id, number), None)
         try:
             await self._ports.log.append(make_entry(result, evidence, started_at=started, duration_ms=(self._ports.clock() - began) * 1000))
         except BaseException:
-            # What cannot be kept must not be driven: the run ends here.
+            # A result that cannot be stored ends the run.
             self._more = False
             raise
         finally:
             self._writing -= 1
-        self._tell(Event(kind="finished", case=prepared.case.id, attempt=number, result=result))
+        self._notify(Event(kind="finished", case=prepared.case.id, attempt=number, result=result))
         # A place may have waited for the disk.
         self._start_attempts(group)
 
@@ -488,7 +543,7 @@ class Runner:
         usage = evidence.usage.total() if evidence is not None and evidence.usage is not None else None
         user = evidence.simulated_user.usage if evidence is not None and evidence.simulated_user is not None else None
         self._spent.add(tokens=usage or 0, user_tokens=(user and user.total()) or 0)
-        # An agent that does not tell its tokens spends some all the same: a bound on them was then not kept.
+        # An agent that reports no tokens uses some all the same: a limit on them cannot be checked.
         self._spent.tokens_unknown += evidence is not None and usage is None
 
     def _count_result(self, result: CaseResult, evidence: Evidence | None) -> None:
@@ -529,7 +584,7 @@ class Runner:
 
 
 def make_entry(result: CaseResult, evidence: Evidence | None, *, started_at: str, duration_ms: float) -> RunEntry:
-    """Return the entry that is kept of a finished attempt."""
+    """Return the entry that is stored for a finished attempt."""
     return RunEntry(
         case=result.case.id,
         attempt=result.attempt,

@@ -10,8 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
 from proctor.service.refusals import Refusal
-from proctor.store.sql.list_queries import ListQuery
 from proctor.store.sql.pages import BadCursor, Page, Row, fetch_page
+from proctor.store.sql.queries import ListQuery
 
 
 async def fetch_page_or_refuse(

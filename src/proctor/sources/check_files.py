@@ -1,4 +1,4 @@
-"""Python files with own checks: loaded because the workspace file names them, and for no other reason."""
+"""Python files with custom checks: loaded only if the workspace file names them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _read_functions(functions: Iterable[Callable[..., Any]]) -> list[CheckEntry]
 
 
 class _OwnLoader(SourceFileLoader):
-    """Loads a file of the user from what was read of it, leaving no compiled copy behind; messages show its short path."""
+    """Loads a file of the user from its text, without writing a compiled copy; messages show its short path."""
 
     def __init__(self, shown: str, source: bytes, name: str, path: str) -> None:
         super().__init__(name, path)

@@ -39,7 +39,7 @@ def parse_variables(text: str) -> dict[str, str]:
 
 
 def with_dotenv(environment: Mapping[str, str], files: Iterable[Path]) -> dict[str, str]:
-    """Return the environment with what `.env` files say beside it: nothing that is set is changed, and an earlier file wins."""
+    """Return the environment with the variables of `.env` files added: variables that are set win, then earlier files."""
     known = dict(environment)
     for file in dict.fromkeys(each.resolve() for each in files):
         data = read_bounded(file, LARGEST)

@@ -1,4 +1,4 @@
-"""Reads `results.json` beside an MCPLab trace: it has answers whole that the trace has cut."""
+"""Reads `results.json` next to an MCPLab trace: it has the complete text of answers that the trace has cut."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ RESULTS_FILE = "results.json"
 TRACE_FILE = "trace.jsonl"
 
 
-class ResultsBeside:
-    """The results beside one trace, read when they are first needed."""
+class TraceResults:
+    """The results next to one trace, read when they are first needed."""
 
     def __init__(self, trace: Path, most_bytes: int) -> None:
         self._path = trace.with_name(RESULTS_FILE)
@@ -23,7 +23,7 @@ class ResultsBeside:
         self._read = False
 
     def complete(self, evidence: Evidence) -> Evidence:
-        """Return the evidence with its whole answer from the results of the same run, and with a doubt where they name another call."""
+        """Return the evidence with its complete answer from the results; calls are unknown if the results name another one."""
         if not self._read:
             # Before the file is read: one that is absent or something else is not tried again for every line of the trace.
             self._read = True
@@ -33,8 +33,8 @@ class ResultsBeside:
         return add_results(evidence, self._document)
 
 
-def is_beside_trace(path: Path, most_bytes: int) -> bool:
-    """Return whether a file is the `results.json` of an MCPLab run: not evidence itself, but read with the trace beside it."""
+def is_trace_results(path: Path, most_bytes: int) -> bool:
+    """Return whether a file is the `results.json` of an MCPLab run: not evidence itself, but read with the trace next to it."""
     return path.name == RESULTS_FILE and path.with_name(TRACE_FILE).is_file() and _read_results(path, most_bytes) is not None
 
 

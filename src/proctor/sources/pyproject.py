@@ -38,10 +38,10 @@ def read_workspace_table(folder: Path) -> dict[str, Json] | None:
         document = tomllib.loads(data.decode("utf-8"))
     # A `TOMLDecodeError` is a `ValueError`, and so is what an integer of thousands of digits raises.
     except (ValueError, RecursionError) as error:
-        told = "nested too deep" if isinstance(error, RecursionError) else str(error)
-        place = re.search(r"\(at line (\d+), column (\d+)\)", told)
+        message = "nested too deep" if isinstance(error, RecursionError) else str(error)
+        place = re.search(r"\(at line (\d+), column (\d+)\)", message)
         origin = Origin(file=str(path), line=int(place[1]), column=int(place[2])) if place else Origin(file=str(path))
-        raise _refuse(f"is no TOML: {told.partition(' (at line')[0]}", origin) from None
+        raise _refuse(f"is no TOML: {message.partition(' (at line')[0]}", origin) from None
     tool = document.get("tool")
     # What looks like its heading may stand inside a text of several lines.
     table = tool.get("proctor") if isinstance(tool, dict) else None

@@ -30,11 +30,9 @@ from proctor.sources.texts import check_path
 
 if TYPE_CHECKING:
     from proctor.evidence.otlp.spans import Span
-    from proctor.sources.mcplab_results import ResultsBeside
+    from proctor.sources.mcplab_results import TraceResults
     from proctor.sources.trace_window import OnTrace, TraceWindow
 
-
-# --- lines of a log that belong to one run, by the `group` of a mapping
 
 _WORD = re.compile(rb"[\w.:-]+")
 _SEARCHED_BYTES = 10_000
@@ -96,13 +94,10 @@ class GroupedLines:
 
 
 def _mark_lost(evidence: Evidence, why: str) -> Evidence:
-    """Return the evidence of a run of which a line is lost: it may have held any part."""
+    """Return the evidence of a run with a lost line, which may have had any part."""
     account = evidence.account or Account()
     unknown: dict[Part, str] = {**account.unknown, **dict.fromkeys(PARTS, why)}
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown, overridable=(), seen_tools=()))
-
-
-# ---
 
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -110,7 +105,7 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
 """The largest file that is read as one document."""
 BLOCK_BYTES = 64 * 1024
-"""Bytes read at once."""
+"""Bytes of one read."""
 LINE_SUFFIXES = (".jsonl", ".ndjson")
 BINARY_SUFFIXES = (".pb", ".binpb", ".otlp", ".protobuf")
 # A file of lines is often called .json: the collector of OpenTelemetry does so.
@@ -130,10 +125,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class Blocks(Protocol):
-    """A stream of bytes as they come, so that each record is decided at once even if its writer is slow."""
+    """A stream of bytes that yields what is available, so that records of a slow writer are decided immediately."""
 
     def read1(self, size: int, /) -> bytes:
-        """Return at most so many bytes of what is there; none at the end."""
+        """Return at most this many available bytes; none at the end."""
         ...
 
 
@@ -141,11 +136,11 @@ class Stream(Blocks, Protocol):
     """A file opened for reading bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """Return so many bytes; fewer only at the end."""
+        """Return this many bytes; fewer only at the end."""
         ...
 
     def readline(self, size: int, /) -> bytes:
-        """Return the bytes up to the end of the line, at most so many."""
+        """Return the bytes up to the end of the line, at most this many."""
         ...
 
 
@@ -157,10 +152,10 @@ def read_records(
     on_trace: "OnTrace | None" = None,
     repeated_keys: bool = True,
 ) -> Iterator[Record]:
-    """Yield every record under `paths`: files, folders, or `-` for standard input; `on_trace` is told of the spans of each OTLP trace.
+    """Yield every record under `paths`: files, folders, or `-` for standard input; `on_trace` gets the spans of each OTLP trace.
 
-    `declared` is the mapping and the complete parts that the author declares. Without `repeated_keys` lines of plain evidence are not
-    searched for keys that stand twice.
+    `declared` is the mapping and the complete parts that the author declares. Without `repeated_keys`, lines of plain evidence are not
+    searched for repeated keys.
     """
     if format is not None:
         require_format(format)
@@ -205,11 +200,11 @@ class RecordReader:
         self._lines = GroupedLines(self._map) if self._map is not None and self._map.group is not None else None
         decode = make_line_decoder() if repeated_keys else decode_unique_line
         self.decode_plain: Callable[[bytes], Evidence | None] = decode if format is None and declared is None else _decode_nothing
-        """Returns the evidence of a record in our own spelling, which most are; nothing for one that `read_record` must look at."""
+        """Returns the evidence of a record in plain form, as most are; None for one that `read_record` must decode."""
         self._on_trace = on_trace
         self._holds_spans = holds_spans
         self._window: TraceWindow | None = None
-        self._beside: ResultsBeside | None = None
+        self._results: TraceResults | None = None
         self._path: Path | None = None
 
     def read_path(self, path: Path) -> Iterator[Record]:
@@ -247,11 +242,11 @@ class RecordReader:
 
     def begin_file(self, path: Path | None) -> None:
         """Say which file the next records come from; nothing for one that is no file of this machine."""
-        # Results beside a trace belong to its own folder; those of the file before must not answer for this one.
-        self._path, self._beside = path, None
+        # `results.json` belongs to the traces of its own folder.
+        self._path, self._results = path, None
 
     def _read_folder(self, folder: Path, *, inner: bool = False) -> Iterator[Record]:
-        from proctor.sources.mcplab_results import is_beside_trace  # a single file needs none of it
+        from proctor.sources.mcplab_results import is_trace_results  # a single file needs none of it
         from proctor.sources.state_folder import is_state_folder, read_state_folder
 
         if is_state_folder(folder):
@@ -261,7 +256,7 @@ class RecordReader:
         for entry in _list_entries(folder):
             found = True
             # MCPLab writes both of the same run: read as evidence of its own, every attempt would count twice.
-            if entry.name == "results.json" and is_beside_trace(entry, MAX_DOCUMENT_BYTES):
+            if entry.name == "results.json" and is_trace_results(entry, MAX_DOCUMENT_BYTES):
                 continue
             yield from self._read_folder(entry, inner=True) if entry.is_dir() else self.read_path(entry)
         if not found and not inner:
@@ -280,7 +275,7 @@ class RecordReader:
                 second = file.readline(MAX_LINE_BYTES + 1)
             yield from self._read_lines(_Prefixed(first + second, file), name) if second else self._read_document(first, name)
             return
-        # One byte more than allowed is enough to know that it is too large, however much follows.
+        # One byte more than allowed is enough to recognise that it is too large.
         rest = file.read(max(0, MAX_DOCUMENT_BYTES + 1 - len(first)))
         if len(first) + len(rest) > MAX_DOCUMENT_BYTES:
             megabytes = MAX_DOCUMENT_BYTES // 2**20
@@ -312,7 +307,7 @@ class RecordReader:
                 yield Record(None, Source(name, number), error)
                 continue
             start, find = 0, block.find
-            # `find` leaps from break to break where `split` would look at every byte.
+            # `find` jumps from break to break; `split` would read every byte.
             while (end := find(b"\n", start)) >= 0:
                 line = block[start:end]
                 start = end + 1
@@ -351,14 +346,14 @@ class RecordReader:
             yield Record(found, source) if isinstance(found, Evidence) else Record(None, source, found)
 
     def _complete_evidence(self, evidence: Evidence) -> Evidence:
-        """Return the evidence of an MCPLab trace with what the results beside its file tell of the same run."""
+        """Return the evidence of an MCPLab trace, completed from the `results.json` next to its file."""
         if self._path is None or evidence.account is None or evidence.account.reader != MCPLAB_TRACE:
             return evidence
-        if self._beside is None:
-            from proctor.sources.mcplab_results import ResultsBeside  # only a trace of MCPLab needs it
+        if self._results is None:
+            from proctor.sources.mcplab_results import TraceResults  # only a trace of MCPLab needs it
 
-            self._beside = ResultsBeside(self._path, MAX_DOCUMENT_BYTES)
-        return self._beside.complete(evidence)
+            self._results = TraceResults(self._path, MAX_DOCUMENT_BYTES)
+        return self._results.complete(evidence)
 
     def find_spans(self, data: bytes) -> "list[Span] | None":
         """Return the spans of a request of OTLP or a row, perhaps a part of a trace; None for any other. Raises `EvidenceError`."""
@@ -366,7 +361,7 @@ class RecordReader:
             return None
         if self._format not in (None, "otlp") or (self._format is None and may_hold_rows(data)):
             return find_spans(decode(data), format=self._format)
-        # A search for four words is far cheaper than decoding; where they stand by chance in other evidence, `find_spans` says so.
+        # A search for four words is far cheaper than decoding; `find_spans` decides.
         if any(word in data for word in OTLP_WORDS):
             return find_spans(decode(data))
         if data[:1] == b"\n" and data.lstrip()[:1] not in (b"{", b"["):
@@ -376,7 +371,7 @@ class RecordReader:
             try:
                 return read_traces_or_logs(data) or None
             except EvidenceError:
-                # Bytes that only begin like protobuf; whoever reads them as a document says what is wrong.
+                # Bytes that only begin like protobuf; reading them as a document gives the error.
                 return None
         return None
 
@@ -438,9 +433,9 @@ class _Prefixed:
 
 
 def iterate_whole_lines(file: Blocks) -> Iterator[bytes | None]:
-    """Yield a file in blocks of whole lines, each ending in a line break; None stands for a line that is too long to hold.
+    """Yield a file in blocks of whole lines, each ending in a line break; None for a line that is too long to hold.
 
-    Taking lines out of blocks costs a good deal less than asking a file for one after another.
+    Splitting blocks into lines is much faster than reading single lines.
     """
     # Pieces of a line whose end has not come: joined once, since adding to bytes copies all of them every time.
     rest: list[bytes] = []
@@ -454,7 +449,7 @@ def iterate_whole_lines(file: Blocks) -> Iterator[bytes | None]:
                 continue
             too_long = False
             yield None
-        # Whole lines go on at once, so that a slow writer's records are decided as they come.
+        # Whole lines are passed on immediately, so that records of a slow writer are decided as they arrive.
         end = block.rfind(b"\n") + 1
         if end:
             rest.append(block[:end])
@@ -470,7 +465,7 @@ def iterate_whole_lines(file: Blocks) -> Iterator[bytes | None]:
     if too_long:
         yield None
     elif length:
-        # The last line may lack its break, and whoever takes lines out of a block goes by the breaks.
+        # The last line may lack its break, and callers split blocks at breaks.
         yield b"".join(rest) + b"\n"
 
 

@@ -1,6 +1,6 @@
-"""Puts what is kept of very many rows into temporary files without a name, of which a few pages are in memory at a time.
+"""Stores values of very many rows in unnamed temporary files, of which a few pages are in memory at a time.
 
-A hundred thousand rows then take no more memory than ten thousand. Pages are read and written, not mapped: what is mapped counts as memory
+A hundred thousand rows then take no more memory than ten thousand. Pages are read and written, not mapped: mapped pages count as memory
 of the process for as long as the system likes.
 """
 
@@ -26,20 +26,20 @@ _MOST_PENDING = 1 << 16
 
 
 def _make_file() -> IO[bytes]:
-    with _tell_no_room():
+    with _explain_full_disk():
         # Without a buffer: `pread` and `pwrite` go past the one of the file object.
         return tempfile.TemporaryFile(prefix="proctor-rows-", buffering=0)
 
 
 @contextlib.contextmanager
-def _tell_no_room() -> Generator[None]:
+def _explain_full_disk() -> Generator[None]:
     """Raise `InputError` where a temporary file cannot be made or written: the user knows of none, and may think of another file."""
     try:
         yield
     except OSError as error:
         raise InputError(
-            f"rows are put aside in temporary files under {tempfile.gettempdir()!r}: {error.strerror or error}; "
-            "make room there, or let TMPDIR name another folder"
+            f"rows are stored in temporary files under {tempfile.gettempdir()!r}: {error.strerror or error}; "
+            "free space there, or set TMPDIR to another folder"
         ) from error
 
 
@@ -91,12 +91,12 @@ class FileNumbers:
         return (self[index] for index in range(len(self)))
 
     def append(self, value: int, /) -> None:
-        """Put one more number behind the others; one thread does so at a time."""
+        """Append a number; only one thread may do so."""
         first, last = self._last
         last.append(value)
         if len(last) > self._mask:
             with self._lock:
-                self._make_room()
+                self._drop_oldest_page()
                 number = first >> self._shift
                 self._pages[number] = last
                 self._changed.add(number)
@@ -111,13 +111,13 @@ class FileNumbers:
         """Return a page; the lock is held."""
         if number < 0:
             raise IndexError(number)
-        self._make_room()
+        self._drop_oldest_page()
         found = b"" if self._file is None else os.pread(self._file.fileno(), _PAGE, number * _PAGE)
-        # Where nothing was written there are zeros, also behind the end of the file.
+        # Unwritten parts are zeros, also after the end of the file.
         page = self._pages[number] = array(self._code, found if len(found) == _PAGE else found.ljust(_PAGE, b"\0"))
         return page
 
-    def _make_room(self) -> None:
+    def _drop_oldest_page(self) -> None:
         """Put a page aside, where there are too many; the lock is held."""
         if len(self._pages) < _MOST_PAGES:
             return
@@ -156,7 +156,7 @@ class FilePieces:
             self._end += len(piece)
             if len(self._pending) > _MOST_PENDING:
                 self._flush()
-        # Behind the bytes: from here on the piece counts, and whoever asks for it has to find all of it.
+        # After the bytes: from here on the piece can be read.
         self._starts.append(self._end)
 
     def read(self, index: int) -> bytes:
@@ -181,7 +181,7 @@ class FilePieces:
 
 def _write_at(file: IO[bytes], data: memoryview | bytearray, place: int) -> None:
     """Write all of it: the system may take a part only."""
-    with _tell_no_room():
+    with _explain_full_disk():
         written = os.pwrite(file.fileno(), data, place)
         while written < len(data):
             written += os.pwrite(file.fileno(), bytes(data[written:]), place + written)
@@ -200,5 +200,5 @@ class FileTexts:
         return self._pieces.read(index).decode("utf-8", "surrogatepass")
 
     def append(self, text: str, /) -> None:
-        """Put one more text behind the others."""
+        """Append a text."""
         self._pieces.append(text.encode("utf-8", "surrogatepass"))

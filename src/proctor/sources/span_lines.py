@@ -1,4 +1,4 @@
-"""Tells from the beginning of a file of JSON lines whether its records are parts of traces."""
+"""Recognises from the beginning of a file of JSON lines whether its records are parts of traces."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SPAN_FORMATS = frozenset(("otlp", "phoenix", "langfuse", "langsmith", "spans"))
 """Formats in which a record may be a part of a trace."""
 OTLP_WORDS = (b"resourceSpans", b"resource_spans", b"resourceLogs", b"resource_logs")
 _ROW_WORDS = (b'"context.trace_id"', b'"span_kind"', b'"run_type"', b'"traceId"', b'"parent_observation_id"')
-"""What stands in rows of spans, and hardly in any other record."""
+"""Keys that rows of spans have, and hardly any other record."""
 # One file of a collector may hold all three.
 _BOM = b"\xef\xbb\xbf"
 _OTLP_BEGINNING = re.compile(rb'\s*\{\s*"resource_?(?:Spans|spans|Logs|logs|Metrics|metrics)"')
@@ -19,7 +19,7 @@ _METRICS_BEGINNING = re.compile(rb'\s*\{\s*"resource_?(?:Metrics|metrics)"')
 
 
 def is_metrics(record: bytes) -> bool:
-    """Return whether a record is a request of OTLP with metrics, which tell of no trace."""
+    """Return whether a record is an OTLP request with metrics, which has no trace."""
     return _METRICS_BEGINNING.match(record) is not None and not any(word in record for word in OTLP_WORDS)
 
 
@@ -43,7 +43,9 @@ def begins_with_spans(head: bytes, format: str | None) -> bool | None:
     head = head.removeprefix(_BOM)
     if not head.strip():
         return False
-    return next((told for line, is_whole in _list_lines(head) if (told := _is_line_of_spans(line, is_whole=is_whole)) is not None), None)
+    return next(
+        (answer for line, is_whole in _list_lines(head) if (answer := _is_line_of_spans(line, is_whole=is_whole)) is not None), None
+    )
 
 
 def _list_lines(head: bytes) -> Iterator[tuple[bytes, bool]]:

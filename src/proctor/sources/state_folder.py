@@ -1,15 +1,15 @@
-"""Reads evidence kept as a folder: `evidence.json` for the run, and one folder or file per system the agent worked in.
+"""Reads evidence stored as a folder: `evidence.json` for the run, and one folder or file per system the agent worked in.
 
 fhir/*.json      resources or bundles
 hl7/*.hl7        messages, in the order of their names
 portal.json      collections of rows
-files/**         the files the agent left behind, paths relative to `files/`
+files/**         the files the agent left, paths relative to `files/`
 voice/*          a transcript as .json, .vtt or .srt
 x12/*.edi        interchanges, in the order of their names
 evidence.json    everything else, as in plain evidence
 
-A file in one of these folders that is not read (another suffix, a link) may be what a claim says is absent: the end state is then
-not wholly known.
+A file in one of these folders that is not read (another suffix, a link) may be what a claim declares absent: the end state is then
+partly unknown.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ def read_state_folder(folder: Path) -> Evidence:
     if (folder / "x12").is_dir():
         state["x12"] = {"responses": [_read_text(path) for path in _list_files(folder / "x12", (".edi", ".x12", ".txt"), unread)]}
     evidence = read_document({**document, "state": state}, format="plain")[0]
-    return evidence if not unread else _add_doubt(evidence, unread[0].relative_to(folder).as_posix())
+    return evidence if not unread else _mark_state_unknown(evidence, unread[0].relative_to(folder).as_posix())
 
 
-def _add_doubt(evidence: Evidence, unread: str) -> Evidence:
+def _mark_state_unknown(evidence: Evidence, unread: str) -> Evidence:
     account = evidence.account or Account("plain")
-    # What the reader itself says of the state comes second, and so it wins.
+    # An entry of the reader about the state wins.
     unknown: dict[Part, str] = {"state": f"{unread} was not read", **account.unknown}
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown))
 

@@ -39,7 +39,7 @@ def read_suite_text(path: Path) -> str:
             raise _too_large(str(path), size)
     except OSError as error:
         raise InputError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    # A device or a pipe tells no size, and may have no end.
+    # A device or a pipe has no size, and may have no end.
     data = read_bounded(path, MAX_SUITE_BYTES)
     if data is None:
         raise _too_large(str(path), MAX_SUITE_BYTES + 1)
@@ -83,5 +83,5 @@ def list_suite_files(folder: Path) -> list[Path]:
 
 
 def is_hidden(path: Path, folder: Path) -> bool:
-    """Return whether a file below a folder is hidden, or lies in a hidden folder of it."""
+    """Return whether a file below a folder is hidden, or is in a hidden folder."""
     return any(part.startswith(".") for part in path.relative_to(folder).parts)

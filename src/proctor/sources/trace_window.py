@@ -1,7 +1,7 @@
 """Holds spans of traces that arrive in pieces: over the lines of a file, or over several files.
 
-A trace is handed on when everything has been read, or when so many spans are held that the oldest trace must make room: memory
-stays bounded, and only a trace whose pieces lie extremely far apart is judged in parts.
+A trace is handed on at the end of the input, or when it is the oldest and too many spans are held: memory stays bounded, and only a trace
+whose pieces are extremely far apart is decided in parts.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from proctor.evidence.traces.read_otlp import read_batches
 from proctor.model.evidence import Evidence, Source
 
 MOST_SPANS = 200_000
-"""Spans that are held at once, over all traces that are still open."""
+"""Spans held in memory, over all open traces."""
 
 OnTrace = Callable[[Source, list[Span]], None]
-"""Is told of the spans of each trace before its evidence is handed on."""
+"""Gets the spans of each trace before its evidence is handed on."""
 
 
 class TraceWindow:
@@ -29,7 +29,7 @@ class TraceWindow:
         self._traces: dict[str, tuple[Source, list[Span]]] = {}
 
     def add(self, spans: Iterable[Span], source: Source) -> Iterator[tuple[Evidence, Source]]:
-        """Take spans in and yield the evidence of traces that had to make room."""
+        """Add spans, and yield the evidence of the oldest traces if too many spans are held."""
         for span in spans:
             entry = self._traces.get(span.trace_id)
             if entry is None:

@@ -1,7 +1,7 @@
 """Reads the library of an MCPLab workspace from its folder.
 
-A config that lies deeper than in `evals/` itself uses a library beside it, as MCPLab's command line does, else that of the workspace it
-lies in, as MCPLab's app does: alone it means the same as in a run of the whole folder.
+A config below a subfolder of `evals/` uses the library next to it, as MCPLab's command line does, else the library of its workspace, as
+MCPLab's app does: alone it means the same as in a run of the whole folder.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _has_library(folder: Path) -> bool:
     return any((folder / name).exists() for name in (SERVERS_FILE, AGENTS_FILE, *SCENARIO_FOLDERS))
 
 
-def load_library_beside(path: Path) -> Library:
+def load_nearest_library(path: Path) -> Library:
     """Return the library that the references of the suite file at `path` mean."""
     return load_library(find_suite_bundle(path), path)
 

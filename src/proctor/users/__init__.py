@@ -1,1 +1,1 @@
-"""Simulated users: who talks to the agent where a case does not list what is said."""
+"""Simulated users, who talk to the agent in cases without a fixed list of messages."""

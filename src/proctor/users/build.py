@@ -1,4 +1,4 @@
-"""Makes the simulated user of an attempt out of what its case says."""
+"""Builds the simulated user of an attempt from its case."""
 
 from __future__ import annotations
 
@@ -10,15 +10,37 @@ from typing import Literal
 import msgspec
 
 from proctor.checks.registry import Registry, default_registry
+from proctor.decide.prepare import PreparedCase
 from proctor.errors import TargetError
 from proctor.llm.ports import ChatModel
 from proctor.model.case import Assertion, Case, UserLine
 from proctor.model.evidence import Evidence, Usage, UserEnd, UserEnding
-from proctor.users.claims import Clock, Holds, prepare_claim
 from proctor.users.model_player import ModelPlayer
 from proctor.users.player import Exchange, Move, Player
 
-# --- one simulated user in one conversation: when it speaks, when it stops, and what is kept of it
+Holds = Callable[[Evidence], Awaitable[bool]]
+Clock = Callable[[], str]
+
+
+def prepare_claim(assertion: Assertion, case: Case, registry: Registry, clock: Clock) -> Holds:
+    """Return how to see whether a claim holds of a turn; what was not recorded holds of none.
+
+    Variables, zone and clock are those of the case. Asking raises `TargetError` where the claim cannot be decided, such as a pattern that
+    runs out of time.
+    """
+    alone = Case(id=case.id, context=case.context, timezone=case.timezone, assertions=(assertion,))
+    prepared = PreparedCase(alone, registry)
+
+    async def holds(evidence: Evidence) -> bool:
+        # In a thread: a claim of a foreign suite may be slow, and other conversations must go on.
+        verdict = (await asyncio.to_thread(prepared.decide, evidence, None, 0, clock)).verdicts[0]
+        # Missing evidence means "not yet"; a check that failed to decide is an error.
+        if verdict.outcome == "error" and verdict.code != "missing_evidence":
+            reason = f"the simulated user waits for {assertion.label or assertion.check!r}, which could not be decided: {verdict.reason}"
+            raise TargetError(reason, code=verdict.code or "user_unavailable")
+        return verdict.outcome == "pass"
+
+    return holds
 
 
 class UserSpeaker:
@@ -31,17 +53,17 @@ class UserSpeaker:
         self._most_turns = gives_up_after
         self._stop = stop
         self._exchanges: list[Exchange] = []
-        self._said = ""
+        self._message = ""
         self._ending = UserEnding(played_by=player.name)
 
     async def say_next(self, answer: Evidence | None) -> str | None:
-        """Return what the user says next, or None when the conversation is over. Raises `TargetError`."""
+        """Return the user's next message, or None when the conversation is over. Raises `TargetError`."""
         if answer is None and self._opening is not None:
-            self._said = self._opening
-            return self._said
+            self._message = self._opening
+            return self._message
         if answer is not None:
             opened = self._opening is not None and not self._exchanges
-            self._exchanges.append(Exchange(said=self._said, answer=answer.text or "", by_author=opened, evidence=answer))
+            self._exchanges.append(Exchange(message=self._message, answer=answer.text or "", by_author=opened, evidence=answer))
             if self._stop is not None and await self._stop[1](answer):
                 return self._end("done", "stop_when", self._stop[0])
         move = await self._player.choose(self._exchanges)
@@ -52,8 +74,8 @@ class UserSpeaker:
         turns = len(self._exchanges)
         if turns >= self._most_turns:
             return self._end("turn_limit", "limit", _describe_limit(turns, move))
-        self._said = move.say
-        return self._said
+        self._message = move.say
+        return self._message
 
     def describe_ending(self) -> UserEnding:
         """Return who spoke, why it ended as far as it did, and what it took."""
@@ -97,7 +119,7 @@ def _make_move(line: UserLine) -> Move:
     if line.ends is None:
         return Move(say=line.say)
     label = "" if line.when is None else f": {line.when.label or line.when.check}"
-    return Move(ends=line.ends, reason=f"a line of the script says so{label}")
+    return Move(ends=line.ends, reason=f"ended by a line of the script{label}")
 
 
 Pause = Callable[[float], Awaitable[None]]

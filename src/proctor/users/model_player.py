@@ -1,14 +1,17 @@
-"""A user played by a chat model, who is asked anew before each message and told the whole conversation.
+"""A simulated user played by a chat model, which gets the whole conversation before each message.
 
-A reply that cannot be read is asked for once more, then it is the `bad_user_reply` of the case. A model that cannot be reached is tried
-again, as asking it has no effect on the agent; then it is `user_unavailable`. A conversation never ends because its user fell silent.
+An unreadable reply is requested once more, then it is a `bad_user_reply`. An unreachable model is retried, since that has no effect on the
+agent; then it is `user_unavailable`. A conversation never ends because its user fell silent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from proctor.errors import TargetError
 from proctor.evidence.shared.usage import add_usage
@@ -18,9 +21,67 @@ from proctor.model.case import SimulatedUser
 from proctor.model.evidence import Json, Usage
 from proctor.model.show import shorten, show
 from proctor.users.player import Exchange, Move
-from proctor.users.reply import SCHEMA, BrokenReply, read_reply
 
-# --- builds what the model of a simulated user is told: who it plays, what it has said, and the agent's answers behind a fence
+LONGEST_SAY = 8_000
+"""Characters of one message of the user."""
+LONGEST_REASON = 500
+_FENCED = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
+
+SCHEMA: dict[str, Json] = {
+    "type": "object",
+    "properties": {
+        "say": {"type": "string", "description": "what you say to the assistant next"},
+        "done": {"type": "boolean", "description": "true when you have what you came for"},
+        "gives_up": {"type": "boolean", "description": "true when you leave without it"},
+        "reason": {"type": "string", "description": "one short sentence"},
+    },
+    "required": ["say", "done", "gives_up", "reason"],
+    "additionalProperties": False,
+}
+"""The shape of a reply, for models that can be held to one."""
+
+
+class BrokenReply(Exception):
+    """What is wrong with a reply."""
+
+
+def read_reply(text: str) -> Move:
+    """Return what the user does. Raises `BrokenReply`."""
+    found = _FENCED.match(text.strip())
+    try:
+        reply: Any = msgspec.json.decode(found[1] if found is not None else text.strip())
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        raise BrokenReply("it is no JSON object") from None
+    if not isinstance(reply, dict):
+        raise BrokenReply("it is no JSON object")
+    _check_members(reply)
+    # A lone surrogate cannot be sent.
+    say = reply["say"].encode("utf-8", "ignore").decode().strip()
+    reason = reply.get("reason", "").encode("utf-8", "ignore").decode()[:LONGEST_REASON]
+    if reply["done"] and reply.get("gives_up"):
+        raise BrokenReply("`done` and `gives_up` are both true")
+    if reply["done"] or reply.get("gives_up"):
+        return Move(ends="done" if reply["done"] else "gave_up", reason=reason)
+    if not say:
+        raise BrokenReply("`say` is empty, and the conversation goes on")
+    if len(say) > LONGEST_SAY:
+        raise BrokenReply(f"`say` has {len(say):,} characters; the limit is {LONGEST_SAY:,}")
+    return Move(say=say, reason=reason)
+
+
+def _check_members(reply: dict[str, Any]) -> None:
+    for name in reply:
+        if name not in SCHEMA["properties"]:
+            raise BrokenReply(f"unknown member {show(name, 60)}")
+    for name, kind, wanted in (("say", str, "text"), ("done", bool, "true or false")):
+        if name not in reply:
+            raise BrokenReply(f"`{name}` is missing")
+        if not isinstance(reply[name], kind):
+            raise BrokenReply(f"`{name}`: expected {wanted}, found {show(reply[name], 60)}")
+    for name, kind, wanted in (("gives_up", bool, "true or false"), ("reason", str, "text")):
+        if name in reply and not isinstance(reply[name], kind):
+            raise BrokenReply(f"`{name}`: expected {wanted}, found {show(reply[name], 60)}")
+
 
 MOST_CHARACTERS = 6_000
 """Characters of one answer that the user reads; of a longer one the middle is left out."""
@@ -65,21 +126,21 @@ def build_request(user: SimulatedUser, exchanges: Sequence[Exchange], *, again: 
     last = (f"\n{_REMINDER}" if exchanges else _NOT_BEGUN) + (f"\n{_AGAIN}" if again else "")
     # Of everything but the marker itself, so that the same conversation always has the same one.
     marker = fence.choose_marker(role, _BOUNDARY, *lines, last)
-    told: list[ChatMessage] = [ChatMessage(role="system", text=f"{role}\n\n{_BOUNDARY.replace('{{marker}}', marker)}")]
+    messages: list[ChatMessage] = [ChatMessage(role="system", text=f"{role}\n\n{_BOUNDARY.replace('{{marker}}', marker)}")]
     if not exchanges or not exchanges[0].by_author:
-        told.append(ChatMessage(role="user", text=_NOT_BEGUN if exchanges else last))
+        messages.append(ChatMessage(role="user", text=_NOT_BEGUN if exchanges else last))
     for exchange, line in zip(exchanges, lines, strict=True):
         if not exchange.by_author:
-            told.append(ChatMessage(role="assistant", text=_write_reply(exchange.said)))
-        told.append(ChatMessage(role="user", text=fence.fence_line(line, marker)))
+            messages.append(ChatMessage(role="assistant", text=_write_reply(exchange.message)))
+        messages.append(ChatMessage(role="user", text=fence.fence_line(line, marker)))
     if exchanges:
-        told[-1] = ChatMessage(role="user", text=told[-1].text + last)
-    return ChatRequest(messages=tuple(told), answer_schema=SCHEMA, answer_name=SCHEMA_NAME)
+        messages[-1] = ChatMessage(role="user", text=messages[-1].text + last)
+    return ChatRequest(messages=tuple(messages), answer_schema=SCHEMA, answer_name=SCHEMA_NAME)
 
 
-def _write_reply(said: str) -> str:
+def _write_reply(message: str) -> str:
     """Return an earlier message of the user in the form that replies have."""
-    return fence.encode_line({"say": said, "done": False, "gives_up": False, "reason": ""})
+    return fence.encode_line({"say": message, "done": False, "gives_up": False, "reason": ""})
 
 
 def _describe_person(user: SimulatedUser) -> str:
@@ -91,7 +152,7 @@ def _describe_person(user: SimulatedUser) -> str:
 
 def _show_exchange(exchange: Exchange) -> str:
     """Return an answer as one line of data, after the user's message where the author wrote that."""
-    before: dict[str, Json] = {"you": _drop_surrogates(exchange.said)} if exchange.by_author else {}
+    before: dict[str, Json] = {"you": _drop_surrogates(exchange.message)} if exchange.by_author else {}
     return fence.encode_line({**before, "assistant": fence.neutralise_text(shorten(exchange.answer, MOST_CHARACTERS))})
 
 
@@ -102,7 +163,7 @@ def _drop_surrogates(text: str) -> str:
 UNAVAILABLE: Final = "user_unavailable"
 BAD_REPLY: Final = "bad_user_reply"
 _TRIES: Final = 3
-"""How often a model is asked that cannot be reached."""
+"""Attempts to reach the model."""
 _LONGEST_PAUSE_S: Final = 30.0
 
 
@@ -116,7 +177,7 @@ class ModelPlayer:
         *,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`pause` waits before a model that could not be reached is asked again; a replay has nothing to wait for."""
+        """`pause` waits before an unreachable model is called again; a replay has nothing to wait for."""
         self._user = user
         self._model = model
         self._pause = pause
@@ -130,7 +191,7 @@ class ModelPlayer:
 
     @property
     def usage(self) -> Usage | None:
-        """What the model took so far, as far as it told."""
+        """The model's usage so far, as far as it is known."""
         return add_usage(self._spent)
 
     async def choose(self, exchanges: Sequence[Exchange]) -> Move:
@@ -158,8 +219,8 @@ class ModelPlayer:
                 wait = max(fault.retry_after_s or 0.0, 0.5 * 2**tried)
                 if not fault.safe or tried == _TRIES - 1 or wait > _LONGEST_PAUSE_S:
                     # It was tried here: made again as a whole, the attempt would only multiply that.
-                    told = f"the simulated user ({self.name}) cannot be asked: {fault.message} [{fault.code}]"
-                    raise TargetError(told, code=UNAVAILABLE) from None
+                    reason = f"the simulated user ({self.name}) cannot be reached: {fault.message} [{fault.code}]"
+                    raise TargetError(reason, code=UNAVAILABLE) from None
                 await self._pause(wait)
                 continue
             self._spent.append(reply.usage)

@@ -1,4 +1,4 @@
-"""What a simulated user decides from turn to turn, whoever plays it."""
+"""The interface of a simulated user: its decision from turn to turn."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from proctor.model.evidence import Evidence, Usage
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """One turn as the user knows it."""
 
-    said: str
+    message: str
     answer: str
     """The text of the agent's answer; what else the agent did a person does not see."""
     by_author: bool = False
-    """Whether the author wrote what was said, and not the player."""
+    """Whether the message is from the author of the case, not from the player."""
     evidence: Evidence
     """All that was observed of this turn: for claims of the author, never for the model."""
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user does next: says something, or ends the conversation."""
+    """What the user does next: send a message, or end the conversation."""
 
     say: str = ""
     ends: Literal["done", "gave_up"] | None = None
@@ -40,7 +40,7 @@ class Player(Protocol):
 
     @property
     def model_calls(self) -> int:
-        """How often a model was asked."""
+        """Number of calls to a model."""
         ...
 
     @property

@@ -17,8 +17,7 @@ from proctor.service.runs.ending import keep_run_figures
 from proctor.service.runs.failures import group_run_failures
 from proctor.service.runs.latency import measure_latency
 from proctor.store.sql.pages import Row
-from proctor.store.sql.run_figures import run_figures
-from proctor.store.sql.tables import run_entries, runs
+from proctor.store.sql.tables import run_entries, run_figures, runs
 from proctor.store.upkeep.retention import Deletable, delete_listed
 from tests.databases import TestDatabase
 from tests.service.runs.test_large_runs import NOW, add_run, read_all

@@ -174,5 +174,5 @@ def test_a_judge_of_the_project_goes_by_the_same_rules(sqlite: TestDatabase) -> 
 def test_the_service_replaces_every_rule_of_ones_own_machine() -> None:
     rules = {name for name in vars(Policy) if not name.startswith("__")}
     # Its surroundings depend on its settings; the last two only tell what `admit_suite` refuses on one's own machine.
-    left = rules - set(vars(ProjectPolicy)) - {"surroundings", "list_named", "_asks_judge"}
+    left = rules - set(vars(ProjectPolicy)) - {"surroundings", "list_named", "_uses_configured_judge"}
     assert not left, "a stranger's suite could do there what its own user may"

@@ -12,7 +12,7 @@ from proctor.errors import StoreError
 from proctor.service.hub import Hub, stamp
 from proctor.service.upkeep.retention import SweepCounts, keep_sweeping, sweep_once
 from proctor.store.sql.tables import alert_deliveries, audit, keys, results, run_entries, run_events, runs, trace_parts, traces
-from proctor.store.upkeep.retention import sum_kept_bytes
+from proctor.store.upkeep.retention import sum_stored_bytes
 from tests.databases import TestDatabase
 
 NOW = 1_800_000_000.0
@@ -94,7 +94,7 @@ def test_of_what_is_too_much_the_oldest_goes_first_and_no_more_than_it_takes(
     async def use(hub: Hub) -> None:
         await fill(hub)
         async with hub.database.reading() as connection:
-            assert await sum_kept_bytes(connection) == 630
+            assert await sum_stored_bytes(connection) == 630
         await sweep_once(hub, batch=batch)
         assert await left(hub) == stay
 

@@ -19,7 +19,7 @@ from proctor.service.verification.runs.public_runs import start_public_run
 from proctor.service.verification.runs.task_runs import put_task_run_state
 from proctor.service.verification.sandboxes import records as sandbox_records
 from proctor.store.sql.tables import keys, links, records
-from proctor.store.upkeep.retention import sum_kept_bytes
+from proctor.store.upkeep.retention import sum_stored_bytes
 from tests.databases import TestDatabase
 
 NOW = 1_800_000_000.0
@@ -116,11 +116,11 @@ def test_of_benchmark_runs_that_are_too_much_the_oldest_goes_first(database: Tes
             last = await made(hub, benchmark)
             clock.at += DAY
         async with hub.database.reading() as connection:
-            total = await sum_kept_bytes(connection)
+            total = await sum_stored_bytes(connection)
         swept = await sweep_once(Hub(database=hub.database, settings=_with(hub, total - 1), clock=clock), batch=batch)
         assert swept.benchmark_runs == 1
         async with hub.database.reading() as connection:
-            assert await sum_kept_bytes(connection) == total - swept.bytes
+            assert await sum_stored_bytes(connection) == total - swept.bytes
         await sweep_once(Hub(database=hub.database, settings=_with(hub, total // 3 + 100), clock=clock), batch=batch)
         assert await left(hub) == _of(1)
         await benchmark_runs.get_benchmark_run(hub, LOCAL, last)

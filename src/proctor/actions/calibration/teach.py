@@ -17,7 +17,7 @@ import msgspec
 
 from proctor.actions.calibration.calibrate import MIN_DECIDED, explain_undecided
 from proctor.actions.checking.recheck import suite_to_recheck
-from proctor.decide.questions import list_claims
+from proctor.decide.prepare import list_claims
 from proctor.errors import InputError, TargetError
 from proctor.judge.bounds import fit_value, neutralise_value
 from proctor.judge.prompt import LONGEST_EXAMPLE

@@ -1,23 +1,106 @@
-"""Check recorded evidence against a suite, in Python: no agent is called, and every result is kept."""
+"""Check recorded evidence against a suite, in Python: no agent is called, and every result is in memory."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar, overload
+from typing import TypeVar, cast, overload
 
 from proctor.actions.checking.check_stream import NO_SOURCE, CheckStream
-from proctor.actions.checking.evidence import read_declared
 from proctor.actions.workspace.custom_checks import OwnChecks, registry_of
 from proctor.actions.workspace.suites import load_suite
 from proctor.checks.registry import Registry
 from proctor.errors import EvidenceError, InputError
+from proctor.evidence.reading import read_document
+from proctor.evidence.unknowns.account import declare_complete
+from proctor.formats.native.declared_evidence import build_declared
+from proctor.model.account import Part
 from proctor.model.case import Suite
 from proctor.model.evidence import Evidence, Json, Source
+from proctor.model.mapping import DeclaredEvidence, EvidenceMap
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.show import show
 from proctor.sources.records import Record, read_records
+
+EvidencePaths = EvidenceMap | Mapping[str, Json]
+"""Where the parts of the evidence are in a record, as `evidence: {map: ...}` in a suite."""
+
+
+def read_evidence(
+    source: Mapping[str, Json] | Sequence[Json] | str | Path | object,
+    *,
+    format: str | None = None,
+    mapping: EvidencePaths | None = None,
+    complete: Sequence[Part] = (),
+) -> Evidence:
+    """One piece of evidence from a mapping, a list of messages, a file, or what an agent framework returns.
+
+    `mapping` has the paths of its parts in a record of your own format, `complete` lists parts that are recorded completely. Raises
+    `EvidenceError` where it cannot be read, or holds more than one run (`read_all_evidence` takes those).
+    """
+    returned = _read_framework(source) if format is None and mapping is None else None
+    if returned is not None:
+        return declare_complete(returned, tuple(complete), _IN_CODE) if complete else returned
+    found = read_all_evidence(cast("Mapping[str, Json]", source), format=format, mapping=mapping, complete=complete)
+    if len(found) != 1:
+        raise EvidenceError(f"expected one run, found {len(found)}; `proctor.actions.checking.check.read_all_evidence` takes several")
+    return found[0]
+
+
+def _read_framework(source: object) -> Evidence | None:
+    """Return the evidence in a result of a framework; plain data has readers of its own."""
+    from proctor.targets.answers.plain_values import Unreadable
+    from proctor.targets.frameworks.recognise import read_returned  # only a value that is no plain data needs it
+
+    listed = cast("list[object]", source) if isinstance(source, list) else [source]
+    if not listed or all(isinstance(item, (Mapping, str, Path, bytes, int, float, list, tuple)) or item is None for item in listed):
+        return None
+    try:
+        return read_returned(source)
+    except Unreadable as error:
+        raise EvidenceError(f"{type(source).__name__} cannot be read: {error}") from None
+
+
+def read_all_evidence(
+    source: Mapping[str, Json] | Sequence[Json] | str | Path,
+    *,
+    format: str | None = None,
+    mapping: EvidencePaths | None = None,
+    complete: Sequence[Part] = (),
+) -> list[Evidence]:
+    """Every run in a mapping, a list of messages, a file or a folder."""
+    declared = _declare(mapping, complete)
+    if isinstance(source, (str, Path)):
+        found: list[Evidence] = []
+        for record in read_records([str(source)], format=format, declared=declared):
+            if record.evidence is None:
+                assert record.error is not None
+                line = f":{record.source.line}" if record.source.line is not None else ""
+                raise EvidenceError(f"{record.source.file}{line}: {record.error.message}", code=record.error.code)
+            found.append(record.evidence)
+        return found
+    if isinstance(source, bytes) or not isinstance(source, (Mapping, Sequence)):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not typed
+        raise EvidenceError(f"expected an object, a list or the path of a file, found {type(source).__name__} {show(repr(source))}")
+    return read_declared(dict(source) if isinstance(source, Mapping) else list(source), declared, format=format)
+
+
+def read_declared(document: Json, declared: DeclaredEvidence | None, *, format: str | None = None) -> list[Evidence]:
+    """Every run of a decoded document, read as a suite declares it."""
+    found = read_document(document, format=format, mapping=declared.map if declared is not None else None)
+    if declared is None or not declared.complete:
+        return found
+    return [declare_complete(evidence, declared.complete, declared.source) for evidence in found]
+
+
+_IN_CODE = "the call of read_evidence"
+
+
+def _declare(mapping: EvidencePaths | None, complete: Sequence[Part]) -> DeclaredEvidence | None:
+    if mapping is None and not complete:
+        return None
+    return build_declared({"map": mapping, "complete": complete}, source=_IN_CODE)
+
 
 EvidenceLike = Evidence | Mapping[str, Json] | Iterable["Evidence | Mapping[str, Json]"] | str | Path
 
@@ -42,10 +125,10 @@ def check(
 def check(suite: Json = None, evidence: Json = None, *, name: str | None = None, pass_at: float = 1.0, **options: Json) -> Json:
     """Check one piece of evidence, or several, against `suite`; or, as `@proctor.check`, mark a function of evidence as a check.
 
-    `suite` is what `load_suite` returns, or the path of one; `checks` are functions that it may name beside the checks of ours. Evidence is
-    what `read_evidence` returns, documents, or the path of a file or folder; documents are read as `evidence:` in the suite says. `judge`
-    decides claims in plain language: a judge, a function of a question that answers yes, no or a score, a mapping like `judge:` in a suite,
-    or `provider/name` of a model.
+    `suite` is what `load_suite` returns, or the path of one; `checks` are functions that it may name in addition to the built-in checks.
+    Evidence is what `read_evidence` returns, documents, or the path of a file or folder; documents are read by `evidence:` in the suite.
+    `judge` decides claims in plain language: a judge, a function of a question that answers yes, no or a score, a mapping like `judge:` in
+    a suite, or `provider/name` of a model.
 
     As a decorator: the parameters after the first are the fields of the check, `name` is its name where it is not the function's, and a
     score that the function returns passes from `pass_at` on.

@@ -1,4 +1,4 @@
-"""Check a stream of recorded evidence of any length against a suite: one result after another is handed out, and only counts are kept."""
+"""Check a stream of recorded evidence of any length against a suite: results are yielded one by one, and only counts are held."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MOST_EMPTY = 100
 
 
 Shows = Literal["verdicts", "account", "evidence"]
-"""What results carry beside their verdicts: nothing that can be spared, what is known of the evidence, or the evidence with it."""
+"""What results have in addition to their verdicts: nothing, the account of the evidence, or the account and the evidence."""
 
 
 def wall_clock() -> str:
@@ -48,7 +48,7 @@ def new_run_id() -> str:
     """An id that sorts by time and does not repeat."""
     now = time.time_ns()
     moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now // 1_000_000_000))
-    # Two runs of one second are told apart by their milliseconds, so that the later one is the latest.
+    # Two runs of one second differ in their milliseconds, so that the later one is the latest.
     return f"{moment}-{now // 1_000_000 % 1000:03d}{os.urandom(4).hex()}"
 
 
@@ -80,7 +80,7 @@ class CheckStream:
         self._quick = self.lookup if now is None and shows == "verdicts" else {}
         self.tally = Tally(find_scratch(suite.cases))
         self.unmatched: list[Json] = []
-        """What is told of records that name an unknown case."""
+        """Records that name an unknown case."""
         self.other_inputs = OtherInputs()
         """The records that were decided although their input differs from the input of their case."""
         self._unmatched_count = 0
@@ -90,7 +90,7 @@ class CheckStream:
         self._answered = bytearray(len(suite.cases)) if is_lazy(suite.cases) else None
         """Which cases were answered, where asking for each once more would mean to make it."""
         self.interrupted = False
-        """Set by whoever stopped before the records were at their end."""
+        """Set by the caller if it stopped before the last record."""
         self.run_id = new_run_id()
 
     def over(self, records: Iterable[Record]) -> Iterator[CaseResult]:
@@ -218,15 +218,15 @@ class CheckStream:
         )
 
     def _note_unmatched(self, evidence: Evidence, source: Source) -> None:
-        """Remember evidence that names a case nobody knows."""
+        """Note evidence that names an unknown case."""
         self._unmatched_count += 1
-        # Finding the nearest name means comparing with many: that is done only for records that are told.
+        # The search for the nearest name is slow, so it is done only for listed records.
         if len(self.unmatched) < MOST_UNMATCHED:
             near = nearest(evidence.case or "", self.prepared.list_names())
             self.unmatched.append({"case": evidence.case, "file": source.file, "line": source.line, "nearest": list(near)})
 
     def finish(self, cases: Iterable[CaseResult] = ()) -> RunResult:
-        """The result of the whole run; `cases` where the caller kept them."""
+        """The result of the whole run; `cases` if the caller has stored them."""
         counts = dict(self.tally.counts)
         incomplete = Incomplete(ended="interrupted", attempts_finished=sum(counts.values())) if self.interrupted else None
         return RunResult(
@@ -293,7 +293,7 @@ class _ById:
         self.suite = suite
 
     def __hash__(self) -> int:
-        # The cache holds this object and so the suite: no other suite can get the same id meanwhile.
+        # The cache holds this object and so the suite: no other suite can get the same id.
         return id(self.suite)
 
     def __eq__(self, other: object) -> bool:
@@ -319,7 +319,7 @@ NO_CASE = Case(id="", name="unreadable evidence")
 REFUSED = Case(id="", name="evidence without a case")
 """The case of a record that could answer several, and names none."""
 OTHER = Case(id="", name="evidence of another input")
-"""The case of a record that was asked something else than the case it is to answer."""
+"""The case of a record whose input differs from the input of the case."""
 
 
 def _unreadable(record: Record) -> CaseResult:

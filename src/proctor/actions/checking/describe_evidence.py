@@ -9,9 +9,8 @@ from pathlib import Path
 import msgspec
 
 from proctor.actions.checking.describe_trace import FileDescription, describe_trace
-from proctor.actions.start.kept_table import SUITE_FILE
-from proctor.actions.start.starters import Starter
-from proctor.actions.workspace.prices import add_workspace
+from proctor.actions.start.starters import SUITE_FILE, Starter
+from proctor.actions.workspace.suites import add_workspace
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.mapping.propose import propose_map, write_map
 from proctor.evidence.reading import read_document
@@ -69,8 +68,10 @@ def start_with_log(path: str, folder: Path) -> Starter:
     found = describe_evidence(path)
     suite = _SUITE.format(name=to_yaml(Path(path).stem).strip(), evidence=found.yaml and f"{found.yaml}\n")
     there = Path(os.path.relpath(Path(path).resolve(), folder.resolve())).as_posix()
-    told = () if found.yaml or not needs_mapping(found.read) else (f"no mapping is proposed for {path}: see docs/how-to/your-own-log.md",)
-    return Starter(files={SUITE_FILE: suite}, next=f"proctor check {SUITE_FILE} {shlex.quote(there)}", keeps_suite=False, remarks=told)
+    remarks = (
+        () if found.yaml or not needs_mapping(found.read) else (f"no mapping is proposed for {path}: see docs/how-to/your-own-log.md",)
+    )
+    return Starter(files={SUITE_FILE: suite}, next=f"proctor check {SUITE_FILE} {shlex.quote(there)}", keeps_suite=False, remarks=remarks)
 
 
 def needs_mapping(read: FileDescription) -> bool:

@@ -1,7 +1,6 @@
 """What is in a file of recorded evidence and what was understood of it: `proctor describe trace FILE`.
 
-Nothing is decided and no service is needed. Of traces in OTLP it is told what they are made of; of any evidence who read it and what is
-known of its parts.
+Nothing is decided and no service is needed. OTLP traces are described by their spans; any evidence by its reader and the known parts.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class RecordDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     source: Source
     known: Known | None = None
-    """What is known of its parts; nothing where it could not be read."""
+    """The known parts; nothing if it could not be read."""
     evidence: Evidence | None = None
     trace: TraceSurvey | None = None
     """What it is made of, where it is a trace in OTLP."""

@@ -2,7 +2,7 @@
 
 Claims are drafted from what was seen: the tools with their arguments, their order, that none was called, that something was answered. Each
 is decided on the evidence it was drafted from, and left out where it does not hold (an argument may look like a matcher). What an agent
-did once is not what it must do: the draft says so.
+did once is not what it must do: a comment in the draft reminds of it.
 
 The new case is appended as text, then the whole is read again: the cases before must be the same, and the new one the last. Where that
 cannot be (the list is written in one line, or something follows it), nothing is written, and the text is handed over to be placed by hand.
@@ -33,7 +33,7 @@ from proctor.sources.texts import read_suite_text
 
 REMARK = "# Drafted from one answer: review it. Keep what the agent must do, drop what it happened to do."
 _MOST_CALLS = 20
-"""Calls that are claimed one by one; more than that nobody reviews."""
+"""Calls that are claimed one by one."""
 _MOST_ARGUMENT_CHARACTERS = 2_000
 _HEAD = "proctor: 1\nname: {name}\n\ncases:\n"
 
@@ -143,8 +143,8 @@ def _write_case(document: dict[str, Json], evidence: Evidence) -> list[str]:
     if find_part_states(evidence)["tool_calls"].is_unknown:
         lines.insert(1, "# Which tools were called is not recorded, so nothing is claimed of them.")
     if evidence.text:
-        said = escape_unseen(shorten(" ".join(evidence.text.split()), 90))
-        lines += [f"    # it answered: {said}", "    # - response_contains: what the answer must say"]
+        answer = escape_unseen(shorten(" ".join(evidence.text.split()), 90))
+        lines += [f"    # it answered: {answer}", "    # - response_contains: what the answer must say"]
     return lines
 
 
@@ -160,7 +160,7 @@ def _indent(lines: Sequence[str], indent: str, end: str) -> str:
 
 
 def _check_added(path: Path, suite: Suite | None, text: str, id: str, case: str) -> None:
-    """Refuse a text that is not the suite as it was with the new case behind it."""
+    """Reject a text that is not the old suite followed by the new case."""
     after: Suite | None = None
     with suppress(InputError):
         after = read_suite(text, file=str(path), name=path.stem)

@@ -27,7 +27,7 @@ from proctor.runner.ports import Judge
 from proctor.sources.records import Record
 
 AHEAD = 200
-"""How many cases may wait for a judge at once; how many requests are under way is the judge's own affair."""
+"""Cases that may wait for a judge at the same time; the judge limits its own concurrency."""
 
 
 async def decide_with_judge(
@@ -66,7 +66,7 @@ class JudgedStream:
         try:
             for record in records:
                 waiting.extend(self._started(record))
-                # Results are shown in the order of the records: a slow one holds back those behind it, and at most `ahead` gather there.
+                # Results are yielded in the order of the records: a slow one holds back those after it, and at most `ahead` wait there.
                 while len(waiting) >= self._ahead or (waiting and _is_there(waiting[0])):
                     result = await _await_result(waiting.popleft())
                     add(result)
@@ -129,7 +129,7 @@ async def _await_result(entry: asyncio.Task[CaseResult] | CaseResult) -> CaseRes
 
 
 async def _abandon(waiting: deque[asyncio.Task[CaseResult] | CaseResult]) -> None:
-    """Leave no task behind."""
+    """Cancel all tasks."""
     for entry in waiting:
         if not isinstance(entry, CaseResult):
             entry.cancel()

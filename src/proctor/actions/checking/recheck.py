@@ -1,4 +1,4 @@
-"""Decide the kept evidence of a run again, with the suite it was started with or with another; no agent is called."""
+"""Decide the stored evidence of a run again, with the suite it was started with or with another; no agent is called."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -25,15 +25,15 @@ from proctor.store.files.run_files import SUITE, RunFiles, RunFolder
 
 
 def recheck(home: Path, run: str, suite: Suite | None = None) -> RunResult:
-    """The result the kept evidence has now.
+    """The result of the stored evidence now.
 
-    The clock is the one that was used then. An attempt that left no evidence keeps the error it ended with, and a case that the
-    suite does not know is left out, with a warning. Claims in plain language are errors: `recheck_judged` asks a judge.
+    The clock is the one of the run. An attempt without evidence keeps its error, and a case that is not in the suite is left out, with a
+    warning. Claims in plain language are errors: `recheck_judged` uses a judge.
     """
     folder, chosen = _open_run(home, run, suite)
     results = [
-        left if evidence is None else _tell_evidence(case.decide(evidence, None, entry.attempt), evidence)
-        for case, entry, evidence, left in _iterate_kept_attempts(folder, chosen)
+        left if evidence is None else _attach_evidence(case.decide(evidence, None, entry.attempt), evidence)
+        for case, entry, evidence, left in _iterate_attempts(folder, chosen)
     ]
     return _result(folder, chosen, results)
 
@@ -47,35 +47,35 @@ async def recheck_judged(home: Path, run: str, judge: Judge, suite: Suite | None
             return left
         async with at_once:
             result = await decide_with_judge(case, evidence, judge, attempt=entry.attempt, fail_fast=fail_fast)
-            return _tell_evidence(result, evidence)
+            return _attach_evidence(result, evidence)
 
     at_once = asyncio.Semaphore(AHEAD)
-    results = await asyncio.gather(*(one(*kept) for kept in _iterate_kept_attempts(folder, chosen)))
+    results = await asyncio.gather(*(one(*attempt) for attempt in _iterate_attempts(folder, chosen)))
     return _result(folder, chosen, results)
 
 
-def _tell_evidence(result: CaseResult, evidence: Evidence) -> CaseResult:
+def _attach_evidence(result: CaseResult, evidence: Evidence) -> CaseResult:
     return with_exchange(with_account(result, evidence, TARGET), evidence)
 
 
 def suite_to_recheck(home: Path, run: str) -> Suite:
     """The suite a run was started with."""
-    return _find_kept_suite(RunFiles(home).open(run))
+    return _find_stored_suite(RunFiles(home).open(run))
 
 
 def _open_run(home: Path, run: str, suite: Suite | None) -> tuple[RunFolder, Suite]:
     folder = RunFiles(home).open(run)
-    return folder, suite or _find_kept_suite(folder)
+    return folder, suite or _find_stored_suite(folder)
 
 
-def _find_kept_suite(folder: RunFolder) -> Suite:
+def _find_stored_suite(folder: RunFolder) -> Suite:
     suite = suite_of(folder)
-    # Whoever writes into the folder of a run can claim any path: a copy that is not what its file says is not trusted for the file's sake.
+    # The folder of a run may be forged: a copy that differs from its file is not trusted for the file's sake.
     return suite if find_unchanged_suite(folder, suite) else msgspec.structs.replace(suite, path=str(folder.folder / SUITE))
 
 
-def _iterate_kept_attempts(folder: RunFolder, suite: Suite) -> Iterator[tuple[PreparedCase, RunEntry, Evidence | None, CaseResult]]:
-    """Every kept attempt of a case of the suite: its case, what was kept, the evidence with its clock, and how it ended."""
+def _iterate_attempts(folder: RunFolder, suite: Suite) -> Iterator[tuple[PreparedCase, RunEntry, Evidence | None, CaseResult]]:
+    """Every stored attempt of a case of the suite: its case, its entry, the evidence with its clock, and how it ended."""
     cases = {case.case.id: case for case in prepare_once(suite).cases}
     declared = suite.find_declared()
     for entry in folder.entries():
@@ -101,10 +101,10 @@ def _result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> 
         if entry.evidence is not None and entry.case in cases:
             other_inputs.note(cases[entry.case], entry.evidence)
     order = {case.id: number for number, case in enumerate(chosen.cases)}
-    kept = {entry.case for entry in entries}
+    stored = {entry.case for entry in entries}
     unknown = [entry.case for entry in entries if entry.case not in order]
-    results = [*results, *(_make_unanswered_result(case) for case in chosen.cases if case.id not in kept)]
-    # Kept in the order in which they were finished; shown in that of the suite, as the run was.
+    results = [*results, *(_make_unanswered_result(case) for case in chosen.cases if case.id not in stored)]
+    # Stored in the order in which they finished; shown in the order of the suite.
     results.sort(key=lambda result: (order[result.case.id], result.attempt))
     tally = Tally()
     tally.add_all(results)
@@ -112,7 +112,7 @@ def _result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> 
     warnings = list(chosen.warnings)
     if unknown:
         warnings.append(
-            Problem(message=f"{len(unknown)} kept attempts of cases that are not in the suite, first {unknown[0]!r}", level="warning")
+            Problem(message=f"{len(unknown)} stored attempts of cases that are not in the suite, first {unknown[0]!r}", level="warning")
         )
     return RunResult(
         suite_name=chosen.name,
@@ -140,6 +140,6 @@ def _incomplete(folder: RunFolder, chosen: Suite, entries: Sequence[RunEntry]) -
 
 
 def _make_unanswered_result(case: Case) -> CaseResult:
-    """A case of which the run kept nothing: it is new in the suite, or the run did not come to it."""
-    skip = case.skip or Skip(code="no_evidence", reason="the run kept no attempt of this case")
+    """A case without a stored attempt: it is new in the suite, or the run did not get to it."""
+    skip = case.skip or Skip(code="no_evidence", reason="the run has no attempt of this case")
     return skip_case(case, skip.code, skip.reason)

@@ -10,9 +10,8 @@ import msgspec
 from proctor.actions.checking.check_stream import list_empty_cases
 from proctor.actions.judging.judge_settings import list_judge_problems
 from proctor.actions.workspace.custom_checks import find_registry
-from proctor.actions.workspace.prices import add_workspace
 from proctor.actions.workspace.run_history import find_home
-from proctor.actions.workspace.suites import LIBRARY_NAMES, STANDARD_INPUT, load_file, load_suite, shared_ids
+from proctor.actions.workspace.suites import LIBRARY_NAMES, STANDARD_INPUT, add_workspace, load_file, load_suite, shared_ids
 from proctor.errors import InputError
 from proctor.formats.mcplab.library import SCENARIO_FOLDERS
 from proctor.model.case import Suite

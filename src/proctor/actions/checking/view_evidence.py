@@ -86,10 +86,10 @@ class EvidenceRun:
 
     def _keep_result(self, result: CaseResult) -> RunEntry:
         evidence = result.evidence
-        kept = make_entry(result, evidence, started_at="", duration_ms=0.0)
+        entry = make_entry(result, evidence, started_at="", duration_ms=0.0)
         # When it happened, and how long it took, is known from the recording or not at all.
         took = None if evidence is None else evidence.duration_ms
-        return msgspec.structs.replace(kept, case=result.case.id or result.case.name, duration_ms=took)
+        return msgspec.structs.replace(entry, case=result.case.id or result.case.name, duration_ms=took)
 
     def _name_place(self, record: Record) -> str:
         source = record.source
@@ -99,10 +99,10 @@ class EvidenceRun:
     def _write(self, entries: list[RunEntry], more: bool) -> None:
         folder = self.home / "runs" / RUN_ID
         # Outside of `runs`, where every folder with a header counts as a run.
-        beside, before = self.home / f".{RUN_ID}.new", self.home / f".{RUN_ID}.old"
-        for left in (beside, before):
+        new, before = self.home / f".{RUN_ID}.new", self.home / f".{RUN_ID}.old"
+        for left in (new, before):
             shutil.rmtree(left, ignore_errors=True)
-        beside.mkdir(parents=True)
+        new.mkdir(parents=True)
         folder.parent.mkdir(exist_ok=True)
         suite = self._suite or Suite(name=self.path.name)
         header = RunHeader(
@@ -113,23 +113,23 @@ class EvidenceRun:
             planned=len(entries),
             note=f"{self.path}" + (f" (the first {MOST_RECORDS:,} records)" if more else ""),
         )
-        (beside / HEADER).write_bytes(_encode(header))
-        (beside / SUITE).write_text(write_native(suite), encoding="utf-8")
-        (beside / RESULTS).write_bytes(b"".join(_encode(entry) + b"\n" for entry in entries))
-        (beside / ENDED).write_bytes(msgspec.json.encode({"ended": "completed"}))
-        # Exchanged as a whole, and the old ones deleted afterwards, which takes its time: a page that is asked for meanwhile finds records.
+        (new / HEADER).write_bytes(_encode(header))
+        (new / SUITE).write_text(write_native(suite), encoding="utf-8")
+        (new / RESULTS).write_bytes(b"".join(_encode(entry) + b"\n" for entry in entries))
+        (new / ENDED).write_bytes(msgspec.json.encode({"ended": "completed"}))
+        # Exchanged as a whole, and the old ones deleted afterwards, which takes time: a page request in between finds records.
         if folder.exists():
             folder.rename(before)
-        beside.rename(folder)
+        new.rename(folder)
         shutil.rmtree(before, ignore_errors=True)
 
 
-def _encode(told: RunEntry | RunHeader) -> bytes:
+def _encode(document: RunEntry | RunHeader) -> bytes:
     try:
-        return msgspec.json.encode(told)
+        return msgspec.json.encode(document)
     except UnicodeEncodeError:
-        # Half of a surrogate pair, or the name of a file that is no UTF-8, which no file of ours can hold: a question mark stands for it.
-        return json.dumps(msgspec.to_builtins(told), ensure_ascii=False).encode("utf-8", errors="replace")
+        # Half of a surrogate pair, or a file name that is no UTF-8, cannot be encoded: it becomes a question mark.
+        return json.dumps(msgspec.to_builtins(document), ensure_ascii=False).encode("utf-8", errors="replace")
 
 
 def _list_files(path: Path) -> tuple[tuple[str, int, int], ...]:

@@ -15,7 +15,7 @@ from proctor.model.result import CaseResult, RunResult
 from proctor.sources.records import read_records
 
 EXAMPLES = (
-    ("native/suite.yaml", "native/evidence.jsonl", "Our own format; the second run did the wrong thing, and the report says what"),
+    ("native/suite.yaml", "native/evidence.jsonl", "Our own format; the second run did the wrong thing, and the report shows what"),
     ("mcplab/orders.yaml", "mcplab/trace.jsonl", "An MCPLab evaluation on the trace that MCPLab recorded"),
     ("mibo/calculator.json", "mibo/n8n-execution.json", "A Mibo test case on an execution as n8n's API returns it"),
     ("verial/appointment.json", "verial/state.json", "Verial criteria over the end state of two systems"),

@@ -1,6 +1,6 @@
 """What exists, in one shape for every kind: a name, a sentence, fields, an example.
 
-The `describe` command and the reference pages are both written from here, so neither can fall behind the code.
+The `describe` command and the reference pages are both written from here, so they always match the code.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def evidence() -> Iterable[Description]:
 
 def targets() -> Iterable[Description]:
     """Every kind of target."""
-    from proctor.actions.help.describe_live import targets  # knows the rooms that runs need and checks do not
+    from proctor.actions.help.describe_live import targets  # imports packages that only runs need
 
     return targets()
 
@@ -88,7 +88,7 @@ def models() -> Iterable[Description]:
 
 
 def judge() -> Iterable[Description]:
-    """What a judge can be told, and the words it is addressed with."""
+    """The settings of a judge, and its prompts."""
     from proctor.actions.judging.describe_judge import judge  # as above
 
     return judge()
@@ -102,10 +102,10 @@ KINDS: dict[str, tuple[str, Callable[[], Iterable[Description]]]] = {
     "evidence": ("the shapes of recorded runs that can be read", evidence),
     "targets": ("the agents that can be driven", targets),
     "models": ("the models that an agent loop or a judge can talk to", models),
-    "judge": ("what a judge can be told, and the words it is addressed with", judge),
+    "judge": ("the settings of a judge, and its prompts", judge),
 }
 
-ASSERTION_KEYS_NOTE = "Beside the check may stand: " + ", ".join(f"`{key}`" for key in ASSERTION_KEYS) + "."
+ASSERTION_KEYS_NOTE = "An assertion may also have: " + ", ".join(f"`{key}`" for key in ASSERTION_KEYS) + "."
 
 
 def describe(kind: str, name: str | None = None, *, registry: Registry | None = None) -> list[Description]:

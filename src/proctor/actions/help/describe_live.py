@@ -64,7 +64,7 @@ _PROVIDERS = {
         "{provider: azure, deployment: small, base_url: 'https://NAME.openai.azure.com',\n"
         "          api_version: 2024-10-21, api_key: '${AZURE_API_KEY}'}",
     ),
-    "scripted": ("A model that answers what it is told to, turn by turn, without a network.", "{provider: scripted, replies: [hello]}"),
+    "scripted": ("A model with fixed replies, turn by turn, without a network.", "{provider: scripted, replies: [hello]}"),
 }
 
 
@@ -77,7 +77,7 @@ def targets() -> Iterable[Description]:
             summary=f"{summary[0].upper()}{summary[1:]}.",
             fields=_target_fields(kind),
             example=TARGET_EXAMPLES[kind],
-            notes=("Stands under `targets` in `proctor.yaml` or in a suite; `proctor run SUITE --target NAME` drives it.",),
+            notes=("Written under `targets` in `proctor.yaml` or in a suite; `proctor run SUITE --target NAME` drives it.",),
         )
 
 

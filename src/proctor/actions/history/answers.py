@@ -1,7 +1,7 @@
-"""What an agent answered to one case in several runs, each beside the answer in the first of them, the base.
+"""The answers of an agent to one case in several runs, each next to the answer in the first run, the base.
 
-Where a case was tried several times, the attempt that says most is shown: of the base the first that passed, of the others the first
-that did not; or the attempt that somebody asks for.
+Of several attempts the most informative is shown: of the base the first that passed, of the others the first that did not; or the
+requested attempt.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from proctor.model.run import RunEntry
 from proctor.model.show import shorten
 from proctor.store.sql.compressed_json import to_json
 
-# --- the difference of two answers in words, at a bounded cost: an answer of many megabytes takes no longer than one of some pages
+# The difference of two answers by words, at a bounded cost: an answer of many megabytes takes no longer than one of some pages.
 
 MOST_CHARACTERS = 20_000
-"""Of each answer, behind what both begin with, that are compared."""
+"""Characters of each answer that are compared, after the common beginning."""
 MOST_WORDS = 3_000
 MOST_EDITS = 600
 """Words that may differ before two texts count as having nothing in common."""
@@ -42,14 +42,14 @@ class DiffPiece(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Cut(msgspec.Struct, frozen=True):
-    """The words of a text that are compared, and how much there is behind them."""
+    """The words of a text that are compared, and the length of the rest."""
 
     words: list[str]
     rest: int
 
 
 def diff_words(before: str, after: str) -> tuple[DiffPiece, ...]:
-    """Return the pieces of two texts in order: what is the same, what was removed, what was added, what nobody compared."""
+    """Return the pieces of two texts in order: equal, removed, added, not compared."""
     head = _find_common_head(before, after)
     tail = _find_common_tail(before, after, head)
     old, new = _cut_words(before[head : len(before) - tail]), _cut_words(after[head : len(after) - tail])
@@ -87,7 +87,7 @@ def _step_back(before: str, after: str, at: int) -> int:
 
 
 def _find_common_tail(before: str, after: str, head: int) -> int:
-    """Return how many characters behind the head both texts end with, up to the beginning of a word."""
+    """Return how many characters after the head both texts end with, up to the beginning of a word."""
     # Never into the head: what both repeat would be shown twice.
     low, high = 0, min(len(before), len(after)) - head
     while low < high:
@@ -118,7 +118,7 @@ def _list_edits(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[Kind, 
         return
     x = y = 0
     for to_x, to_y in steps:
-        # First the one word that differs, then all that are the same behind it.
+        # First the one word that differs, then all equal words after it.
         if to_x - x > to_y - y:
             yield "removed", old[x]
             x += 1
@@ -196,7 +196,7 @@ def _show_changed(removed: list[str], added: list[str]) -> Iterator[DiffPiece]:
 
 
 def _show_same(text: str, *, at_start: bool = False, at_end: bool = False) -> Iterator[DiffPiece]:
-    """Yield a stretch that is the same; of a long one the ends that stand beside something that is not."""
+    """Yield an equal stretch; of a long one only the ends next to a difference."""
     if not text:
         return
     if len(text) <= MOST_SAME:
@@ -212,7 +212,7 @@ def _show_same(text: str, *, at_start: bool = False, at_end: bool = False) -> It
 
 
 MOST_TEXT = 6_000
-"""Characters of an answer that stands for itself."""
+"""Characters of an answer that is shown alone."""
 
 
 class AttemptOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,8 +250,8 @@ def choose_attempt(found: Sequence[AttemptOutcome], *, is_base: bool, attempt: i
     listed = sorted(found, key=lambda one: one.attempt)
     if attempt is not None:
         return next((one for one in listed if one.attempt == attempt), None)
-    telling = ("pass",) if is_base else ("fail", "error")
-    return next((one for one in listed if one.outcome in telling), listed[0] if listed else None)
+    preferred = ("pass",) if is_base else ("fail", "error")
+    return next((one for one in listed if one.outcome in preferred), listed[0] if listed else None)
 
 
 class ReadAttempt(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Which kept runs somebody means, and why these: the same rules for the command line and the MCP server."""
+"""Finds stored runs by reference, and explains the choice: the same rules for the command line and the MCP server."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from proctor.store.files.run_references import BASELINE, LATEST, MAIN
 
 
 class ChosenRun(msgspec.Struct, frozen=True):
-    """The run that a word means."""
+    """The run of a reference."""
 
     run: str
     """As every action takes it: its id, or its folder."""
-    said: str | None = None
-    """Which run it is and why, where the word does not say it by itself."""
+    note: str | None = None
+    """Which run it is and why, if the reference does not make it clear."""
 
 
 def find_chosen_run(home: Path, word: str, *, suite: str | None = None) -> ChosenRun:
-    """Return the run that a word means; `suite` says whose baseline. Raises `StoreError`."""
+    """Return the run of a reference; `suite` decides whose baseline. Raises `StoreError`."""
     files = RunFiles(home)
     found = files.find(word, suite=suite)
-    return ChosenRun(found.folder.name if found.folder.parent == files.folder else str(found.folder.absolute()), found.said)
+    return ChosenRun(found.folder.name if found.folder.parent == files.folder else str(found.folder.absolute()), found.note)
 
 
 def choose_pair(home: Path, base: str | None, candidate: str | None) -> tuple[ChosenRun, ChosenRun]:
-    """Return the base and the candidate: where nothing is said, the baseline of the candidate's suite, and the latest run."""
+    """Return the base and the candidate: by default the baseline of the candidate's suite, and the latest run."""
     word = base or BASELINE
     before = None if word in (BASELINE, MAIN) else find_chosen_run(home, word)
     after = find_chosen_run(home, candidate or LATEST)

@@ -1,4 +1,4 @@
-"""Two kept runs side by side: what changed, and whether it is more than chance."""
+"""Compares two stored runs: what changed, and whether it is more than chance."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -66,7 +66,7 @@ def compare(home: Path, base: str, candidate: str, *, alpha: float = 0.05, min_e
     before, after = RunTally.of(first.entries()), RunTally.of(second.entries())
     suite = suite_of(second)
     found = compare_tallies((first.header, before), (second.header, after), suite, alpha=alpha, min_effect=min_effect)
-    return tell_incomplete(
+    return add_incomplete(
         found,
         base=how_much(first.header, suite_of(first), before, first.find_ending()),
         candidate=how_much(second.header, suite, after, second.find_ending()),
@@ -89,7 +89,7 @@ def compare_axis(home: Path, run: str, by: str, *, alpha: float = 0.05) -> RunCo
     joined = [msgspec.structs.replace(case, id=strip_axis(case, axis)) for case in suite.cases if str(case.tags.get(axis)) == candidate]
     found = compare_tallies(sides[0], sides[1], msgspec.structs.replace(suite, cases=tuple(joined)), alpha=alpha)
     much = how_much(folder.header, suite, RunTally.of(entries), folder.find_ending())
-    return tell_incomplete(found, base=much, candidate=much)
+    return add_incomplete(found, base=much, candidate=much)
 
 
 LEAST_LATENCY_CHANGE_MS = 5.0
@@ -105,8 +105,8 @@ def read_axis_pair(by: str, suite: Suite) -> tuple[str, str, str]:
     axes = tuple(dict.fromkeys(name for case in suite.cases for name in list_axes(case)))
     if axis not in axes:
         close = nearest(axis, axes)
-        told = f"; nearest: {close[0]!r}" if close else ""
-        raise InputError(f"--by {by!r}: the run has no axis {axis!r} of a matrix{told}; there are {', '.join(axes) or 'none'}")
+        near = f"; nearest: {close[0]!r}" if close else ""
+        raise InputError(f"--by {by!r}: the run has no axis {axis!r} of a matrix{near}; there are {', '.join(axes) or 'none'}")
     known = tuple(dict.fromkeys(str(case.tags[axis]) for case in suite.cases if axis in list_axes(case)))
     for value in parts:
         if value not in known:
@@ -114,7 +114,7 @@ def read_axis_pair(by: str, suite: Suite) -> tuple[str, str, str]:
     return axis, parts[0], parts[1]
 
 
-def tell_incomplete(found: RunComparison, *, base: HowMuch | None, candidate: HowMuch | None) -> RunComparison:
+def add_incomplete(found: RunComparison, *, base: HowMuch | None, candidate: HowMuch | None) -> RunComparison:
     """Return the comparison with how much there is of either run."""
     return msgspec.structs.replace(found, base_incomplete=base, candidate_incomplete=candidate)
 
@@ -138,9 +138,9 @@ def how_much(header: RunHeader, suite: Suite, tally: RunTally, ended: Ending) ->
 def compare_tallies(
     base: tuple[RunHeader, RunTally], candidate: tuple[RunHeader, RunTally], suite: Suite, *, alpha: float = 0.05, min_effect: float = 0.0
 ) -> RunComparison:
-    """Compare what was kept of two runs; `suite` is the candidate's."""
+    """Compare the tallies of two runs; `suite` is the candidate's."""
     order = {case.id: number for number, case in enumerate(suite.cases)}
-    # Attempts are kept as they end: two comparisons of the same runs must not differ by that.
+    # Attempts are stored as they end: two comparisons of the same runs must not differ by that.
     before, after = (tally.put_in_order(order) for _, tally in (base, candidate))
     thresholds = {case.id: case.pass_threshold for case in suite.cases if case.pass_threshold is not None}
     counts = after.count_by_case()
@@ -166,16 +166,16 @@ def compare_tallies(
 
 def _find_reasons(tally: RunTally, suite: Suite, wanted: set[str]) -> dict[str, str]:
     cases = {case.id: case for case in suite.cases if case.id in wanted}
-    told = {
+    reasons = {
         case: next(filter(None, (find_reason(entry, cases.get(case)) for entry in one.failed)), "")
         for case, one in tally.cases.items()
         if case in wanted
     }
-    return {case: reason for case, reason in told.items() if reason}
+    return {case: reason for case, reason in reasons.items() if reason}
 
 
 def find_reason(entry: Attempt, case: Case | None) -> str:
-    """Return why an attempt did not pass, with the name of the assertion; empty where nobody said."""
+    """Return why an attempt did not pass, with the name of the assertion; empty without a reason."""
     for number, verdict in enumerate(entry.verdicts):
         if verdict.outcome in ("fail", "error"):
             assertion = case.assertions[number] if case is not None and number < len(case.assertions) else None

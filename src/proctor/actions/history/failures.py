@@ -1,6 +1,6 @@
-"""What went wrong in a run, grouped by reason: a hundred attempts that failed alike are one thing to look at, not a hundred.
+"""Failures of a run, grouped by reason.
 
-Two failures are alike when the same assertion failed and the reasons differ at most in numbers and in what stands in quotes.
+Two failures are alike when the same assertion failed and the reasons differ at most in numbers and quoted text.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
     looked_at: int
     """How many attempts are in the groups."""
     more: bool
-    """Whether there are further failures that were not looked at."""
+    """Whether there are further failures that were not examined."""
     more_groups: int = 0
     """Groups beyond those that are listed."""
 

@@ -13,12 +13,12 @@ from proctor.store.files.run_files import RunFiles
 
 
 class LastFailed(msgspec.Struct, frozen=True, kw_only=True):
-    """What the last runs of a suite left to be mended."""
+    """The failed cases of the last runs of a suite."""
 
     run_id: str
     """The newest of them."""
     cases: frozenset[str]
-    """Ids of cases of which an attempt failed or ended in an error in the newest run that has any of their attempts."""
+    """Ids of cases with a failed attempt or an error in the newest run that has any of their attempts."""
     earlier: bool
     """Whether one of these is older than the newest run."""
     whole: bool
@@ -26,7 +26,7 @@ class LastFailed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_last_failed(home: Path, suite: Suite) -> LastFailed:
-    """Return what failed in the newest kept runs of a suite. Raises `StoreError` where there is none."""
+    """Return what failed in the newest runs of a suite. Raises `StoreError` if there is none."""
     files = RunFiles(home)
     # A case of MCPLab has the id of its scenario and its agent, which the suite does not list.
     known = None if suite.dialect == "mcplab" else {case.id for cases in (suite.cases, suite.unselected) for case in cases}
@@ -42,8 +42,8 @@ def find_last_failed(home: Path, suite: Suite) -> LastFailed:
                 if known is None or head.case in known:
                     found[head.case] = found.get(head.case, False) or head.outcome in ("fail", "error")
         except ProctorError:
-            continue  # `proctor list` says what is wrong with it
-        # A run that has kept nothing does not tell what failed: the one before it is looked at.
+            continue  # `proctor list` reports it
+        # A run without entries does not show what failed: the one before it is used.
         if found and newest is None:
             newest = LastFailed(run_id=run_id, cases=frozenset(), earlier=False, whole=folder.find_ending() == "completed")
         earlier = any(failed and case not in seen for case, failed in found.items()) and newest is not None and newest.run_id != run_id
@@ -51,12 +51,12 @@ def find_last_failed(home: Path, suite: Suite) -> LastFailed:
         if newest is not None:
             failed = frozenset(case for case, has_failed in seen.items() if has_failed)
             newest = msgspec.structs.replace(newest, cases=failed, earlier=newest.earlier or earlier)
-        # A run of a part of the cases says nothing of the others.
+        # A run of some cases does not cover the others.
         if known is not None and len(seen) == len(known):
             break
     if newest is not None:
         return newest
-    raise StoreError(f"no run of the suite {suite.name!r} is kept yet, so that none of its cases failed; run it once without --last-failed")
+    raise StoreError(f"there is no run of the suite {suite.name!r} yet; run it once without --last-failed")
 
 
 def choose_failed_cases(suite: Suite, last: LastFailed) -> Suite:
@@ -68,7 +68,7 @@ def choose_failed_cases(suite: Suite, last: LastFailed) -> Suite:
 
 
 def _find_scenario(case: str, ids: set[str]) -> str:
-    """Return the scenario of a case, which has the agent behind its id where there are several; the longest that fits is meant."""
+    """Return the scenario of a case, whose id may end with the agent; the longest that fits."""
     return case if case in ids else max((each for each in ids if case.startswith(f"{each}-")), key=len, default=case)
 
 
@@ -77,5 +77,5 @@ def _is_of(header: RunHeader, suite: Suite) -> bool:
         return False
     if header.suite_path is None or suite.path is None:
         return header.suite_path == suite.path
-    # Kept as it was given, from whatever folder the command was given in.
+    # The path as it was given, relative to any working directory.
     return Path(header.suite_path).name == Path(suite.path).name

@@ -12,7 +12,7 @@ from proctor.model.run import RunEntry
 BINS = 24
 """Bars of the picture."""
 _SLOW = 0.99
-"""What is slower than so many of all attempts shares the last bar: a single one that hung would else leave nothing to see of the others."""
+"""Slower attempts than this quantile share the last bar: a single one that hung would squeeze the others."""
 
 
 class LatencyBin(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,11 +27,11 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
     """How long attempts took."""
 
     looked_at: int
-    """Attempts whose duration is known, of those that were looked at."""
+    """Attempts with a known duration, of those that were examined."""
     total: int
     """Finished attempts of the run."""
     is_sample: bool = False
-    """Whether only some attempts, spread evenly over the run, were looked at."""
+    """Whether only some attempts, spread evenly over the run, were examined."""
     least_ms: float | None = None
     median_ms: float | None = None
     p95_ms: float | None = None
@@ -40,7 +40,7 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_ms(entry: RunEntry) -> float | None:
-    """Return how long the agent took in an attempt, as the evidence says, else as we measured."""
+    """Return how long the agent took in an attempt, by the evidence, else as measured."""
     recorded = None if entry.evidence is None else entry.evidence.duration_ms
     return entry.duration_ms if recorded is None else recorded
 

@@ -1,8 +1,7 @@
-"""What is going on in a project: how its runs went, and what has changed since a moment.
+"""Recent activity of a project: how its runs went, and what has changed since a moment.
 
-Cases are compared between the newest run of a suite since then and the last one before: what passed then and does not now, the other way
-round, and what gives both answers now and did not then. This is what happened, not a test: whether it is more than chance the comparison
-of the two runs says.
+Cases are compared between the newest run of a suite since then and the last one before: newly failing, newly passing and newly flaky.
+These are facts, not a test: the comparison of the two runs tests against chance.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from proctor.scoring.paired import list_turned_cases
 MOST_TREND = 20
 """Runs in a trend."""
 MOST_NAMED = 20
-"""Cases or reasons that a list names; how many there are stands beside it."""
+"""Cases or reasons that a list names; their number is given as well."""
 MOST_REASONS = 10
 
 
@@ -47,7 +46,7 @@ class TurnedCase(msgspec.Struct, frozen=True, kw_only=True):
     before: Counts
     after: Counts
     reason: str = ""
-    """Why it fails now, where somebody looked."""
+    """Why it fails now, if known."""
 
 
 class TurnedCases(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +68,7 @@ class SuiteChange(msgspec.Struct, frozen=True, kw_only=True):
     newly_passing: TurnedCases
     newly_flaky: TurnedCases
     is_part: bool = False
-    """Whether so many cases fail that only some of them were looked at."""
+    """Whether so many cases fail that only some of them were examined."""
 
 
 class NewReason(msgspec.Struct, frozen=True, kw_only=True):

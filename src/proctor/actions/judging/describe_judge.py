@@ -1,4 +1,4 @@
-"""What a judge can be told, and the very words it is addressed with, those of the rubrics among them."""
+"""The settings of a judge, and its exact prompts, including those of the rubrics."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ judge: {model: openai/some-model, prompt: our-instruction.md}"""
 _PARTS = {
     "instruction": "How to judge. `prompt` names a file that replaces this part, and only this one.",
     "boundary": "Where the data begins and ends, and what that means.",
-    "passes": "The shape of a reply that says yes or no.",
+    "passes": "The shape of a yes-or-no reply.",
     "scores": "The shape of a reply that gives scores.",
     "choices": "The shape of a reply that chooses among named answers.",
-    "opening": "Stands before the checks.",
-    "lead_in": "Stands before the data.",
-    "reminder": "Stands after the data.",
+    "opening": "Comes before the checks.",
+    "lead_in": "Comes before the data.",
+    "reminder": "Comes after the data.",
     "again": "Added where an earlier reply could not be used.",
-    "examples": "Stands before decisions of people, where `examples` names some.",
+    "examples": "Comes before decisions of people, if `examples` names some.",
     "images": "Added where pictures go with the request.",
 }
 
@@ -34,7 +34,7 @@ def judge() -> Iterable[Description]:
         kind="judge",
         name="settings",
         summary="What `judge:` may say, in a suite or in proctor.yaml.",
-        # The one that is always needed stands first.
+        # The required field first.
         fields=tuple(sorted(struct_fields(JudgeSection), key=lambda field: field.name != "model")),
         example=_EXAMPLE,
         notes=("Without it: PROCTOR_JUDGE_MODEL, PROCTOR_JUDGE_BASE_URL and PROCTOR_JUDGE_API_KEY.",),

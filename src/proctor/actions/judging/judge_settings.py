@@ -33,13 +33,13 @@ class JudgeSection(JudgeSettings, frozen=True, kw_only=True, omit_defaults=True)
     cache: bool = True
     """Whether replies are remembered in the workspace."""
     prompt: str | None = None
-    """A file beside the one that names it: the instruction to use instead of ours."""
+    """A file next to the one that names it: the instruction to use instead of ours."""
     examples: str | None = None
-    """A file of labelled answers beside the one that names it: every request shows them, as `proctor judge improve` writes them."""
+    """A file of labelled answers next to the one that names it: every request shows them, as `proctor judge improve` writes them."""
 
 
 class JudgeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command says about the judge, over everything that is written down."""
+    """Judge options of a command, which override all settings."""
 
     model: str | None = None
     samples: int | None = None
@@ -56,7 +56,7 @@ NO_OPTIONS = JudgeOptions()
 
 
 def read_judge_section(workspace: Workspace, references: References) -> JudgeSection:
-    """Return what `judge:` says, its references resolved. Raises `InputError`."""
+    """Return the section `judge:`, its references resolved. Raises `InputError`."""
     section = workspace.judge
     if section is None:
         return JudgeSection()
@@ -74,7 +74,7 @@ def find_judge_model(
         return fill_from_environment(workspace.find_model(name).build(ModelSettings, references, f"model {name!r}"), environment)
     found = named_model(name)
     if found is None:
-        # Says what there is.
+        # Raises with the list of known names.
         section = workspace.judge
         # A name given with the command is written nowhere in the file.
         if not chosen and section is not None and section.node.get("model") is not None:
@@ -119,18 +119,18 @@ def show_example(item: LabelledAnswer) -> dict[str, Json]:
 
 
 def _find_file(what: str, named: str, workspace: Workspace, suite: Suite | None) -> Path:
-    """Return the file that `prompt` or `examples` names, which lies beside what names it and nowhere else."""
+    """Return the file that `prompt` or `examples` names, which must be in the folder of what names it."""
     file = workspace.judge.file if workspace.judge is not None else None
     folder = Path(file or (suite.path if suite is not None else None) or "proctor.yaml").resolve().parent
     place = (folder / named).resolve()
-    # What it says is sent to a model: a suite must not be able to name any file of this machine.
+    # Its text is sent to a model: a suite must not be able to name any file of this machine.
     if not place.is_relative_to(folder):
-        raise InputError(f"judge: the {what} {named!r} does not lie in {str(folder)!r}")
+        raise InputError(f"judge: the {what} {named!r} is not in {str(folder)!r}")
     return place
 
 
 def apply_options(settings: JudgeSettings, options: JudgeOptions) -> JudgeSettings:
-    """Return the settings with what a command says over them."""
+    """Return the settings with the options of a command applied."""
     changes = {
         name: value
         for name, value in (
@@ -146,7 +146,7 @@ def apply_options(settings: JudgeSettings, options: JudgeOptions) -> JudgeSettin
 
 
 def list_judge_problems(suite: Suite, home: Path) -> Sequence[Problem]:
-    """Return what is wrong with the `judge:` of a suite, as far as that can be told without its keys."""
+    """Return the problems of the `judge:` of a suite that can be found without its keys."""
     if suite.dialect != "native" or not any(suite.settings.get(key) is not None for key in ("judge", "models")):
         return ()
     try:

@@ -1,22 +1,21 @@
-"""Which judge is meant: what a suite, a workspace and the environment say, made into a judge.
+"""Builds the judge from the suite, the workspace and the environment.
 
     judge: {model: main, samples: 3}                    # in the suite, else in proctor.yaml
     judge: {model: [main, other], combine: mean}        # a jury
     PROCTOR_JUDGE_MODEL, PROCTOR_JUDGE_BASE_URL, PROCTOR_JUDGE_API_KEY
 
-A suite of MCPLab is judged by the agent that its workspace names. What the suite says wins over the workspace, and the workspace over
+A suite of MCPLab is judged by the agent that its workspace names. The suite wins over the workspace, and the workspace over
 the environment; a flag of the command wins over all. A model is one of `models`, or `provider/name`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from proctor.actions.judging.judge_needs import has_judged_assertions
 from proctor.actions.judging.judge_settings import (
     NO_OPTIONS,
     JudgeOptions,
@@ -31,18 +30,109 @@ from proctor.actions.trust.trust_names import name_judge
 from proctor.actions.workspace.combined_suites import JUDGE_KEYS, JudgesTogether, of_suite, parts_of
 from proctor.actions.workspace.models import built_model, fill_from_environment
 from proctor.actions.workspace.settings import workspace_file, workspace_for
+from proctor.checks.registry import Registry, default_registry
 from proctor.errors import InputError
 from proctor.formats.text.references import References
 from proctor.formats.workspace_file.workspace import Section, Workspace
 from proctor.judge.settings import JudgeSettings
-from proctor.model.case import Suite
+from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Json
+from proctor.model.lazy_cases import may_claim
+from proctor.model.show import tell_more
 from proctor.runner.ports import Judge
 
 if TYPE_CHECKING:
     from proctor.judge.gated_model import JudgeSpending
     from proctor.llm.connections import MakeTransport
     from proctor.llm.ports import ChatReply, ChatRequest
+
+
+_CHARACTERS_PER_TOKEN = 4
+_INSTRUCTION_TOKENS = 700
+"""What the instruction and the shape of the reply cost, about."""
+
+
+def has_judged_assertions(suite: Suite) -> bool:
+    """Return whether a judge has anything to say about a suite."""
+    return may_claim(suite.cases, _is_judged) and any(_is_judged(a) for case in suite.cases for a in case.assertions)
+
+
+def _is_judged(assertion: Assertion) -> bool:
+    return default_registry().get_for(assertion.check, assertion.spec).judged
+
+
+def needs_judge(assertion: Assertion, registry: Registry | None = None) -> bool:
+    """Return whether an assertion cannot be decided without a judge."""
+    if not (registry or default_registry()).get_for(assertion.check, assertion.spec).judged:
+        return False
+    needs = getattr(assertion.spec, "needs_judge", None)
+    return bool(needs()) if callable(needs) else True
+
+
+def list_cases_for_judge(suite: Suite) -> list[Case]:
+    """Return the cases that hold an assertion only a judge can decide."""
+    if not may_claim(suite.cases, _is_judged):
+        return []
+    return [case for case in suite.cases if case.skip is None and any(needs_judge(a) for a in case.assertions)]
+
+
+def require_judge(suite: Suite, judge: object | None, *, allow_missing: bool = False) -> None:
+    """Raise `InputError` where a judge is needed and there is none."""
+    cases = [] if allow_missing else list_cases_for_judge(suite)
+    if judge is not None:
+        # Of several suites one may have none.
+        cases = [case for case in cases if isinstance(judge, JudgesTogether) and not judge.has(case.id)]
+    if cases:
+        names = ", ".join(repr(case.id) for case in cases[:5]) + tell_more(len(cases), 5)
+        raise InputError(
+            f"claims of {len(cases)} case{'s' if len(cases) > 1 else ''} need a judge, and none is configured: {names}\n"
+            "  name one: `judge: {model: ...}` in the suite or in proctor.yaml, or the variable PROCTOR_JUDGE_MODEL\n"
+            "  --allow-missing-judge runs all the same; those assertions are then errors"
+        )
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """What judging a suite will take, as far as it can be known before anything has happened."""
+
+    calls: int
+    """For answers that one request can show: long ones take several, and so does a reply that must be repaired."""
+    tokens: int
+    """At least: what the agents will answer is unknown yet."""
+
+
+def estimate_judging(suite: Suite, settings: JudgeSettings, *, jurors: int = 1, repeat: int = 1) -> Estimate:
+    """Return how many requests and tokens judging `suite` will take, before what is remembered is taken off."""
+    calls = tokens = 0
+    for case in suite.cases:
+        judged = [a for a in case.assertions if needs_judge(a)] if case.skip is None else []
+        if not judged:
+            continue
+        groups = {group for a in judged for group in _list_groups(a)}
+        times = max(repeat, case.repetitions or 1) * settings.samples * jurors
+        written = sum(len(msgspec.json.encode(a.spec)) for a in judged) // _CHARACTERS_PER_TOKEN
+        calls += len(groups) * times
+        tokens += (len(groups) * _INSTRUCTION_TOKENS + written) * times
+    return Estimate(calls, tokens)
+
+
+_MATERIAL = ("kind", "subject", "target_node", "output_key", "reference")
+"""Fields of a claim that, with those beginning with `show_`, say what the judge sees."""
+
+
+def _list_groups(assertion: Assertion) -> Iterator[tuple[Json, ...]]:
+    """Yield what distinguishes the requests of a claim: what the judge sees, and whether it answers yes or no, as for constraints."""
+    spec = assertion.spec
+    if not hasattr(spec, "negative_constraints"):
+        # Claims of other checks show different material, even if two happen to show the same.
+        count: Callable[[], int] = getattr(spec, "count_requests", lambda: 1)
+        yield from ((id(assertion), number) for number in range(count()))
+        return
+    fields = [*_MATERIAL, *(name for name in getattr(spec, "__struct_fields__", ()) if name.startswith("show_"))]
+    seen = (assertion.turn, *(getattr(spec, name, None) for name in fields))
+    yield (*seen, getattr(spec, "threshold", None) is None)
+    if getattr(spec, "negative_constraints", ()):
+        yield (*seen, True)
+
 
 CACHE_FOLDER = "judge"
 """Below the folder of the workspace's results: what judges answered."""
@@ -89,7 +179,7 @@ def open_suite_judge(
 ) -> OpenedJudge | None:
     """Open the judge of a suite that has something to judge; None where it has not, or where none is configured.
 
-    Unless `trust` says more, a judge that the suite itself describes is refused.
+    Unless `trust` allows it, a judge that the suite itself describes is rejected.
     """
     return open_judges(suite, References(dict(environment)), environment, home=home, options=options, trust=trust)
 
@@ -115,7 +205,7 @@ def open_judges(
             continue
         try:
             workspace = workspace_for(part, home)
-            # In a replay no judge is asked, so that there is nothing to refuse.
+            # In a replay no judge is called, so nothing is rejected.
             if not offline:
                 refuse_untrusted([(part, name_judge(part, workspace, options.model, trust))], trust)
             source = JudgeSource(
@@ -155,8 +245,8 @@ def open_judge(
 ) -> OpenedJudge | None:
     """Open the judge that is configured; None where none is. Raises `InputError` for one that cannot work.
 
-    What is asked is counted in `spent`. Faults are told in plain words unless the suite is one of MCPLab, whose authors know its words;
-    `plain` says so where no suite is given.
+    Requests are counted in `spent`. Faults are described in plain words unless the suite is one of MCPLab, whose authors know its terms;
+    `plain` decides if no suite is given.
     """
     workspace, environment = source.workspace, source.environment
     if suite is not None and suite.dialect == "mcplab" and options.model is None and workspace.judge is None:
@@ -201,7 +291,7 @@ def open_home_judge(
     spent: JudgeSpending | None = None,
     plain: bool | None = None,
 ) -> OpenedJudge | None:
-    """Open the judge that the workspace file beside `home` or the environment names. Raises `InputError`."""
+    """Open the judge of the workspace file next to `home` or of the environment. Raises `InputError`."""
     variables = dict(environment)
     source = JudgeSource(workspace=workspace_file(home), references=References(variables), environment=variables, home=home)
     return open_judge(None, source, options=options, spent=spent, plain=plain)
@@ -256,7 +346,7 @@ JudgeLike = object
 
 def make_judge(judge: JudgeLike, environment: Mapping[str, str], *, home: Path) -> Judge:
     """Return the judge that Python code means: itself, or one made of a function, a mapping or a name. Raises `InputError`."""
-    # Asked first, as a judge may be callable as well.
+    # Tested first, as a judge may be callable as well.
     if hasattr(judge, "judge"):
         return cast(Judge, judge)
     if callable(judge):

@@ -2,8 +2,8 @@
 
 Only a whole value `${NAME}` is taken from the environment, in `auth.token`, `auth.value` and in the values of `headers`; a variable that
 is not set, or empty, is an error before the run. Every problem is collected; none of them shows a value. An agent without its key fails
-alone where others have theirs. On the command line `.env` files of the workspace stand beside the environment. A service that runs the
-suites of others gives the secrets of their project for the environment, its own words for what is missing, and its own transports.
+alone if others have theirs. On the command line `.env` files of the workspace complete the environment. A service that runs the suites
+of others passes the secrets of the project as environment, its own wording for missing variables, and its own transports.
 
     openai         OPENAI_API_KEY, OPENAI_BASE_URL
     anthropic      ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL
@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from proctor.actions.mcplab.plan import Entry
-from proctor.actions.workspace.environment import COMMAND_LINE, Surroundings
+from proctor.actions.workspace.settings import COMMAND_LINE, Surroundings
 from proctor.errors import InputError, SpecError
 from proctor.llm.build import build_model
 from proctor.llm.ports import ChatModel
@@ -51,7 +51,7 @@ class Access:
         self.secrets: set[str] = {token for token in tokens.values() if token}
 
     def models(self, agents: Mapping[str, Entry]) -> tuple[dict[str, ChatModel], dict[str, str]]:
-        """The models of the agents; and of those that have none, why. That is a problem only where nobody has one."""
+        """The models of the agents; and for agents without one, why. That is a problem only if no agent has one."""
         models: dict[str, ChatModel] = {}
         lacking: dict[str, list[Problem]] = {}
         for name, agent in agents.items():
@@ -104,9 +104,9 @@ class Access:
             return None
 
     def _needs(self, agent: str, name: str, value: str) -> None:
-        told = self._surroundings
-        message = f"agent {agent!r} needs {told.variable.format(name=name)}"
-        self._problem(message, hint=told.remedy.format(name=name, value=value), code="missing_variable")
+        surroundings = self._surroundings
+        message = f"agent {agent!r} needs {surroundings.variable.format(name=name)}"
+        self._problem(message, hint=surroundings.remedy.format(name=name, value=value), code="missing_variable")
 
     def _deployment(self, agent: Entry) -> str:
         own = "AZURE_OPENAI_DEPLOYMENT_" + re.sub(r"[^A-Z0-9]+", "_", agent["id"].upper()).strip("_")
@@ -169,9 +169,9 @@ class Access:
         value = self._environment.get(name)
         if not value:
             state = "is not set" if value is None else "is empty"
-            told = self._surroundings
-            message = f"MCP server {server!r}: {told.variable.format(name=name)} of its {purpose} {state}"
-            self._problem(message, hint=told.remedy.format(name=name, value="..."), code="missing_variable")
+            surroundings = self._surroundings
+            message = f"MCP server {server!r}: {surroundings.variable.format(name=name)} of its {purpose} {state}"
+            self._problem(message, hint=surroundings.remedy.format(name=name, value="..."), code="missing_variable")
             # Never sent: the problem ends the run before anything is connected.
             return ""
         self.secrets.add(value)

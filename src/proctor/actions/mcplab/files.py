@@ -1,4 +1,4 @@
-"""Where a workspace lies, and the files of it that a run needs: its variables, and what scenarios send beside their prompt.
+"""Finds a workspace and the files of it that a run needs: its variables, and attachments of scenarios.
 
 The path of an attachment is relative to the bundle root. One that leads out of it, by `..`, by being absolute or over a symbolic link, is
 refused: a suite may be anybody's, and what it attaches is sent to a model.
@@ -48,16 +48,16 @@ def list_workspace_files(suite: Suite) -> list[Path]:
 
 
 def list_bundle_files(root: Path) -> list[Path]:
-    """The files of a workspace beside its configs: agents, servers, scenarios and its settings."""
+    """The files of a workspace besides its configs: agents, servers, scenarios and its settings."""
     scenarios = [file for name in SCENARIO_FOLDERS if (root / name).is_dir() for file in sorted((root / name).iterdir())]
     named = (root / SERVERS_FILE, root / AGENTS_FILE, root / SETTINGS_FILE, *scenarios)
     return [file for file in named if file.is_file()]
 
 
 def list_variable_files(root: Path) -> list[Path]:
-    """The `.env` files of a workspace: of the working directory, as in MCPLab, of its root and beside that."""
-    beside = (root.parent,) if is_workspace(root) else ()
-    return [folder / DOTENV_FILE for folder in (Path.cwd(), root, *beside) if (folder / DOTENV_FILE).is_file()]
+    """The `.env` files of a workspace: of the working directory, as in MCPLab, of its root and of the folder above."""
+    above = (root.parent,) if is_workspace(root) else ()
+    return [folder / DOTENV_FILE for folder in (Path.cwd(), root, *above) if (folder / DOTENV_FILE).is_file()]
 
 
 def variables_of(environment: Mapping[str, str], root: Path, may_read: Callable[[Path], bool]) -> dict[str, str]:
@@ -78,8 +78,8 @@ def load_attachments(case: Case, root: Path, problems: list[Problem], *, scenari
             problems.append(Problem(message=f"scenario {scenario!r}: {error}", origin=case.origin, code="bad_attachment"))
             continue
         data = base64.b64encode(content).decode()
-        kept = {key: value for key, value in each.items() if key != "path"}
-        found.append({**kept, "data": data, "name": each.get("name") or PurePosixPath(each["path"]).name})
+        members = {key: value for key, value in each.items() if key != "path"}
+        found.append({**members, "data": data, "name": each.get("name") or PurePosixPath(each["path"]).name})
     return found
 
 
@@ -88,7 +88,7 @@ def _read(given: str, root: Path) -> bytes:
     # Windows separates by backslashes as well: `..\x` leads out of the folder there.
     written = PurePosixPath(given.replace("\\", "/"))
     if "\0" in given or ".." in written.parts or written.is_absolute() or Path(given).is_absolute():
-        raise InputError(f"{named} does not lie in the workspace: expected a path below {str(root)!r}, without '..'")
+        raise InputError(f"{named} is outside the workspace: expected a path below {str(root)!r}, without '..'")
     try:
         place = (root / written).resolve(strict=True)
         if not place.is_relative_to(root.resolve()):
@@ -96,7 +96,7 @@ def _read(given: str, root: Path) -> bytes:
         if not place.is_file():
             raise InputError(f"{named} is no file")
         with place.open("rb") as file:
-            # One byte more than allowed shows that a file is too large, also where it grows meanwhile.
+            # One byte more than allowed shows that a file is too large, also if it grows.
             content = file.read(LARGEST + 1)
     except (OSError, RuntimeError) as error:
         # Before Python 3.13 links that lead in a circle are a `RuntimeError`.

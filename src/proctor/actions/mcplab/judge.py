@@ -52,7 +52,7 @@ def mcplab_judge(
 ) -> tuple[list[ChatModel], JudgeSettings, set[str]] | None:
     """Model, settings and secrets of the judge that the workspace of `suite` names; nothing where it names none.
 
-    `may_read` says which of its `.env` files count.
+    `may_read` decides which of its `.env` files count.
     """
     agent = judge_agent(suite)
     if agent is None:

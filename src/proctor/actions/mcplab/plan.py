@@ -235,8 +235,8 @@ def _servers_of(case: Case) -> tuple[str, ...]:
 
 
 def _as_run(case: Case, name: str, scenario: str | None, agent: Entry, servers: list[Entry] | None) -> Case:
-    """The case of one combination; `scenario` is told where the id does not, `servers` where others than its own are used."""
-    # A case that needs no change stays the one that was read, so that a kept run finds its places in the file again.
+    """The case of one combination; `scenario` is recorded if the id does not contain it, `servers` if they are not its own."""
+    # An unchanged case stays the object that was read, so that a stored run finds its lines in the file again.
     changes: dict[str, Json] = {}
     if scenario is not None:
         changes |= {"id": name, "tags": {**case.tags, "agent": agent["id"], "scenario": scenario}}

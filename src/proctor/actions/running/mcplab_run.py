@@ -1,9 +1,8 @@
 """Run an MCPLab workspace: its agents, on its servers, through its scenarios.
 
-Everything that can be known to be wrong before the run is told before it, all at once: an agent that is not there, a variable that is not
-set, a login that was not made, a file outside the workspace. An agent without its key fails alone, unless no other has one. What the
-original loses or hides is not copied: a scenario that fails fails the run, one that reaches its turn limit has not passed, an answer is
-kept whatever happened, headers are sent.
+All problems that can be found before the run are reported before it, all at once: a missing agent, variable or login, a file outside the
+workspace. An agent without its key fails alone, unless no other has one. Losses of the original are not copied: a scenario that fails
+fails the run, one that reaches its turn limit has not passed, an answer is always stored, headers are sent.
 
 Several configs are one run. Each keeps its agents and servers, and has a folder of its own among MCPLab's files, as each would have had a
 run of its own there.
@@ -11,24 +10,24 @@ run of its own there.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from proctor.actions.mcplab.access import Access
-from proctor.actions.mcplab.config import hash_of, public_suite, resolved_config
 from proctor.actions.mcplab.files import load_attachments, root_of, variables_of
-from proctor.actions.mcplab.plan import Plan, configs_of
+from proctor.actions.mcplab.plan import Entry, Plan, configs_of
 from proctor.actions.running.run_policy import McplabOptions, Policy
 from proctor.actions.workspace.close_all import close_all
 from proctor.actions.workspace.combined_suites import TargetsTogether
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError, StoreError, TargetError
-from proctor.formats.mcplab.text import rules_of
+from proctor.formats.mcplab.text import rules_of, write_scenario
 from proctor.formats.native.drafting import make_unique
 from proctor.formats.text.yaml_text import to_yaml
 from proctor.llm.ports import ChatModel
@@ -36,6 +35,7 @@ from proctor.llm.taped import TapedModel
 from proctor.model.attempt import Attempt
 from proctor.model.case import Suite
 from proctor.model.evidence import Evidence, Json
+from proctor.model.json_values import to_whole_numbers
 from proctor.model.problem import Problem
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
@@ -43,9 +43,94 @@ from proctor.report.data.mcplab_artifacts import ArtifactRow, MadeWith, artifact
 from proctor.targets.mcp.agent import McpAgent
 from proctor.targets.mcp.agent_conversation import AgentSettings
 from proctor.targets.mcp.servers import McpServers
-from proctor.targets.mcp.settings import ServerSettings
+from proctor.targets.mcp.settings import HIDDEN, ServerSettings, strip_url
 
-# --- all agents of an MCPLab run as one target: each case goes to its own agent
+# The configuration of a run in MCPLab's own form: no references, no library, no secrets.
+
+_SECRET_WORDS: Final = ("token", "key", "secret", "password", "passwd", "auth", "cookie", "credential")
+
+
+def resolved_config(plan: Plan, attachments: Mapping[str, Iterable[Mapping[str, Json]]]) -> dict[str, Json]:
+    """The configuration of a run; `attachments` holds what was read for each scenario."""
+    config: dict[str, Json] = {"name": plan.suite.name}
+    if plan.suite.description:
+        config["description"] = plan.suite.description
+    config["agents"] = [dict(agent) for agent in plan.agents()]
+    known = {server["id"]: server for server in plan.suite.settings.get("servers") or ()}
+    scenarios: dict[str, Json] = {}
+    for row in plan.rows:
+        if row.scenario not in scenarios:
+            servers = [public_server(known[server]) for server in row.servers]
+            scenarios[row.scenario] = write_scenario(row.case, servers, list(map(dict, attachments.get(row.scenario, ()))), row.scenario)
+    config["scenarios"] = list(scenarios.values())
+    config["run_defaults"] = {"selected_agents": [agent["id"] for agent in plan.agents()]}
+    return config
+
+
+def public_suite(suite: Suite) -> Suite:
+    """The suite as it may be stored with a run, without the secrets in its files. Itself, if there are none."""
+
+    def shown(holder: dict[str, Json], key: str) -> dict[str, Json]:
+        servers = [public_server(server) for server in holder.get(key) or ()]
+        return holder if servers == (holder.get(key) or []) else {**holder, key: servers}
+
+    def shown_all(settings: dict[str, Json]) -> dict[str, Json]:
+        if "configs" not in settings:
+            return shown(settings, "servers")
+        configs = [{**each, "settings": shown(each["settings"], "servers")} for each in settings["configs"]]
+        return settings if configs == settings["configs"] else {**settings, "configs": configs}
+
+    settings = shown_all(suite.settings)
+    cases = tuple(
+        case if (public := shown(case.settings, "mcp_servers")) is case.settings else msgspec.structs.replace(case, settings=public)
+        for case in suite.cases
+    )
+    if settings is suite.settings and all(new is old for new, old in zip(cases, suite.cases, strict=True)):
+        return suite
+    return msgspec.structs.replace(suite, settings=settings, cases=cases)
+
+
+def hash_of(config: Json) -> str:
+    """SHA-256 of the compact JSON with sorted keys."""
+    return hashlib.sha256(msgspec.json.encode(to_whole_numbers(config), order="deterministic")).hexdigest()
+
+
+def public_server(server: Entry) -> Entry:
+    """A server without its secrets."""
+    shown: Entry = {key: value for key, value in server.items() if key not in ("auth", "headers")}
+    # A server that is started has none.
+    if "url" in shown and shown["url"] != strip_url(shown["url"]):
+        shown["url"] = strip_url(shown["url"])
+    if server.get("headers"):
+        shown["headers"] = {key: _public(value) if _is_secret(key) else value for key, value in server["headers"].items()}
+    auth = server.get("auth")
+    if auth is not None:
+        shown["auth"] = _public_auth(auth)
+    return shown
+
+
+def _public_auth(auth: Entry) -> Entry:
+    shown: Entry = {}
+    for key, value in auth.items():
+        if key in ("token", "value", "client_secret"):
+            shown[key] = _public(value)
+        elif key == "token_params":
+            shown[key] = {name: _public(each) if _is_secret(name) else each for name, each in value.items()}
+        elif key in ("token_url", "authorization_url"):
+            shown[key] = strip_url(value)
+        else:
+            shown[key] = value
+    return shown
+
+
+def _public(value: Json) -> Json:
+    reference = isinstance(value, str) and value.startswith("${") and value.endswith("}") and value[2:-1].isidentifier()
+    return value if reference else HIDDEN
+
+
+def _is_secret(name: str) -> bool:
+    return any(word in name.lower() for word in _SECRET_WORDS)
+
 
 NO_MODEL: Final = "missing_variable"
 _LONGEST_ID: Final = 180
@@ -112,14 +197,14 @@ class McplabTarget:
             raise TargetError(self._lacking[route.agent], code=NO_MODEL)
         settings = {**case.settings, "mcp_servers": list(route.servers), "attachments": list(route.attachments)}
         run_id = attempt.request_id.removesuffix(f":{case.id}:{attempt.number}")
-        asked = msgspec.structs.replace(
+        routed = msgspec.structs.replace(
             attempt,
             case=msgspec.structs.replace(case, settings=settings),
             request_id=request_id(run_id, route, case.id, attempt.number),
         )
-        evidence = await self._agents[route.agent].run(asked, tape)
+        evidence = await self._agents[route.agent].run(routed, tape)
         model = self._models[route.agent]
-        about: dict[str, Json] = {"agent": route.agent, "scenario": route.scenario, "request_id": asked.request_id}
+        about: dict[str, Json] = {"agent": route.agent, "scenario": route.scenario, "request_id": routed.request_id}
         answered = evidence.metadata.get("model")
         if answered != model.name:
             about["answered_by"] = answered
@@ -148,7 +233,7 @@ _AGENT_SETTINGS = ("system", "max_turns", "temperature", "max_tokens")
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """One config before anything is sent: who is driven through what, and what that was made of."""
+    """One config before anything is sent: its agents, servers and scenarios, and the files that they come from."""
 
     plan: Plan
     target: McplabTarget
@@ -161,7 +246,7 @@ class Together(msgspec.Struct, frozen=True, kw_only=True):
     """All configs of a run."""
 
     suite: Suite
-    """What is driven and kept, without anything secret."""
+    """What is driven and stored, without secrets."""
     target: McplabTarget | McplabTargets
     secrets: frozenset[str]
     configs: dict[str, Ready]
@@ -183,16 +268,16 @@ def prepare_all(suite: Suite, policy: Policy, options: McplabOptions) -> Togethe
         try:
             readies.append(_prepare(planned, policy, options, instead))
         except InputError as error:
-            # Configs that share a library share what is missing for it: each thing is told once.
+            # Configs that share a library share its problems: each is reported once.
             problems |= dict.fromkeys(error.problems or [Problem(message=str(error))])
     if problems:
         raise InputError(next(iter(problems)).message, list(problems))
     cases = tuple(case for planned, _ in plans for case in planned.suite.cases)
-    kept = public_suite(msgspec.structs.replace(suite, cases=cases))
+    public = public_suite(msgspec.structs.replace(suite, cases=cases))
     secrets = frozenset(secret for ready in readies for secret in ready.secrets)
     if "configs" not in suite.settings:
-        return Together(suite=kept, target=readies[0].target, secrets=secrets, configs={"": readies[0]})
-    return Together(suite=kept, target=McplabTargets([ready.target for ready in readies]), secrets=secrets, configs=_folders(readies))
+        return Together(suite=public, target=readies[0].target, secrets=secrets, configs={"": readies[0]})
+    return Together(suite=public, target=McplabTargets([ready.target for ready in readies]), secrets=secrets, configs=_folders(readies))
 
 
 def _prepare(planned: Plan, policy: Policy, options: McplabOptions, instead: Mapping[str, ServerSettings]) -> Ready:
@@ -231,7 +316,7 @@ def write_artifacts(
     folder: Path, run: RunResult, entries: Sequence[RunEntry], ready: Ready, *, note: str = "", stopped: bool = False
 ) -> None:
     """Write `results.json`, `trace.jsonl`, `summary.md`, `report.html` and `resolved-config.yaml`. Raises `StoreError`."""
-    from proctor import __version__  # the package itself imports this room
+    from proctor import __version__  # the package itself imports this module
 
     attachments = {each["id"]: each.get("attachments") or [] for each in ready.config["scenarios"]}
     rows = tuple(

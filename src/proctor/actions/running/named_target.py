@@ -1,13 +1,12 @@
-"""A target as somebody names it on the command line: an entry of the workspace, a Python function, an address or a command.
+"""A target as named on the command line: an entry of the workspace, a Python function, an address or a command.
 
     shop                          an entry under `targets` of proctor.yaml or of the suite
     app:answer                    a Python function, its module found in the current folder or where Python finds modules;
                                   `shop/app.py:answer` is `shop.app:answer`
-    http://127.0.0.1:9000/chat    an agent behind HTTP: the message is posted as JSON, the answer is looked up under the usual keys
+    http://127.0.0.1:9000/chat    an agent over HTTP: the message is posted as JSON, the answer is looked up under the usual keys
     "python agent.py"             a program: the message on its standard input, the answer on its standard output
 
-What the command line names is the word of whoever types it, so it needs no file and no trust. A single word is always a name: a mistyped
-name must not start a program.
+The user types it, so it needs no file and no trust. A single word is always a name: a mistyped name must not start a program.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 WAYS = 'module:function, a URL, or a command in quotes ("python agent.py")'
 """How a target is written that no file describes."""
-_CAPTURE_OF_A_NAME = "of a target that has a name, write `capture: otel` beside its `function` in proctor.yaml"
+_CAPTURE_OF_A_NAME = "for a named target, write `capture: otel` next to its `function` in proctor.yaml"
 _URL = re.compile(r"https?://[^\s]+", re.IGNORECASE)
 _FILE = re.compile(r"(?:\./)?(?P<path>(?:[^\W\d]\w*/)*[^\W\d]\w*)\.py:(?P<function>[^\W\d]\w*(?:\.[^\W\d]\w*)*)")
 _SERVER = re.compile(r"(?:localhost|[\w-]+(?:\.[\w-]+)+|\[[0-9a-fA-F:]+\]):\d{1,5}(?:/\S*)?", re.IGNORECASE)
@@ -52,7 +51,7 @@ class GivenTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_target(text: str) -> GivenTarget | None:
-    """Return the target that a text describes by itself, or None where it can only be a name. Raises `InputError`."""
+    """Return the target that a text describes, or None if it can only be a name. Raises `InputError`."""
     given = text.strip()
     if _URL.fullmatch(given):
         return GivenTarget(kind="http", name=_strip_address(given), settings={"type": "http", "url": _keep_literal(given)})
@@ -60,7 +59,7 @@ def parse_target(text: str) -> GivenTarget | None:
         return parse_target(f"{written['path'].replace('/', '.')}:{written['function']}")
     if _FUNCTION.fullmatch(given):
         return GivenTarget(kind="function", name=given, settings={"type": "callable", "function": given})
-    # Told here: it would else be taken for a name, or with a path behind it for a program to start.
+    # Rejected here: otherwise it would be taken for a name, or with a path for a program to start.
     if _SERVER.fullmatch(given):
         raise InputError(f"--target {show(given)} is no address: write http://{given}")
     if not re.search(r"\s", given) and os.sep not in given:
@@ -77,7 +76,7 @@ def parse_target(text: str) -> GivenTarget | None:
 def choose_target(given: str | None, suite: Suite, home: Path, *, capture: str | None = None) -> str | BuiltTarget | None:
     """Return the name of a target that is described, else the target that `given` describes itself. Raises `InputError`.
 
-    `capture` is what a Python function that is given so leaves behind as evidence, too.
+    `capture` adds the spans of a Python function to the evidence.
     """
     known = {name for part in parts_of(suite, TARGET_KEYS) for name in workspace_for(part, home).targets} if given is not None else set()
     # A name that is described wins, also where it reads like a function or an address.
@@ -91,7 +90,7 @@ def choose_target(given: str | None, suite: Suite, home: Path, *, capture: str |
 
 
 def find_address(given: object) -> GivenTarget | None:
-    """Return the agent behind HTTP that an address in place of a target's name stands for; None for everything else."""
+    """Return the HTTP target for an address given in place of a target's name; None for everything else."""
     return parse_target(given) if isinstance(given, str) and _URL.fullmatch(given.strip()) else None
 
 
@@ -117,5 +116,5 @@ def _strip_address(url: str) -> str:
 
 
 def _keep_literal(text: str) -> str:
-    """Return a text in which `${` stands for itself: a shell has replaced what was to be replaced."""
+    """Return a text in which `${` is literal: the shell has replaced the user's variables."""
     return text.replace("${", "$${")

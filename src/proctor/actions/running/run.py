@@ -1,30 +1,27 @@
-"""Drive an agent through a suite, decide, and keep every result."""
+"""Drive an agent through a suite, decide, and store every result."""
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import msgspec
 
 from proctor.actions.checking.check_stream import new_run_id, wall_clock
-from proctor.actions.judging.judge_needs import estimate_judging
+from proctor.actions.judging.judge_settings import NO_OPTIONS, JudgeOptions
+from proctor.actions.judging.judges import estimate_judging
 from proctor.actions.running.named_target import build_given, find_address
-from proctor.actions.running.run_builder import BuiltRun, build_run
-from proctor.actions.running.run_options import DEFAULT_OPTIONS, RunOptions, read_run_options
+from proctor.actions.running.run_builder import ALL_AGENTS, BuiltRun, build_run, with_capture
 from proctor.actions.running.run_policy import McplabOptions, Policy, TargetLike
-from proctor.actions.running.run_target import with_capture
-from proctor.actions.trust.trust import trust_for
-from proctor.actions.trust.variables import read_variables
-from proctor.actions.workspace.close_all import close_behind
+from proctor.actions.trust.trust import read_variables, trust_for
+from proctor.actions.workspace.close_all import close_on_exit
 from proctor.actions.workspace.combined_suites import TargetsTogether
-from proctor.actions.workspace.prices import require_prices
-from proctor.actions.workspace.run_history import Entries, find_home, read_result, suite_of
+from proctor.actions.workspace.run_history import Entries, StoredSuite, find_home, read_result, suite_of, write_stored_suite
+from proctor.actions.workspace.run_names import check_name, check_tag
 from proctor.actions.workspace.run_sync import wait_for_end
 from proctor.actions.workspace.settings import describe_passed_over
-from proctor.actions.workspace.stored_suites import KeptSuite, write_kept_suite
-from proctor.actions.workspace.suites import load_suite
+from proctor.actions.workspace.suites import load_suite, require_prices
 from proctor.checks.registry import Registry, default_registry
 from proctor.decide.other_input import OtherInputs
 from proctor.errors import InputError
@@ -33,22 +30,85 @@ from proctor.model.evidence import Json
 from proctor.model.lazy_cases import is_lazy, may_have
 from proctor.model.result import RunResult
 from proctor.model.run import RunHeader
-from proctor.model.show import show
+from proctor.model.show import nearest, show
 from proctor.report.blocks.exchange import add_exchanges
 from proctor.report.words.wording import count_noun
-from proctor.runner.events import Listener
-from proctor.runner.ports import RunPorts, TapeFor, Target, use_live_tape
+from proctor.runner.limits import RunSettings
+from proctor.runner.ports import Listener, RunPorts, TapeFor, Target, ignore_event, use_live_tape
 from proctor.runner.run import Ended, Runner
-from proctor.runner.settings import RunSettings
 from proctor.store.files.run_files import RunFiles, RunFolder
 
-if TYPE_CHECKING:
-    from proctor.actions.running.run_builder import BuiltRun
-    from proctor.actions.running.run_options import RunOptions
-    from proctor.runner.ports import Target
+_OF_SETTINGS = ("repeat", "concurrency", "timeout_s")
+"""Settings that Python code gives by themselves."""
 
 
-# --- warnings about targets: before a run conversations that are lost or mixed and tools that do not exist, after it what was not recorde
+def _ignore_text(text: str) -> None:
+    """Ignore a message."""
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a suite is driven, judged, recorded and watched. Raises `InputError` for what excludes each other."""
+
+    settings: RunSettings = RunSettings()
+    record: str | Path | None = None
+    """The file to which all requests and responses are recorded."""
+    replay: str | Path | None = None
+    """The recording that is replayed; no agent, user or judge is called."""
+    resume: str | None = None
+    """The id of a run to resume."""
+    note: str = ""
+    capture: Literal["otel"] | None = None
+    """What is captured in addition to the answers of a Python function, as `capture` of a callable target."""
+    name: str = ""
+    """The name of the run; a reference by name finds the newest."""
+    tags: tuple[str, ...] = ()
+    judge: object | None = None
+    """Decides claims in plain language, instead of the configured judge: a judge, a function, a mapping or a name, as `check` takes it."""
+    judge_options: JudgeOptions = NO_OPTIONS
+    allow_missing_judge: bool = False
+    """Whether claims without a judge are errors of their cases, not a reason to reject the run."""
+    trust: bool | None = None
+    """Whether a suite outside the working folder is trusted; None: decided by the environment."""
+    environment: Mapping[str, str] | None = None
+    """Replaces the variables of this process."""
+    mcplab: McplabOptions = ALL_AGENTS
+    listener: Listener = ignore_event
+    announce: Callable[[str], None] = _ignore_text
+    """Gets, before anything is sent, a description of what judging will take."""
+    opened: Callable[[str], None] = _ignore_text
+    """Gets the id of the run, as soon as it has one."""
+
+    def __post_init__(self) -> None:
+        """Refuse what excludes each other; raises `InputError`."""
+        if self.record is not None and self.replay is not None:
+            raise InputError("a run is recorded or replayed, not both")
+        check_name(self.name)
+        for tag in self.tags:
+            check_tag(tag)
+        if self.resume is not None and (self.name or self.tags):
+            raise InputError("a run that is resumed keeps its name and its tags")
+
+
+DEFAULT_OPTIONS = RunOptions()
+
+
+def read_run_options(given: Mapping[str, Json]) -> RunOptions:
+    """Return the options that Python code names: the fields of `RunOptions`, and `repeat`, `concurrency` and `timeout_s` by themselves.
+
+    Raises `TypeError` for a name that is none, and `InputError` for a value that makes no sense.
+    """
+    known = (*_OF_SETTINGS, *RunOptions.__struct_fields__)
+    for name in given:
+        if name not in known:
+            close = nearest(name, known)
+            raise TypeError(f"a run has no option {name!r}" + (f"; nearest: {close[0]!r}" if close else ""))
+    own = {name: value for name, value in given.items() if name not in _OF_SETTINGS}
+    if own.get("settings") is None:
+        own["settings"] = RunSettings(**{name: given[name] for name in _OF_SETTINGS if name in given})
+    return RunOptions(**own)
+
+
+# Warnings about targets: before a run lost or mixed conversations and unknown tools, after it what was not recorded.
 
 
 def list_risks(driven: Sequence[tuple[Target, Suite]], registry: Registry) -> list[str]:
@@ -68,8 +128,8 @@ def _describe_risks(target: Target, suite: Suite, registry: Registry) -> Iterato
     forgets: str | None = None if shared else _ask(target, "describe_forgetting")
     if forgets and (case := _find_conversation(suite)) is not None:
         yield (
-            f"warning: target {target.name!r} cannot tell conversations apart: {forgets}; what was said in earlier turns of {case!r} "
-            "is forgotten, or mixed with other cases"
+            f"warning: target {target.name!r} cannot separate conversations: {forgets}; earlier turns of {case!r} "
+            "are forgotten, or mixed with other cases"
         )
     tools: frozenset[str] | None = _ask(target, "find_tools")
     if tools:
@@ -79,7 +139,7 @@ def _describe_risks(target: Target, suite: Suite, registry: Registry) -> Iterato
 
 
 def _find_conversation(suite: Suite) -> str | None:
-    """Return the id of the first case in which something is said after an answer."""
+    """Return the id of the first case with a message after an answer."""
     if not may_have(suite.cases, "turns", "user"):
         return None
     spoken = (case.id for case in suite.cases if case.skip is None and (len(case.turns) > 1 or case.user is not None))
@@ -87,34 +147,31 @@ def _find_conversation(suite: Suite) -> str | None:
 
 
 def _ask(target: Target, question: str) -> Any:
-    """Return what a target answers to a question that only some can be asked; None where it cannot."""
+    """Return the result of an optional method of a target; None if it has none."""
     answer: Callable[[], Any] | None = getattr(target, question, None)
     return None if answer is None else answer()
 
 
-# ---
-
-
-# --- tells of what no cassette can hold: a Python function or a program is driven again, whatever was recorded
+# Targets that cannot be recorded: a Python function or a program is driven again in a replay.
 
 _WHY = "a Python function or a program has no wire to record"
 
 
-def tell_untaped(built: BuiltRun, options: RunOptions) -> None:
-    """Announce of which targets nothing is recorded. Raises `InputError` for a replay that would play nothing back, or the wrong thing."""
+def announce_untaped(built: BuiltRun, options: RunOptions) -> None:
+    """Announce targets that cannot be recorded. Raises `InputError` for a replay that would replay nothing, or the wrong thing."""
     if options.record is None and options.replay is None:
         return
     targets = _list_targets(built.target)
     if any(getattr(target, "has_systems", False) for target in targets):
         raise InputError(
             f"{options.record or options.replay}: cases with simulated systems cannot be recorded or replayed: what the agent does there "
-            "is on no tape; `proctor recheck latest` decides again on what was kept of a run"
+            "is not recorded; `proctor recheck latest` decides the stored evidence of a run again"
         )
     untaped = [target for target in targets if not getattr(target, "has_wire", True)]
     if not untaped:
         return
     names = ", ".join(dict.fromkeys(show(target.name, 80) for target in untaped))
-    alone = len(untaped) == len(targets) and built.seat.judge is None and built.users is None
+    alone = len(untaped) == len(targets) and built.judge_choice.judge is None and built.users is None
     if options.replay is not None:
         if alone:
             raise InputError(
@@ -123,8 +180,8 @@ def tell_untaped(built: BuiltRun, options: RunOptions) -> None:
             )
         options.announce(f"{names} is driven again: {_WHY}; everything else comes from {options.replay}")
         return
-    kept = f"{options.record} stays without a recording, and --replay would refuse it" if alone else f"{options.record} keeps the rest"
-    options.announce(f"nothing of {names} can be recorded: {_WHY}; {kept}")
+    rest = f"{options.record} stays without a recording, and --replay would reject it" if alone else f"{options.record} has the rest"
+    options.announce(f"nothing of {names} can be recorded: {_WHY}; {rest}")
 
 
 def _list_targets(target: Target) -> list[Target]:
@@ -139,13 +196,13 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     result: RunResult
     ended: Ended
     reason: str = ""
-    unkept: str = ""
-    """The bound on spending that could not be kept, in words."""
+    unverified_limit: str = ""
+    """The limit that could not be checked because usage is unknown."""
     folder: Path
     entries: Entries
-    """What was kept of each attempt."""
+    """The stored entry of each attempt."""
     unused: str | None = None
-    """Of a replay: what was recorded and never asked for, in words."""
+    """Of a replay: a line about recordings that were never requested."""
 
 
 def run(suite: Suite | str | Path, *, target: TargetLike = None, home: str | Path | None = None, **options: Json) -> RunResult:
@@ -153,7 +210,7 @@ def run(suite: Suite | str | Path, *, target: TargetLike = None, home: str | Pat
 
     `target` is the name of one in `proctor.yaml` or in the suite, an address, a mapping of settings, a Python function, or an object that
     fits the `Target` protocol. Options: `repeat`, `concurrency`, `timeout_s`, `record`, `replay`, `resume`, `note`, `name`, `tags`,
-    `judge`, `trust`, and of a function `capture="otel"`, which reads the spans that it leaves behind, too.
+    `judge`, `trust`, and for a function `capture="otel"`, which reads its spans, too.
     """
     return wait_for_end(lambda: run_async(suite, target=target, home=home, **options), called="proctor.run", instead="proctor.run_async")
 
@@ -172,22 +229,22 @@ async def drive(
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
     settings = options.settings
     if options.replay is not None:
-        # What was recorded comes back the same however often it is asked for.
+        # A recording gives the same response every time.
         settings = msgspec.structs.replace(settings, retries=0)
     address = find_address(target)
     target = with_capture(target if address is None else build_given(address), options.capture)
     built = build_run(loaded, target, _make_policy(options, place), mcplab=options.mcplab)
-    async with close_behind(built):
-        # Before anything is sent: without prices the bound could not be kept.
+    async with close_on_exit(built):
+        # Before anything is sent: without prices the limit could not be checked.
         if settings.budget.max_cost is not None:
             require_prices(built.suite, built.list_models())
         _announce_judge(built, settings.repeat, options.announce)
         for line in list_risks(built.driven, default_registry()):
             options.announce(line)
-        tell_untaped(built, options)
+        announce_untaped(built, options)
         with _open_tapes(options, built.secrets) as (tape_for, describe_unused):
-            with closing(write_kept_suite(built.suite)) as kept:
-                folder, done = _open(place, built, settings, kept, options)
+            with closing(write_stored_suite(built.suite)) as stored:
+                folder, done = _open(place, built, settings, stored, options)
             options.opened(folder.header.run_id)
             # A run that is resumed goes on with its own number of repeats.
             settings = msgspec.structs.replace(settings, repeat=folder.header.repeat)
@@ -216,7 +273,7 @@ def _make_policy(options: RunOptions, home: Path) -> Policy:
 
 
 def _write_artifacts(driven: LiveRun, built: BuiltRun, options: McplabOptions, note: str) -> None:
-    """Write MCPLab's own files beside ours, where they are asked for and the suite is one of MCPLab."""
+    """Write MCPLab's own files next to ours, if requested and the suite is one of MCPLab."""
     if not (options.artifacts and built.configs):
         return
     from proctor.actions.running.mcplab_run import ARTIFACTS_FOLDER, write_artifacts  # most runs leave no such files
@@ -228,8 +285,8 @@ def _write_artifacts(driven: LiveRun, built: BuiltRun, options: McplabOptions, n
 
 
 def _announce_judge(built: BuiltRun, repeat: int, announce: Callable[[str], None]) -> None:
-    """Tell which judges will be asked, and what that will take."""
-    judge = built.seat.opened
+    """Announce the judges, and what judging will take."""
+    judge = built.judge_choice.opened
     if judge is not None and judge.warning is not None:
         announce(f"warning: {judge.warning}")
     for suite, part in (judge.parts or ((built.suite, judge),)) if judge is not None else ():
@@ -247,7 +304,7 @@ async def _drive_into(
     """Drive what is not `done`, and keep it in `folder`."""
     # What holds where this is cancelled before the runner could say how it ended.
     ended: Ended = "interrupted"
-    reason, unkept, failed = "", "", False
+    reason, unverified_limit, failed = "", "", False
     try:
         runner = Runner(
             built.cases,
@@ -257,7 +314,7 @@ async def _drive_into(
                 tape_for=tape_for,
                 listener=listener,
                 now=wall_clock,
-                judge=built.seat.judge,
+                judge=built.judge_choice.judge,
                 speaker_for=built.users.make_speaker_for(wall_clock) if built.users is not None else None,
             ),
             run_id=folder.header.run_id,
@@ -265,7 +322,7 @@ async def _drive_into(
             planned=folder.header.planned,
         )
         outcome = await runner.run(done)
-        ended, reason, unkept = outcome.ended, outcome.reason, outcome.unkept
+        ended, reason, unverified_limit = outcome.ended, outcome.reason, outcome.unverified_limit
     except Exception:
         failed = True
         raise
@@ -282,14 +339,14 @@ async def _drive_into(
         unknown = unmatched or result.unmet.records_without_case
         unmet = msgspec.structs.replace(result.unmet, records_without_case=unknown, records_with_other_input=other_inputs.records)
         result = msgspec.structs.replace(result, unmet=unmet, warnings=(*result.warnings, *other_inputs.list_warnings()))
-    return LiveRun(result=result, ended=ended, reason=reason, unkept=unkept, folder=folder.folder, entries=entries)
+    return LiveRun(result=result, ended=ended, reason=reason, unverified_limit=unverified_limit, folder=folder.folder, entries=entries)
 
 
 def _open(
-    home: Path, built: BuiltRun, settings: RunSettings, kept: KeptSuite, options: RunOptions
+    home: Path, built: BuiltRun, settings: RunSettings, stored: StoredSuite, options: RunOptions
 ) -> tuple[RunFolder, list[tuple[str, int]]]:
     files, suite, target = RunFiles(home), built.suite, built.target.name
-    digest, resume = kept.digest, options.resume
+    digest, resume = stored.digest, options.resume
     if resume is None:
         header = RunHeader(
             run_id=new_run_id(),
@@ -305,11 +362,11 @@ def _open(
             name=options.name,
             tags=options.tags,
         )
-        return files.create(header, kept.text, kept.iterate_lines() if kept.lines is not None else None), []
-    # Looked at before it is opened for writing, which takes away how it ended: a run that is refused stays as it is.
+        return files.create(header, stored.text, stored.iterate_lines() if stored.lines is not None else None), []
+    # Checked before it is opened for writing, which removes its ending: a rejected run stays as it is.
     folder = files.open(resume)
     driven_before = folder.header.target
-    # Other agents make other cases: what is told then is not that the suite has changed.
+    # Other agents make other cases: then the message is not that the suite has changed.
     if built.configs and driven_before != target:
         raise InputError(f"run {resume!r} was started with the agents {driven_before}, not {target}; select the same, or start a new run")
     if folder.header.suite_hash != digest:
@@ -320,10 +377,10 @@ def _open(
             + (f"; changed cases: {', '.join(changed)}" if changed else "")
             + "; start a new run, or bring the suite back"
         )
-    # 1 is also what stands there where nobody asked for repeats.
+    # 1 is also the default.
     if settings.repeat not in (1, folder.header.repeat):
-        told = f"run {folder.header.run_id!r} was started with {folder.header.repeat} repeats"
-        raise InputError(f"{told}, not {settings.repeat}; it is resumed with its own")
+        started = f"run {folder.header.run_id!r} was started with {folder.header.repeat} repeats"
+        raise InputError(f"{started}, not {settings.repeat}; it is resumed with its own")
     # By its path: a word such as `latest` could mean another run by now.
     folder = files.open(str(folder.folder.absolute()), writing=True)
     return folder, [(entry.case, entry.attempt) for entry in folder.entries()]
@@ -331,7 +388,7 @@ def _open(
 
 @contextmanager
 def _open_tapes(options: RunOptions, secrets: set[str]) -> Generator[tuple[TapeFor, Callable[[], str | None]]]:
-    """Open the tapes of the attempts; the second value tells about recordings that were of no use."""
+    """Open the tapes of the attempts; the second value describes unused recordings."""
     record, replay = options.record, options.replay
     if record is None and replay is None:
         yield use_live_tape, lambda: None

@@ -1,4 +1,4 @@
-"""From a suite to a run that can be driven: who is driven, who judges, and what must stay secret. Nothing is connected yet.
+"""Builds a run from a suite: its targets, judge, simulated users and secrets. Nothing is connected yet.
 
 Every door builds its runs here and hands in its policy (`run_policy.py`). An MCPLab suite for which no target is named is driven by its
 own agents; every other suite by a target of its own, of its workspace, or one that the caller gives.
@@ -6,17 +6,14 @@ own agents; every other suite by a target of its own, of its workspace, or one t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from proctor.actions.checking.check_stream import prepare_once
-from proctor.actions.judging.judge_needs import require_judge
-from proctor.actions.running.matrix_targets import TargetGroup, fill_section, require_axes_used, split_by_matrix
-from proctor.actions.running.run_policy import McplabOptions, Policy, Seat, TargetLike
-from proctor.actions.running.run_target import wrap_function
-from proctor.actions.running.simulated_users import RunUsers, build_users
+from proctor.actions.judging.judges import require_judge
+from proctor.actions.running.run_policy import JudgeChoice, McplabOptions, Policy, TargetLike
 from proctor.actions.running.wrapped_target import DrivenTarget
 from proctor.actions.workspace.close_all import Closes, close_all
 from proctor.actions.workspace.combined_suites import TARGET_KEYS, CasesOf, TargetsTogether, of_suite, parts_of
@@ -26,13 +23,14 @@ from proctor.decide.prepare import PreparedCase
 from proctor.errors import InputError
 from proctor.evidence.unknowns.account import declare_complete
 from proctor.formats.text.located import Located
+from proctor.formats.text.placeholders import LocatedTemplate
 from proctor.formats.workspace_file.workspace import Section
 from proctor.llm.ports import ChatModel
 from proctor.model.account import Account
-from proctor.model.attempt import Attempt
-from proctor.model.case import Case, Suite
+from proctor.model.attempt import Attempt, Speaker
+from proctor.model.case import FILLED, MATRIX, Case, Suite, is_variant
 from proctor.model.evidence import Evidence, Json
-from proctor.model.lazy_cases import may_have
+from proctor.model.lazy_cases import group_cases, may_have
 from proctor.model.mapping import DeclaredEvidence, EvidenceSettings
 from proctor.model.show import show
 from proctor.runner.ports import Target
@@ -41,6 +39,208 @@ from proctor.targets.build import build_target, check_cases
 
 if TYPE_CHECKING:
     from proctor.actions.running.mcplab_run import Ready
+if TYPE_CHECKING:
+    from proctor.targets.capture.otel_capture import Capture
+
+
+def wrap_function(function: Callable[..., object], *, capture: Capture | None = None) -> Target:
+    """Return a Python function as a target. Raises `InputError` for one that cannot be driven."""
+    from proctor.targets.local.callable import CallableTarget  # only functions come here
+
+    return CallableTarget(getattr(function, "__name__", "function"), function, capture=capture)
+
+
+def with_capture(target: TargetLike, capture: Capture | None) -> TargetLike:
+    """Return a target with the requested capture. Raises `InputError` for one that is no Python function."""
+    if capture is None:
+        return target
+    if isinstance(target, Mapping):
+        return {**cast("Mapping[str, Json]", target), "capture": capture}
+    if target is None or isinstance(target, str) or (hasattr(target, "run") and hasattr(target, "open")):
+        raise InputError(
+            "capture is for a Python function that is given as the target; of a target that has a name, "
+            "write `capture: otel` next to its `function` in proctor.yaml"
+        )
+    return wrap_function(cast("Callable[..., object]", target), capture=capture)
+
+
+class PartModels(msgspec.Struct, frozen=True):
+    """The models that the cases of one suite name, of those that are run together."""
+
+    by_name: Mapping[str, ChatModel]
+    cases: frozenset[str] | None
+    """The ids of its cases; None: all there are."""
+
+
+class RunUsers:
+    """The simulated users of one run. `close` gives back the connections of their models."""
+
+    def __init__(self, models: Sequence[PartModels], secrets: frozenset[str], *, offline: bool) -> None:
+        self._models = models
+        self._offline = offline
+        self.secrets = secrets
+
+    def list_models(self) -> list[str]:
+        """Return the models that play users, each with its provider."""
+        return list(dict.fromkeys(f"{model.provider}/{model.name}" for part in self._models for model in part.by_name.values()))
+
+    def make_speaker_for(self, clock: Callable[[], str]) -> Callable[[Case, Tape], Speaker]:
+        """Return the factory of simulated users, which read the time from `clock`."""
+        from proctor.llm.taped import TapedModel  # only runs with simulated users need these
+        from proctor.users.build import make_speaker
+
+        def make(case: Case, tape: Tape) -> Speaker:
+            model = self._find_model(case)
+            taped = None if model is None else TapedModel(model, tape)
+            return make_speaker(case, taped, clock, pause=_skip_pause) if self._offline else make_speaker(case, taped, clock)
+
+        return make
+
+    def _find_model(self, case: Case) -> ChatModel | None:
+        name = case.user.model if case.user is not None else None
+        if name is None:
+            return None
+        return next((part.by_name[name] for part in self._models if part.cases is None or case.id in part.cases), None)
+
+    async def close(self) -> None:
+        """Give back connections."""
+        await close_all(model for part in self._models for model in part.by_name.values())
+
+
+def build_users(suite: Suite, policy: Policy) -> RunUsers | None:
+    """Return who plays the users of a suite, or None where no case has one. Raises `InputError`. Nothing is connected yet."""
+    played = may_have(suite.cases, "user") and any(case.user is not None for case in suite.cases)
+    parts = parts_of(suite, TARGET_KEYS) if played else []
+    if not parts:
+        return None
+    models: list[PartModels] = []
+    secrets: set[str] = set()
+    for part in parts:
+        try:
+            # The cases of a single suite need no set of ids, and may be very many.
+            ids = frozenset(case.id for case in part.cases) if len(parts) > 1 else None
+            models.append(PartModels(_build_models(part, policy, secrets), ids))
+        except InputError as error:
+            raise of_suite(error, part, parts) from None
+    return RunUsers(models, frozenset(secrets), offline=policy.offline)
+
+
+def _build_models(suite: Suite, policy: Policy, secrets: set[str]) -> dict[str, ChatModel]:
+    """Return the models that the cases of one suite name; cases that name the same one share it."""
+    named = dict.fromkeys(case.user.model for case in suite.cases if case.user is not None and case.user.model is not None)
+    workspace = policy.find_workspace(suite) if named else None
+    built: dict[str, ChatModel] = {}
+    for name in named:
+        assert workspace is not None
+        settings = model_settings(name, workspace, policy.references, policy.variables)
+        policy.admit_model(name, workspace, settings)
+        secrets |= set(settings.list_secrets())
+        built[name] = built_model(settings, offline=policy.offline, transport=policy.surroundings.model_transport)
+    return built
+
+
+async def _skip_pause(seconds: float) -> None:
+    """Do not wait: a recording answers at once."""
+
+
+# Targets of a suite with a matrix: each combination of values may have its own target.
+
+TARGET_AXES = ("target", "agent")
+_FILLED_BY_TARGET = {"http": ("url", "headers", "template"), "n8n": ("webhook", "headers", "template")}
+
+FindSection = Callable[[str | None], Section]
+
+
+class TargetGroup(msgspec.Struct, frozen=True):
+    """Cases that go to one target, and the values that its settings are filled with."""
+
+    suite: Suite
+    target: TargetLike
+    values: Mapping[str, Json]
+    takes: Callable[[Case], bool]
+    """Whether a case of the suite belongs to this group."""
+
+
+def split_by_matrix(suite: Suite, target: TargetLike, find_section: FindSection) -> list[TargetGroup]:
+    """Return the groups of a suite; a single one without a matrix. `find_section` gives the settings of a target by its name."""
+    if not (may_have(suite.cases, "settings") and any(map(is_variant, suite.cases))):
+        return [TargetGroup(suite, target, {}, lambda case: True)]
+    known: dict[tuple[str | None, tuple[str, ...]], frozenset[str]] = {}
+
+    def find_key(case: Case) -> str:
+        values: dict[str, Json] = case.settings.get(MATRIX) or {}
+        name = _choose_target(values, target)
+        if name is not None and not isinstance(name, str):
+            return ""
+        # Cached: the key is computed for every case and every attempt. Suites of one folder may have different axes.
+        key = (name, tuple(values))
+        if key not in known:
+            known[key] = frozenset(_find_axes(find_section(name), values))
+        used = {axis: value for axis, value in values.items() if axis in known[key]}
+        return msgspec.json.encode((name, used), order="sorted").decode()
+
+    groups: list[TargetGroup] = []
+    for cases in group_cases(suite.cases, find_key):
+        values: dict[str, Json] = cases[0].settings.get(MATRIX) or {}
+        part = msgspec.structs.replace(suite, cases=cases)
+        groups.append(TargetGroup(part, _choose_target(values, target), values, _takes_key(find_key, find_key(cases[0]))))
+    return groups
+
+
+def _takes_key(find_key: Callable[[Case], str], key: str) -> Callable[[Case], bool]:
+    return lambda case: find_key(case) == key
+
+
+def _choose_target(values: Mapping[str, Json], given: TargetLike) -> TargetLike:
+    axis = next((axis for axis in TARGET_AXES if axis in values), None)
+    if axis is None:
+        return given
+    if given is not None:
+        raise InputError(f"the matrix of the suite names its targets under {axis!r}; leave out the one that is given")
+    name = values[axis]
+    if not isinstance(name, str):
+        raise InputError(f"matrix {axis!r}: expected names of targets, found {show(name, 60)}")
+    return name
+
+
+def _find_axes(section: Section, values: Mapping[str, Json]) -> Iterator[str]:
+    own = _FILLED_BY_TARGET.get(section.find_text("type") or "", ())
+    for key, member in section.node.members():
+        if key not in own:
+            yield from LocatedTemplate(member, only=frozenset(values)).placeholders
+
+
+def fill_section(section: Section, values: Mapping[str, Json]) -> Section:
+    """Return the settings of a target with the axes of a matrix filled in."""
+    if not values:
+        return section
+    own = _FILLED_BY_TARGET.get(section.find_text("type") or "", ())
+    filled = {
+        key: member if key in own else LocatedTemplate(member, only=frozenset(values)).fill(values)
+        for key, member in section.node.members()
+    }
+    # The same section if nothing was filled in: a new one has lost its text, and with it the line of a fault.
+    if all(filled[key] is member for key, member in section.node.members()):
+        return section
+    node = msgspec.structs.replace(section.node, value=filled)
+    return Section(node, file=section.file, text=None, trusted=section.trusted)
+
+
+def require_axes_used(group: TargetGroup, driven: object, section: Section | None) -> None:
+    """Raise `InputError` for an axis that neither the cases nor the target of a group use."""
+    uses: Callable[[str], bool] | None = getattr(driven, "uses_variable", None)
+    if not group.values or uses is None:
+        return
+    case = group.suite.cases[0]
+    in_settings = frozenset(_find_axes(section, group.values)) if section is not None else frozenset[str]()
+    in_case = case.settings.get(FILLED) or ()
+    for axis in group.values:
+        if axis not in TARGET_AXES and axis not in in_settings and axis not in in_case and not uses(axis):
+            raise InputError(
+                f"the axis {axis!r} of the matrix changes nothing: neither the cases nor the target {getattr(driven, 'name', '')!r} "
+                f"say {{{axis}}}; write it into the input of the cases, or into the template or a setting of the target; "
+                "a Python function takes it from its parameter `context`"
+            )
 
 
 class CompletedTarget(DrivenTarget):
@@ -89,7 +289,7 @@ def names_environment(suite: Suite) -> bool:
 
 
 class NamedEnvironmentTarget(DrivenTarget):
-    """Drives another target, which may observe a state itself; where it does not, the state is unknown, and why is told."""
+    """Drives another target, which may observe a state itself; if it does not, the state is unknown, with a reason."""
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Drive the target."""
@@ -98,11 +298,11 @@ class NamedEnvironmentTarget(DrivenTarget):
         if named is None or attempt.case.systems or evidence.state is not None:
             return evidence
         account = evidence.account or Account()
-        told = (
+        reason = (
             f"the document names its environment {show(named)} by id alone, which only a service has; "
             "write its simulators into the document as `environment`, or run the task on the service"
         )
-        return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown={**account.unknown, "state": told}))
+        return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown={**account.unknown, "state": reason}))
 
 
 ALL_AGENTS = McplabOptions()
@@ -118,12 +318,12 @@ class BuiltRun:
         self.driven: Sequence[tuple[Target, Suite]] = ((target, suite),)
         """Each target of the run, with the cases that it gets."""
         self.cases: Sequence[PreparedCase] = ()
-        self.seat = Seat()
+        self.judge_choice = JudgeChoice()
         self.users: RunUsers | None = None
         """Who plays simulated users, where any case has one."""
         self.secrets: set[str] = set()
         self.configs: Mapping[str, Ready] = {}
-        """What MCPLab's own files are made of, by their folder among those of the run; nothing of other runs."""
+        """Configs for MCPLab's own files, by their folder among those of the run; empty for other runs."""
         self._owned = owned
 
     def count_attempts(self, repeat: int) -> int:
@@ -138,14 +338,18 @@ class BuiltRun:
         """Return the models that need a price, as far as known: of own agents, simulated users, and judges without own prices."""
         own: list[object] = [getattr(each, "name", None) for each in self._owned if hasattr(each, "complete")]
         agents: list[object] = [row.agent.get("model") for config in self.configs.values() for row in config.plan.rows]
-        judges = [name for name in self.seat.opened.models if name not in self.seat.opened.priced] if self.seat.opened is not None else []
+        judges = (
+            [name for name in self.judge_choice.opened.models if name not in self.judge_choice.opened.priced]
+            if self.judge_choice.opened is not None
+            else []
+        )
         users = self.users.list_models() if self.users is not None else []
         return [*(name for name in (*own, *agents) if isinstance(name, str)), *judges, *users]
 
     async def close(self) -> None:
         """Give back connections."""
         users = () if self.users is None else (self.users,)
-        judges = () if self.seat.opened is None else (self.seat.opened.judge,)
+        judges = () if self.judge_choice.opened is None else (self.judge_choice.opened.judge,)
         await close_all((*self._owned, *users, *judges))
 
 
@@ -154,44 +358,44 @@ def build_run(
 ) -> BuiltRun:
     """Build the run of a suite. Raises `InputError`, or what the policy makes of one.
 
-    `own_agents` says whether the agents of an MCPLab suite are driven, where that was decided before.
+    `own_agents` is whether the agents of an MCPLab suite are driven, if that is already decided.
     """
     if own_agents is None:
         own_agents = drives_own_agents(suite, target, policy)
     # Before everything else, as building imports the functions and reads the files that a suite names.
     policy.admit_suite(suite, target, own_agents=own_agents)
-    # Before the agent is imported, which may take long: who lacks a judge is told at once. MCPLab's agents bring theirs along.
-    seat = None if own_agents else _find_judge(suite, policy)
+    # Before the agent is imported, which may take long: a missing judge is reported at once. MCPLab's agents bring theirs along.
+    judge_choice = None if own_agents else _find_judge(suite, policy)
     built = _build_with_agents(suite, policy, mcplab) if own_agents else _TargetBuilder(policy).build(suite, target)
     if built.suite.prices != suite.prices:
-        # A suite made of several parts is put together anew.
+        # A combined suite is built again.
         built.suite = msgspec.structs.replace(built.suite, prices=suite.prices)
     with policy.blame("suite"):
         built.users = build_users(built.suite, policy)
         built.cases = prepare_once(built.suite).cases
-    built.seat = _find_judge(built.suite, policy) if seat is None else seat
+    built.judge_choice = _find_judge(built.suite, policy) if judge_choice is None else judge_choice
     built.secrets |= policy.references.secrets | (built.users.secrets if built.users is not None else frozenset())
-    if built.seat.opened is not None:
-        built.secrets |= built.seat.opened.secrets
+    if built.judge_choice.opened is not None:
+        built.secrets |= built.judge_choice.opened.secrets
     return built
 
 
-def _find_judge(suite: Suite, policy: Policy) -> Seat:
+def _find_judge(suite: Suite, policy: Policy) -> JudgeChoice:
     """Return the judge of a suite. Raises `InputError` where it needs one and has none."""
     with policy.blame("judge"):
-        seat = policy.find_judge(suite)
+        judge_choice = policy.find_judge(suite)
     with policy.blame("suite"):
-        require_judge(suite, seat.judge, allow_missing=policy.allow_missing_judge)
-    return seat
+        require_judge(suite, judge_choice.judge, allow_missing=policy.allow_missing_judge)
+    return judge_choice
 
 
 def drives_own_agents(suite: Suite, target: TargetLike, policy: Policy) -> bool:
-    """Return whether the agents of an MCPLab suite are driven: it names some, or there is nobody else."""
+    """Return whether the agents of an MCPLab suite are driven: it names some, or there is no other target."""
     return target is None and suite.dialect == "mcplab" and (names_agents(suite) or not policy.find_workspace(suite).targets)
 
 
 def names_agents(suite: Suite) -> bool:
-    """Return whether an MCPLab suite, or one of its configs, says itself who is to be driven."""
+    """Return whether an MCPLab suite, or one of its configs, names its agents."""
     configs = [config["settings"] for config in suite.settings.get("configs") or ()]
     return any(settings.get("agents") for settings in (suite.settings, *configs))
 
@@ -230,7 +434,7 @@ class _TargetBuilder:
                 with self._policy.blame("target"):
                     groups = split_by_matrix(part, target, lambda name, part=part: self._policy.find_workspace(part).find_target(name)[1])
                 for group in groups:
-                    # Ids of cases are held only where several suites have to be told apart: of one there may be very many.
+                    # Ids of cases are held only if there are several suites: a single one may have very many.
                     cases = group.takes if len(parts) == 1 else [case.id for case in group.suite.cases]
                     found.append((self._build_group(group), cases))
                     driven.append((found[-1][0], group.suite))

@@ -1,7 +1,7 @@
-"""What a run may use, and where that comes from: the one thing that differs between the doors.
+"""What a run may use, and where that comes from: the one thing that differs between the entry points.
 
-A policy says whose variables and secrets count, which workspace describes targets and models, who judges, what may be reached and what may
-be started. `Policy` is that of the command line, Python, pytest and local MCP runs; the service has its own (`service/runs/policy.py`).
+A policy decides whose variables and secrets count, which workspace describes targets and models, who judges, what may be reached and what
+may be started. `Policy` is that of the command line, Python, pytest and local MCP runs; the service has its own (`service/runs/policy.py`).
 `run_builder.py` builds a run by either of them.
 """
 
@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.actions.judging.judge_needs import has_judged_assertions
 from proctor.actions.judging.judge_settings import NO_OPTIONS, JudgeOptions
-from proctor.actions.judging.judges import OpenedJudge, make_judge, open_judges
+from proctor.actions.judging.judges import OpenedJudge, has_judged_assertions, make_judge, open_judges
 from proctor.actions.mcplab.plan import Plan, ServerOverrides, configs_of, plan_all
 from proctor.actions.trust.trust import Named, Trust, refuse_untrusted
 from proctor.actions.trust.trust_names import name_agents, name_direct_calls, name_judge, name_target, name_users
 from proctor.actions.workspace.combined_suites import TARGET_KEYS, parts_of
-from proctor.actions.workspace.environment import COMMAND_LINE
-from proctor.actions.workspace.settings import workspace_for
+from proctor.actions.workspace.settings import COMMAND_LINE, workspace_for
 from proctor.formats.text.references import References, ReplayedReferences
 from proctor.formats.workspace_file.workspace import Section, Workspace
 from proctor.llm.settings import ModelSettings
@@ -44,19 +42,19 @@ class McplabOptions(msgspec.Struct, frozen=True, kw_only=True):
     overrides: ServerOverrides | None = None
     oauth_tokens: Mapping[str, str] = {}
     root: Path | None = None
-    """The folder of the workspace, where the suite's own place does not tell."""
+    """The folder of the workspace, if it does not follow from the suite's own place."""
     reached_by: Mapping[str, ServerSettings] = {}
     """How servers are reached, by id, instead of by the address in the file: MCPLab only knows HTTP."""
     artifacts: bool | Path = False
     """Where MCPLab's own files are written: `True` is the folder `mcplab` of the run, a path is a folder of runs."""
 
 
-class Seat(msgspec.Struct, frozen=True, kw_only=True):
+class JudgeChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The place of the judge, taken or empty."""
 
     judge: Judge | None = None
     opened: OpenedJudge | None = None
-    """The same judge where the policy made it from what is configured: whoever drives the run announces and closes it."""
+    """The same judge if the policy built it from the configuration: the caller announces and closes it."""
 
 
 class Policy:
@@ -78,11 +76,11 @@ class Policy:
         judge_options: JudgeOptions = NO_OPTIONS,
         allow_missing_judge: bool = False,
     ) -> None:
-        """`offline` takes everything from a recording, so that no key is needed; `judge` is asked instead of the configured one."""
+        """`offline` takes everything from a recording, so that no key is needed; `judge` replaces the configured one."""
         self.variables = variables
         """Where the keys and addresses are looked for that providers' own tools read."""
         self.references = ReplayedReferences(variables) if offline else References(variables)
-        """What `${NAME}` stands for."""
+        """Resolves `${NAME}`."""
         self.offline = offline
         self.allow_missing_judge = allow_missing_judge
         self._home = home
@@ -98,7 +96,7 @@ class Policy:
         """Return where files that a suite names are looked for: in its folder, else in the current one."""
         return Path(suite.path).resolve().parent if suite.path else Path.cwd()
 
-    def find_judge(self, suite: Suite) -> Seat:
+    def find_judge(self, suite: Suite) -> JudgeChoice:
         """Return the judge that was given, else the one that the suite, the workspace file or the environment names."""
         if suite.dialect == "mcplab":
             from proctor.actions.mcplab.judge import judge_agent  # only MCPLab's own suites need it
@@ -106,9 +104,9 @@ class Policy:
             # A name that leads nowhere is an error of the workspace, whether anything is judged or not.
             judge_agent(suite)
         if not has_judged_assertions(suite):
-            return Seat()
+            return JudgeChoice()
         if self._judge is not None:
-            return Seat(judge=make_judge(self._judge, self.variables, home=self._home))
+            return JudgeChoice(judge=make_judge(self._judge, self.variables, home=self._home))
         opened = open_judges(
             suite,
             self.references,
@@ -118,21 +116,21 @@ class Policy:
             offline=self.offline,
             trust=self._trust,
         )
-        return Seat(judge=opened.judge, opened=opened) if opened is not None else Seat()
+        return JudgeChoice(judge=opened.judge, opened=opened) if opened is not None else JudgeChoice()
 
     def admit_suite(self, suite: Suite, target: TargetLike, *, own_agents: bool) -> None:
-        """Refuse a suite that is not trusted and names something itself, before anything of that is looked at."""
+        """Reject an untrusted suite that names something itself, before any of that is used."""
         refuse_untrusted(self.list_named(suite, target, own_agents=own_agents), self._trust)
 
     def admit_systems(self) -> None:
         """Let cases have simulated systems: they are served on this machine, to an agent that can reach it."""
 
     def list_named(self, suite: Suite, target: TargetLike, *, own_agents: bool) -> list[tuple[Suite, list[Named]]]:
-        """Return what each suite that is not trusted names itself. In a replay no model is asked; functions are imported all the same."""
+        """Return what each untrusted suite names itself. In a replay no model is called; functions are imported all the same."""
         found = [] if self.offline else name_direct_calls(suite, self._trust)
         if own_agents:
             configs = [] if self.offline else [config.suite for config in configs_of(suite) if not self._trust.takes(config.suite)]
-            return found + [(config, name_agents(config, judged=self._asks_judge(config))) for config in configs]
+            return found + [(config, name_agents(config, judged=self._uses_configured_judge(config))) for config in configs]
         if not self.offline:
             untrusted = [part for part in parts_of(suite, TARGET_KEYS) if not self._trust.takes(part)]
             found += [(part, name_users(part, self.find_workspace(part))) for part in untrusted]
@@ -143,12 +141,12 @@ class Policy:
             if not self._trust.takes(part):
                 workspace = self.find_workspace(part)
                 found.append((part, name_target(target, workspace)))
-                if self._asks_judge(part):
+                if self._uses_configured_judge(part):
                     found.append((part, name_judge(part, workspace, self._judge_options.model, self._trust)))
         return found
 
-    def _asks_judge(self, suite: Suite) -> bool:
-        """Whether a judge is asked that nobody has given."""
+    def _uses_configured_judge(self, suite: Suite) -> bool:
+        """Whether a configured judge is used."""
         return self._judge is None and not self.offline and has_judged_assertions(suite)
 
     def may_read(self, file: Path) -> bool:
@@ -171,5 +169,5 @@ class Policy:
         return [(plan, options.reached_by) for plan in plans]
 
     def blame(self, field: str) -> AbstractContextManager[None]:
-        """Return a context that tells an `InputError` as a fault of `field` of the request: here there is no request."""
+        """Return a context that reports an `InputError` as a fault of `field` of the request: here there is no request."""
         return nullcontext()

@@ -1,7 +1,7 @@
 """A target whose cases work in simulated systems: every try of an attempt gets a fresh sandbox, and its end state becomes evidence.
 
 The agent is led to its systems by variables of the case: of a system `clinic`, `clinic_url` and `clinic_token`. They are in the context of
-the case, and `{clinic_url}` in a message stands for them. A target that gives its model tools has those of the systems, too. What the
+the case, and replace `{clinic_url}` in a message. A target that gives its model tools has those of the systems, too. What the
 systems hold after the answer is the state that checks read, together with every request and every difference from how they began.
 """
 
@@ -31,7 +31,7 @@ from proctor.simulators.store import MemoryStore
 
 AROUND = Surroundings(now=make_moment, new_id=lambda: secrets.token_hex(8), seconds=time.perf_counter)
 _MOST_PREPARED = 100
-"""Datasets whose rows are kept for further attempts; those of cases from data may be very many."""
+"""Datasets whose rows are cached for further attempts; those of cases from data may be very many."""
 
 
 class SystemTools:
@@ -49,7 +49,7 @@ class SystemTools:
         }
 
     async def call_tool(self, system: str, tool: str, arguments: dict[str, Json]) -> dict[str, Json]:
-        """Call a tool of a system; in a thread, as whoever asks it over HTTP is answered in one."""
+        """Call a tool of a system; in a thread, as requests over HTTP are handled."""
         return await asyncio.to_thread(self._server.call_tool, self._sandbox, system, tool, arguments)
 
 
@@ -78,7 +78,7 @@ class SandboxedTarget(DrivenTarget):
             raise
 
     async def close(self) -> None:
-        """Leave nothing behind."""
+        """Stop the server, and close the target."""
         try:
             await self._target.close()
         finally:
@@ -105,11 +105,11 @@ class SandboxedTarget(DrivenTarget):
                 evidence = await self._target.run(msgspec.structs.replace(attempt, case=case, tools=tools), tape)
             except TargetError as error:
                 self._server.remove(sandbox)
-                # Read when nobody can change it any more, as after an answer.
+                # Read when it can no longer change, as after an answer.
                 if error.evidence is not None:
                     error.evidence = await _add_state(error.evidence, sandbox)
                 raise
-            # Nothing comes after the end state: whoever still works there is refused.
+            # Nothing comes after the end state: further requests are rejected.
             self._server.remove(sandbox)
             return await _add_state(evidence, sandbox)
         finally:
@@ -126,7 +126,7 @@ class SandboxedTarget(DrivenTarget):
                 raise TargetError(f"the simulated systems cannot be made: {error.field}: {error.message}", code="no_sandbox") from error
             if len(self._prepared) >= _MOST_PREPARED:
                 self._prepared.clear()
-            # The systems are held beside their rows, so that their identity is not given to others.
+            # The systems are stored with their rows, so that their id stays unique.
             known = self._prepared[id(systems)] = (systems, rows)
         return known[1]
 
@@ -134,10 +134,10 @@ class SandboxedTarget(DrivenTarget):
 async def _add_state(evidence: Evidence, sandbox: Sandbox) -> Evidence:
     """Return evidence with the state of the systems; families that the target itself observed and no system has stay."""
     state = await sandbox.read_state()
-    # Systems that did not behave as the case says prove nothing about the agent.
+    # Systems that did not behave as the case requires prove nothing about the agent.
     if sandbox.failed_steps:
-        told = "; ".join(sandbox.failed_steps)
-        raise TargetError(f"a step of the scenario could not be performed: {told}", code="no_sandbox")
+        failed = "; ".join(sandbox.failed_steps)
+        raise TargetError(f"a step of the scenario could not be performed: {failed}", code="no_sandbox")
     if evidence.state is not None:
         families: dict[str, Json] = {name: getattr(evidence.state, name) for name in evidence.state.__struct_fields__}
         families.update({name: value for name in state.__struct_fields__ if (value := getattr(state, name)) is not None})

@@ -1,4 +1,4 @@
-"""Send one message to an agent and return what was seen; nothing is decided and nothing is kept."""
+"""Send one message to an agent and return what was observed; nothing is decided and nothing is stored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LONGEST_REASON = 4_000
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one message."""
+    """The result of one message."""
 
     target: str
     """The name of the target that was driven."""
@@ -53,7 +53,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
         return "" if found is None else write_map(found, [body], indent="  ")
 
     def is_unanswered(self) -> bool:
-        """Return whether what was seen says itself that it is no answer, or not the whole of one: the run waits, or was cut off."""
+        """Return whether the evidence itself shows that it is no answer, or an incomplete one: the run waits, or was cut off."""
         account = self.evidence.account if self.evidence is not None else None
         return account is not None and "answer" in account.unknown
 
@@ -85,11 +85,11 @@ async def _drive(target: Target, case: Case, message: str, timeout_s: float) -> 
         finally:
             await target.close()
     except TargetError as fault:
-        told = exception_text(fault, _LONGEST_REASON)
-        return msgspec.structs.replace(tried, evidence=fault.evidence, error=told, code=fault.code)
+        reason = exception_text(fault, _LONGEST_REASON)
+        return msgspec.structs.replace(tried, evidence=fault.evidence, error=reason, code=fault.code)
     except TimeoutError:
         return msgspec.structs.replace(tried, error=f"no answer within {timeout_s:g} s", code="timeout")
-    # The case of a trial is nobody's: evidence that names it would answer no case of a suite.
+    # The case of a trial is temporary: evidence that names it would answer no case of a suite.
     return msgspec.structs.replace(tried, evidence=msgspec.structs.replace(evidence, case=None))
 
 

@@ -2,28 +2,316 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from proctor.actions.start.exports import find_exports, list_required, read_package
-from proctor.actions.start.found import FoundAgent, FoundExport, FoundFunction, FoundProgram, FoundRoute, PythonCode
+from proctor.actions.start.found import (
+    FoundAgent,
+    FoundExport,
+    FoundFunction,
+    FoundProgram,
+    FoundRoute,
+    PythonCode,
+    list_files,
+    read_json_of,
+    read_text_of,
+)
 from proctor.actions.start.frameworks import FRAMEWORKS
 from proctor.actions.start.node_code import read_node_code
 from proctor.actions.start.python_code import read_python_code
+from proctor.formats.text.documents import read_text
+from proctor.formats.text.located import Reading
 from proctor.model.evidence import Json
 from proctor.report.words.wording import count_noun
 from proctor.sources.workspaces import is_workspace
 
+_MESSAGE_FIELDS = ("message", "input", "question", "query", "prompt", "text", "user_message", "content")
+_NO_MESSAGE = (
+    "model",
+    "user",
+    "role",
+    "name",
+    "language",
+    "lang",
+    "locale",
+    "stream",
+    "token",
+    "key",
+    "api_key",
+    "version",
+    "type",
+    "format",
+)
+"""Texts that no message goes into, also where a request has no other."""
+_CHAT = "messages"
+_RANKS = {**{field: rank for rank, field in enumerate(_MESSAGE_FIELDS)}, _CHAT: 0}
+_MODEL_VARIABLE = "AGENT_MODEL"
+_ANSWER_FIELDS = ("text", "message", "content", "output", "answer", "response", "reply")
+
+
+def read_openapi_text(path: Path) -> Json:
+    """Return a YAML file that declares itself as OpenAPI; other YAML is not parsed."""
+    text = read_text_of(path)
+    if not re.search(r"^(?:openapi|swagger):", text, re.MULTILINE):
+        return None
+    document = read_text(text, file=str(path), reading=Reading(file=str(path), text=text))
+    return document.plain() if document is not None else None
+
+
+def read_openapi(document: dict[str, Any], name: str) -> FoundExport | None:
+    """Return the path that is most likely to take a message; None for what is no OpenAPI document, or has no such path."""
+    if not isinstance(document.get("openapi") or document.get("swagger"), str) or not isinstance(document.get("paths"), dict):
+        return None
+    servers = document.get("servers")
+    first = servers[0].get("url") if isinstance(servers, list) and servers and isinstance(servers[0], dict) else None
+    base = first if isinstance(first, str) and first.startswith("http") else f"http://127.0.0.1:8000{first or ''}"
+    candidates = [
+        (path, field, operation)
+        for path, methods in document["paths"].items()
+        if isinstance(methods, dict) and isinstance(operation := methods.get("post"), dict) and "{" not in path
+        for field in [_find_request_field(operation, document)]
+    ]
+    if not candidates:
+        return None
+    path, field, operation = min(candidates, key=lambda one: _RANKS.get(one[1] or "", 99))
+    if field == _CHAT:
+        return _describe_chat(base.rstrip("/") + path, operation, document, name)
+    settings: dict[str, Json] = {"type": "http", "url": base.rstrip("/") + path, "template": {field or "input": "{user_message}"}}
+    answer = _find_answer_field(operation, document)
+    if answer is not None:
+        settings["response_path"] = answer
+    remarks = () if field else (f"the request of {path} has no member that looks like a message: see that `template` fits",)
+    return FoundExport(kind="openapi", file=name, settings=settings, remarks=remarks)
+
+
+def _find_request_field(operation: dict[str, Any], document: dict[str, Any]) -> str | None:
+    members = _list_members(operation.get("requestBody"), document)
+    followed = {name: _follow(schema, document) for name, schema in members.items()}
+    texts = [name for name, schema in followed.items() if isinstance(schema, dict) and schema.get("type", "string") == "string"]
+    known = next((field for field in _MESSAGE_FIELDS if field in texts), None)
+    chat = followed.get(_CHAT)
+    if known is None and isinstance(chat, dict) and chat.get("type") == "array":
+        return _CHAT
+    left = [name for name in texts if name.lower() not in _NO_MESSAGE and not name.lower().endswith("id")]
+    return known or (left[0] if len(left) == 1 else None)
+
+
+def _describe_chat(url: str, operation: dict[str, Any], document: dict[str, Any], name: str) -> FoundExport:
+    """Return a path that takes a list of messages, as the one for chat completions does."""
+    template: dict[str, Json] = {_CHAT: "{messages}"}
+    remarks: tuple[str, ...] = ()
+    body = _find_body(operation.get("requestBody"), document)
+    members = _list_members(operation.get("requestBody"), document)
+    if "model" in members:
+        model = _find_fixed_value(_follow(members["model"], document))
+        required = body.get("required")
+        if model is not None:
+            template = {"model": model, **template}
+        elif isinstance(required, list) and "model" in required:
+            template = {"model": f"${{{_MODEL_VARIABLE}}}", **template}
+            remarks = (f"set {_MODEL_VARIABLE} to the model that the request names, or write it into `template`",)
+    settings: dict[str, Json] = {"type": "http", "url": url, "template": template}
+    answer = _find_answer_field(operation, document)
+    if url.endswith("/chat/completions") or "choices" in _list_members(_find_answer(operation), document):
+        settings["answer_format"] = "openai"
+    elif answer is not None:
+        settings["response_path"] = answer
+    else:
+        remarks = (*remarks, "the answer has no member that looks like a text: see whether `answer_format` or `response_path` is needed")
+    return FoundExport(kind="openapi", file=name, settings=settings, remarks=remarks)
+
+
+def _find_fixed_value(schema: Json) -> str | None:
+    """Return the value that a schema gives for a text: its default, its example, or the first of its choices."""
+    if not isinstance(schema, dict):
+        return None
+    choices = schema.get("enum")
+    several = (schema.get("const"), schema.get("default"), schema.get("example"), *(choices if isinstance(choices, list) else ()))
+    return next((value for value in several if isinstance(value, str) and value), None)
+
+
+def _find_answer_field(operation: dict[str, Any], document: dict[str, Any]) -> str | None:
+    return next((field for field in _ANSWER_FIELDS if field in _list_members(_find_answer(operation), document)), None)
+
+
+def _find_answer(operation: dict[str, Any]) -> Json:
+    responses = operation.get("responses")
+    return next((responses[code] for code in ("200", "201", "default") if code in responses), None) if isinstance(responses, dict) else None
+
+
+def _list_members(holder: Json, document: dict[str, Any]) -> dict[str, Any]:
+    """Return the members of the JSON body that a request or a response describes."""
+    members = _find_body(holder, document).get("properties")
+    return members if isinstance(members, dict) else {}
+
+
+def _find_body(holder: Json, document: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of the JSON body that a request or a response describes."""
+    holder = _follow(holder, document)
+    content = holder.get("content") if isinstance(holder, dict) else None
+    body = content.get("application/json") if isinstance(content, dict) else None
+    schema = _follow(body.get("schema") if isinstance(body, dict) else None, document)
+    return schema if isinstance(schema, dict) else {}
+
+
+def _follow(value: Json, document: dict[str, Any]) -> Json:
+    """Return what a reference inside the document leads to; a reference to a reference is followed a few times."""
+    for _ in range(5):
+        reference = value.get("$ref") if isinstance(value, dict) else None
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            return value
+        value = document
+        for part in reference[2:].split("/"):
+            value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+MCP_FILES = (".mcp.json", "mcp.json", ".vscode/mcp.json", ".cursor/mcp.json", "claude_desktop_config.json")
+_NAME = re.compile(r"[^A-Za-z0-9_]+")
+_REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-[^}]*)?\}")
+
+
+def find_mcp_configs(folder: Path) -> list[FoundExport]:
+    """Return the configurations in a folder, each as an agent that is given the tools of its servers."""
+    return [export for path in _list_mcp_files(folder) if (export := _read_mcp(path, folder)) is not None]
+
+
+def _list_mcp_files(folder: Path) -> Iterator[Path]:
+    yield from (folder / name for name in MCP_FILES if (folder / name).is_file())
+
+
+def _read_mcp(path: Path, folder: Path) -> FoundExport | None:
+    document = read_json_of(path)
+    servers = document.get("mcpServers") or document.get("servers") if isinstance(document, dict) else None
+    if not isinstance(servers, dict):
+        return None
+    entries = {_NAME.sub("_", name): _read_server(entry) for name, entry in servers.items() if isinstance(entry, dict)}
+    usable: dict[str, Json] = {name: entry for name, entry in entries.items() if entry is not None}
+    if not usable:
+        return None
+    settings: dict[str, Json] = {"type": "mcp_agent", "model": "main", "servers": usable}
+    needed = sorted({name for text in _list_texts(usable) for name in _REFERENCE.findall(text)})
+    remarks = (f"the servers need the variables {', '.join(needed)}",) if needed else ()
+    return FoundExport(kind="mcp", file=path.relative_to(folder).as_posix(), settings=settings, remarks=remarks)
+
+
+def _read_server(entry: Mapping[str, Any]) -> dict[str, Json] | None:
+    """Return one server as we describe it; its variables by their names alone."""
+    env = {name: f"${{{name}}}" for name in entry.get("env") or {} if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)}
+    if isinstance(entry.get("command"), str):
+        args = [_translate(arg) for arg in entry.get("args") or () if isinstance(arg, str)]
+        return {"command": _translate(entry["command"]), **({"args": args} if args else {}), **({"env": env} if env else {})}
+    address = entry.get("url") or entry.get("serverUrl")
+    if not isinstance(address, str):
+        return None
+    headers = {name: f"${{{_NAME.sub('_', name).upper()}}}" for name in entry.get("headers") or {}}
+    return {"url": _translate(address), **({"headers": headers} if headers else {})}
+
+
+def _translate(text: str) -> str:
+    """Return a text with the references of editors (`${env:NAME}`, `${NAME:-default}`) spelt as ours; `${input:...}` becomes a variable."""
+    text = re.sub(r"\$\{input:([^}]*)\}", lambda found: f"${{{_NAME.sub('_', found[1]).upper()}}}", text)
+    text = text.replace("${workspaceFolder}", ".")
+    return _REFERENCE.sub(lambda found: f"${{{found[1]}}}", text)
+
+
+def _list_texts(value: Json) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for member in value.values():
+            yield from _list_texts(member)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _list_texts(item)
+
+
+def read_n8n(document: dict[str, Any], name: str) -> FoundExport | None:
+    """Return how a workflow is started, by its webhook or its chat; None for what is no export of n8n."""
+    nodes = document.get("nodes")
+    if not isinstance(nodes, list) or not isinstance(document.get("connections"), dict):
+        return None
+    typed = [node for node in nodes if isinstance(node, dict) and isinstance(node.get("type"), str)]
+    if not any("n8n-nodes" in node["type"] for node in typed):
+        return None
+    address: str | None = None
+    template: Json = None
+    for node in typed:
+        given = node.get("parameters")
+        parameters: dict[str, Any] = given if isinstance(given, dict) else {}
+        if node["type"].endswith(".webhook") and isinstance(parameters.get("path"), str):
+            address = f"http://127.0.0.1:5678/webhook/{parameters['path']}"
+        elif node["type"].endswith(".chatTrigger") and isinstance(node.get("webhookId"), str):
+            address = f"http://127.0.0.1:5678/webhook/{node['webhookId']}/chat"
+            template = {"action": "sendMessage", "chatInput": "{user_message}", "sessionId": "{session_id}", "requestId": "{request_id}"}
+        if address is not None:
+            break
+    remarks = ["activate the workflow, and see that the address is that of your n8n"]
+    if address is None:
+        address = "http://127.0.0.1:5678/webhook/agent"
+        remarks.insert(0, "the workflow has no Webhook or Chat Trigger node to start it by: add one, and write its address")
+    settings: dict[str, Json] = {"type": "n8n", "webhook": address}
+    if template is not None:
+        settings["template"] = template
+    return FoundExport(kind="n8n", file=name, settings=settings, remarks=tuple(remarks))
+
+
+def read_flowise(document: dict[str, Any], name: str) -> FoundExport | None:
+    """Return how a flow is called; None for what is no export of Flowise."""
+    nodes, edges = document.get("nodes"), document.get("edges")
+    if not isinstance(nodes, list) or not isinstance(edges, list):
+        return None
+    inner = [node["data"] for node in nodes if isinstance(node, dict) and isinstance(node.get("data"), dict)]
+    if not any("category" in data or "inputParams" in data or "inputAnchors" in data for data in inner):
+        return None
+    settings: dict[str, Json] = {"type": "flowise", "url": "http://127.0.0.1:3000", "flow": "${FLOWISE_FLOW}"}
+    remark = "set FLOWISE_FLOW to the id of the flow: it is in the address of its page, and not in an export"
+    return FoundExport(kind="flowise", file=name, settings=settings, remarks=(remark,))
+
+
+_REQUIREMENTS = ("pyproject.toml", "requirements.txt", "requirements.in", "requirements-dev.txt", "uv.lock", "Pipfile", "setup.cfg")
+
+
+def find_exports(folder: Path) -> list[FoundExport]:
+    """Return the candidates, the most likely first."""
+    found = find_mcp_configs(folder)
+    for path in list_files(folder, (".json", ".yaml", ".yml")):
+        name = path.relative_to(folder).as_posix()
+        document = read_json_of(path) if path.suffix == ".json" else read_openapi_text(path)
+        if isinstance(document, dict):
+            found += [export for read in (read_n8n, read_flowise, read_openapi) if (export := read(document, name)) is not None]
+    return found
+
+
+def list_required(folder: Path) -> list[str]:
+    """Return the frameworks that a list of requirements names."""
+    text = "\n".join(read_text_of(folder / name) for name in _REQUIREMENTS).lower().replace("_", "-")
+    return [
+        framework.name
+        for framework in FRAMEWORKS.values()
+        if any(re.search(rf"(?<![\w-]){re.escape(package)}(?![\w-])", text) for package in framework.packages)
+    ]
+
+
+def read_package(folder: Path) -> dict[str, Any] | None:
+    """Return the contents of `package.json`, if there is one."""
+    document = read_json_of(folder / "package.json")
+    return document if isinstance(document, dict) else None
+
+
 RECORDED = "recorded"
 KINDS: dict[str, str] = {
     "function": "a Python function",
-    "http": "an agent behind HTTP",
+    "http": "an agent over HTTP",
     "command": "a program that reads the message and prints the answer",
     "n8n": "a workflow of n8n",
     "flowise": "a flow of Flowise",
     "mcp": "a model with the tools of MCP servers",
-    "openapi": "an agent behind HTTP that an OpenAPI file describes",
+    "openapi": "an agent over HTTP that an OpenAPI file describes",
     "mcplab": "an MCPLab workspace",
     **{name: f"an agent of {name}" for name in FRAMEWORKS},
     RECORDED: "evidence that was recorded; no agent is called",
@@ -52,7 +340,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_candidates(folder: Path) -> list[Candidate]:
-    """Return what the folder holds; nothing is imported, started or asked."""
+    """Return the agents in a folder; nothing is imported, started or called."""
     if not folder.is_dir():
         return []
     code = read_python_code(folder)
@@ -62,12 +350,12 @@ def list_candidates(folder: Path) -> list[Candidate]:
 
 
 def list_gaps(folder: Path, *, is_found: bool) -> list[str]:
-    """Return in words what could not be looked through, and that nothing was found where there is code."""
+    """Return remarks about files that could not be searched, and about code without an agent."""
     code = read_python_code(folder) if folder.is_dir() else PythonCode()
-    told = [f"{unread}; nothing was looked for in this file" for unread in code.unread[:MOST_UNREAD]]
+    remarks = [f"{unread}; nothing was looked for in this file" for unread in code.unread[:MOST_UNREAD]]
     if not is_found and code.files:
-        told.append(f"no agent was found in {count_noun(code.files, 'Python file')}: this is an example with recorded evidence")
-    return told
+        remarks.append(f"no agent was found in {count_noun(code.files, 'Python file')}: this is an example with recorded evidence")
+    return remarks
 
 
 def _list_agents(code: PythonCode) -> list[Candidate]:
@@ -105,7 +393,7 @@ def _list_others(folder: Path, code: PythonCode) -> list[Candidate]:
 
 def _make_served(route: FoundRoute, tools: tuple[str, ...] = ()) -> Candidate:
     why = f"{route.file}:{route.line}: POST {route.path}"
-    remarks = (f"start your agent first; proctor.yaml says that it listens on port {route.port}",)
+    remarks = (f"start your agent first; proctor.yaml has port {route.port}",)
     return Candidate(kind="http", why=why, route=route, tools=tools, remarks=remarks)
 
 
@@ -130,7 +418,7 @@ def _list_mentioned(folder: Path, code: PythonCode) -> list[Candidate]:
         if name in seen:
             continue
         hidden = next((one for one in code.hidden if one.framework == name), None)
-        told = (
+        remarks = (
             ()
             if hidden is None
             else (
@@ -139,7 +427,7 @@ def _list_mentioned(folder: Path, code: PythonCode) -> list[Candidate]:
             )
         )
         where = "imported in the code" if name in code.imported else "among the requirements"
-        found.append(Candidate(kind=name, why=f"{name} is {where}", remarks=told))
+        found.append(Candidate(kind=name, why=f"{name} is {where}", remarks=remarks))
     # langgraph brings langchain along: both are imported where one is used.
     if {"langgraph", "langchain"} <= {one.kind for one in found} or "langgraph" in seen:
         found = [one for one in found if one.kind != "langchain"]

@@ -1,9 +1,9 @@
-"""What is known of agent frameworks without having them installed: how an agent of each is made, found in code, and asked.
+"""What is known of agent frameworks without having them installed: how an agent of each is created, found in code, and called.
 
-`makers` are the names that make an agent, as an import spells them. `ask` are the lines of a thin adapter: `{agent}` stands for the
-agent, and what is returned is what the framework itself returns, which the target reads. Cases run side by side, and a case may have
-several turns: each case has a conversation of its own, kept by its `session_id`. An agent that holds its conversation in itself is asked
-one turn at a time, and gets the conversation of that case first.
+`makers` are the names that create an agent, as an import spells them. `ask` are the lines of a thin adapter: `{agent}` is replaced by the
+agent, and the adapter returns what the framework returns, which the target reads. Cases run concurrently, and a case may have several
+turns: each case has a conversation of its own, stored by its `session_id`. An agent with an internal conversation is called one turn at a
+time, and gets the conversation of that case first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     imports: tuple[str, ...] = ()
     """What the adapter imports."""
     before: tuple[str, ...] = ()
-    """What stands between the imports and the function."""
+    """Lines between the imports and the function."""
     ask: tuple[str, ...]
     ask_by_maker: dict[str, tuple[str, ...]] = {}
     """Other lines for agents that are made by this name."""
@@ -37,21 +37,21 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     """What to know about turns, where the framework's own agent decides it."""
 
 
-_SAID = ("_said = {{}}  # the messages of each case",)
+_HISTORY = ("_history = {{}}  # the messages of each case",)
 _ALONE = "_alone = asyncio.Lock()  # the agent holds one conversation: one turn at a time"
 _ASK_GRAPH = (
     "async def answer(message, session_id):",
-    "    before = [] if {agent}.checkpointer else _said.get(session_id, [])",
-    '    asked = {{"messages": [*before, {{"role": "user", "content": message}}]}}',
-    '    state = await {agent}.ainvoke(asked, {{"configurable": {{"thread_id": session_id}}}})',
-    '    _said[session_id] = state["messages"]',
+    "    before = [] if {agent}.checkpointer else _history.get(session_id, [])",
+    '    request = {{"messages": [*before, {{"role": "user", "content": message}}]}}',
+    '    state = await {agent}.ainvoke(request, {{"configurable": {{"thread_id": session_id}}}})',
+    '    _history[session_id] = state["messages"]',
     "    return state",
 )
 _ASK_EXECUTOR = (
     "async def answer(message, session_id):",
-    "    said = _said.setdefault(session_id, [])",
-    '    found = await {agent}.ainvoke({{"input": message, "chat_history": list(said)}})',
-    '    said += [("human", message), ("ai", found["output"])]',
+    "    history = _history.setdefault(session_id, [])",
+    '    found = await {agent}.ainvoke({{"input": message, "chat_history": list(history)}})',
+    '    history += [("human", message), ("ai", found["output"])]',
     "    return found",
 )
 _TEAMS = ("RoundRobinGroupChat", "SelectorGroupChat", "Swarm", "MagenticOneGroupChat")
@@ -77,11 +77,11 @@ FRAMEWORKS: dict[str, Framework] = {
             packages=("pydantic-ai", "pydantic-ai-slim"),
             install="pydantic-ai-slim[openai]",
             makers=("Agent",),
-            before=_SAID,
+            before=_HISTORY,
             ask=(
                 "async def answer(message, session_id):",
-                "    result = await {agent}.run(message, message_history=_said.get(session_id))",
-                "    _said[session_id] = result.all_messages()",
+                "    result = await {agent}.run(message, message_history=_history.get(session_id))",
+                "    _history[session_id] = result.all_messages()",
                 "    return result",
             ),
         ),
@@ -92,7 +92,7 @@ FRAMEWORKS: dict[str, Framework] = {
             install="langgraph langchain langchain-openai",
             makers=("create_react_agent",),
             methods=("compile",),
-            before=_SAID,
+            before=_HISTORY,
             ask=_ASK_GRAPH,
         ),
         Framework(
@@ -101,7 +101,7 @@ FRAMEWORKS: dict[str, Framework] = {
             packages=("langchain", "langchain-core", "langchain-openai"),
             install="langchain langchain-openai",
             makers=("create_agent", "AgentExecutor", "initialize_agent"),
-            before=_SAID,
+            before=_HISTORY,
             ask=_ASK_GRAPH,
             ask_by_maker=dict.fromkeys(("AgentExecutor", "initialize_agent"), _ASK_EXECUTOR),
         ),
@@ -112,12 +112,12 @@ FRAMEWORKS: dict[str, Framework] = {
             install="openai-agents",
             makers=("Agent",),
             imports=("from agents import Runner",),
-            before=_SAID,
+            before=_HISTORY,
             ask=(
                 "async def answer(message, session_id):",
-                '    asked = [*_said.get(session_id, []), {{"role": "user", "content": message}}]',
-                "    result = await Runner.run({agent}, asked)",
-                "    _said[session_id] = result.to_input_list()",
+                '    messages = [*_history.get(session_id, []), {{"role": "user", "content": message}}]',
+                "    result = await Runner.run({agent}, messages)",
+                "    _history[session_id] = result.to_input_list()",
                 "    return result",
             ),
         ),
@@ -128,7 +128,7 @@ FRAMEWORKS: dict[str, Framework] = {
             install="crewai",
             makers=("Crew",),
             ask=("def answer(message):", '    return {agent}.copy().kickoff(inputs={{"{field}": message}})'),
-            remark="a crew has no conversation: in a case with several turns it begins each turn anew",
+            remark="a crew has no conversation: in a case with several turns each turn starts from the beginning",
         ),
         Framework(
             name="autogen",
@@ -196,8 +196,8 @@ FRAMEWORKS: dict[str, Framework] = {
                 "async def answer(message, session_id, turn):",
                 "    if turn == 0:",
                 '        await _runner.session_service.create_session(app_name="proctor", user_id="p", session_id=session_id)',
-                '    said = types.Content(role="user", parts=[types.Part(text=message)])',
-                '    return [e async for e in _runner.run_async(user_id="p", session_id=session_id, new_message=said)]',
+                '    content = types.Content(role="user", parts=[types.Part(text=message)])',
+                '    return [e async for e in _runner.run_async(user_id="p", session_id=session_id, new_message=content)]',
             ),
             key="GOOGLE_API_KEY",
         ),
@@ -243,13 +243,13 @@ FRAMEWORKS: dict[str, Framework] = {
             install="strands-agents[openai]",
             makers=("Agent",),
             imports=("import asyncio",),
-            before=(_ALONE, "_first = list({agent}.messages)", "_said = {{}}  # the messages of each case"),
+            before=(_ALONE, "_first = list({agent}.messages)", "_history = {{}}  # the messages of each case"),
             ask=(
                 "async def answer(message, session_id):",
                 "    async with _alone:",
-                "        {agent}.messages = _said.get(session_id) or list(_first)",
+                "        {agent}.messages = _history.get(session_id) or list(_first)",
                 "        result = await {agent}.invoke_async(message)",
-                "        _said[session_id] = {agent}.messages",
+                "        _history[session_id] = {agent}.messages",
                 "        return result",
             ),
         ),
@@ -260,11 +260,11 @@ FRAMEWORKS: dict[str, Framework] = {
             install="haystack-ai",
             makers=("Agent",),
             imports=("from haystack.dataclasses import ChatMessage",),
-            before=_SAID,
+            before=_HISTORY,
             ask=(
                 "def answer(message, session_id):",
-                "    result = {agent}.run(messages=[*_said.get(session_id, []), ChatMessage.from_user(message)])",
-                '    _said[session_id] = [each for each in result["messages"] if not each.is_from("system")]  # the agent adds it again',
+                "    result = {agent}.run(messages=[*_history.get(session_id, []), ChatMessage.from_user(message)])",
+                '    _history[session_id] = [each for each in result["messages"] if not each.is_from("system")]  # the agent adds it again',
                 "    return result",
             ),
         ),
@@ -304,7 +304,7 @@ FRAMEWORKS: dict[str, Framework] = {
             install="dspy",
             makers=("ReAct", "ChainOfThought", "Predict", "ProgramOfThought"),
             ask=("def answer(message):", "    return {agent}({field}=message)"),
-            remark="a program of DSPy has no conversation: in a case with several turns it begins each turn anew",
+            remark="a program of DSPy has no conversation: in a case with several turns each turn starts from the beginning",
         ),
     )
 }

@@ -1,6 +1,6 @@
 """Finds agents of Node.js by reading `package.json` and the files that it names; nothing is imported and nothing runs.
 
-A script or a `bin` is an agent where its name says so or its file imports what speaks to models, and where it takes a message: from its
+A script or a `bin` is an agent if its name suggests it or its file imports a model client, and if it takes a message: from its
 arguments or from standard input. A file that listens on a port is a server, whose paths are found. An exported function that takes one
 message is called by a few lines of ours.
 """
@@ -14,8 +14,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from proctor.actions.start.files import list_files, read_text_of
-from proctor.actions.start.found import FoundFunction, FoundProgram, FoundRoute
+from proctor.actions.start.found import FoundFunction, FoundProgram, FoundRoute, list_files, read_text_of
 from proctor.model.evidence import Json
 
 _SUFFIXES = (".js", ".mjs", ".cjs", ".ts", ".mts", ".cts")
@@ -55,7 +54,7 @@ _SHELL = re.compile(r"[&|;<>$`*]")
 
 
 class NodeCode(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in a project of Node.js."""
+    """The agents of a project of Node.js."""
 
     programs: tuple[FoundProgram, ...] = ()
     functions: tuple[FoundFunction, ...] = ()
@@ -96,7 +95,7 @@ def _list_started(folder: Path, package: dict[str, Json]) -> Iterator[tuple[str,
             continue
         try:
             words = shlex.split(text)
-        except ValueError:  # a quote that nobody closes is no command that we could take apart
+        except ValueError:  # an unclosed quote is no command that we could parse
             continue
         file = next((word for word in words if word.endswith(_SUFFIXES) and (folder / word).is_file()), None)
         if file is not None:
@@ -104,7 +103,7 @@ def _list_started(folder: Path, package: dict[str, Json]) -> Iterator[tuple[str,
 
 
 def _make_command(name: str, text: str, words: list[str]) -> tuple[str, ...]:
-    """Return a script without the shell of npm, where it needs none: what is said to the agent is then read by no shell."""
+    """Return a script without the shell of npm, if it needs none: then no shell reads the message to the agent."""
     if _SHELL.search(text) or "=" in words[0] or words[0] in ("npm", "npx", "yarn", "pnpm", "cross-env", "dotenv", "nodemon"):
         return ("npm", "run", "--silent", name, "--")
     return tuple(words) if words[0] in _PLAIN else (f"node_modules/.bin/{words[0]}", *words[1:])
@@ -120,13 +119,13 @@ def _read_program(folder: Path, name: str, command: tuple[str, ...], file: str) 
     if not _STANDARD_INPUT.search(text):
         return None
     words = command[:-1] if command[-1] == "--" else command
-    told = f"{file} reads lines: where it goes on asking, let it end with its input, and print nothing but the answer"
-    remarks = (told,) if "readline" in text else ()
+    remark = f"{file} reads lines: if it goes on asking, let it end with its input, and print nothing but the answer"
+    remarks = (remark,) if "readline" in text else ()
     return FoundProgram(file=file, why=f"package.json: {name} reads a message", command=words, remarks=remarks)
 
 
 def _read_with_neighbours(folder: Path, file: str) -> str:
-    """Return the text of a file and of what it imports beside itself: a `bin` is often two lines."""
+    """Return the text of a file and of its relative imports: a `bin` is often two lines."""
     text = read_text_of(folder / file)
     place = (folder / file).parent
     near = [place / one for one in _IMPORTED.findall(text) if one.startswith(".")]

@@ -1,7 +1,7 @@
 """Finds agents in Python code by reading it; nothing is imported and nothing runs.
 
 An agent is something a module makes when it is imported: `agent = Agent(...)`, `graph = builder.compile()`, or what a function without
-parameters returns. What stands inside of `main()` or under `if __name__ == "__main__"` cannot be imported and is only remembered.
+parameters returns. Agents inside `main()` or under `if __name__ == "__main__"` cannot be imported and are only listed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from proctor.actions.start.files import list_files
-from proctor.actions.start.found import FoundAgent, FoundFunction, FoundRoute, PythonCode
+from proctor.actions.start.found import FoundAgent, FoundFunction, FoundRoute, PythonCode, list_files
 from proctor.actions.start.frameworks import FRAMEWORKS, Framework
 
 AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
@@ -21,7 +20,7 @@ _NAMES = ("answer", "ask", "chat", "respond", "reply", "handle_message", "run_ag
 _METHODS = (*_NAMES, "run", "send", "__call__")
 _MESSAGES = ("message", "user_message", "question", "user_input", "user_query", "prompt", "user_prompt")
 _PACKAGES = ("openai", "anthropic", "litellm", "google.genai", "mistralai", "ollama", "cohere", "groq", "together", "boto3")
-_ASKED = frozenset(
+_MODEL_CALLS = frozenset(
     ("create", "parse", "generate_content", "chat", "complete", "stream", "converse", "completion", "acompletion", "responses")
 )
 _TEXT = re.compile(r"^['\"]?(?:\w+\.)*(?:Any|object)['\"]?$|^(?!.*\b(?:list|dict|List|Dict|Sequence|Iterable)\b).*\bstr\b")
@@ -29,7 +28,7 @@ _HOLDERS = re.compile(r"agent|assistant|bot|chat", re.IGNORECASE)
 
 
 def list_functions(tree: ast.Module, file: str, imported: Iterable[str]) -> Iterator[FoundFunction]:
-    """Yield the functions and methods of a module that an agent could be asked by."""
+    """Yield the functions and methods of a module by which an agent could be called."""
     speaks = any(path == package or path.startswith(f"{package}.") for path in imported for package in _PACKAGES)
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -46,7 +45,7 @@ def list_functions(tree: ast.Module, file: str, imported: Iterable[str]) -> Iter
 
 
 def rank_function(found: FoundFunction) -> tuple[int, int, str, int]:
-    """Return where a function stands among others: those whose name says it first, of others the last of a file, which calls the rest."""
+    """Return the rank of a function: first those with a typical name, of others the last of a file, which calls the rest."""
     names = _NAMES if found.holder is None else _METHODS
     known = names.index(found.name) if found.name in names else len(_METHODS)
     return (found.holder is not None, known, found.file, -found.line)
@@ -55,7 +54,7 @@ def rank_function(found: FoundFunction) -> tuple[int, int, str, int]:
 def _list_methods(node: ast.ClassDef, file: str) -> Iterator[FoundFunction]:
     methods = {each.name: each for each in node.body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))}
     made = methods.get("__init__")
-    # `self` alone, and the message beside it below.
+    # `self` alone; the message is checked below.
     if node.name.startswith("_") or (made is not None and len(_list_required(made) or ("", "")) > 1):
         return
     for name in _METHODS:
@@ -66,7 +65,7 @@ def _list_methods(node: ast.ClassDef, file: str) -> Iterator[FoundFunction]:
 
 
 def _list_required(node: AnyFunction) -> list[str] | None:
-    """Return the parameters that have to be given; None where one of them has to be named."""
+    """Return the required parameters; None if one of them is keyword-only."""
     arguments = node.args
     places = [*arguments.posonlyargs, *arguments.args]
     if any(default is None for default in arguments.kw_defaults):
@@ -75,7 +74,7 @@ def _list_required(node: AnyFunction) -> list[str] | None:
 
 
 def _may_take_text(node: AnyFunction, parameter: str) -> bool:
-    """Return whether a parameter takes a text, as far as its annotation says: a request or a list of messages is none."""
+    """Return whether a parameter takes a text, by its annotation: a request or a list of messages is none."""
     arguments = [*node.args.posonlyargs, *node.args.args]
     written = next((one.annotation for one in arguments if one.arg == parameter), None)
     return written is None or bool(_TEXT.search(ast.unparse(written)))
@@ -83,7 +82,7 @@ def _may_take_text(node: AnyFunction, parameter: str) -> bool:
 
 def _asks_model(node: AnyFunction) -> bool:
     called = [one.func for one in ast.walk(node) if isinstance(one, ast.Call)]
-    return any((one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "")) in _ASKED for one in called)
+    return any((one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "")) in _MODEL_CALLS for one in called)
 
 
 OWN_FILES = ("proctor_agent.py", "conftest.py", "setup.py")
@@ -117,12 +116,12 @@ def _rank(name: str) -> int:
 
 
 class _Module:
-    """One module as its text tells it."""
+    """One parsed module."""
 
     def __init__(self, tree: ast.Module, file: str) -> None:
         self._file = file
         self._names: dict[str, str] = {}
-        """What a name stands for, by the imports: `Agent` for `pydantic_ai.Agent`."""
+        """The full name of an imported one: `Agent` is `pydantic_ai.Agent`."""
         self.agents: list[FoundAgent] = []
         self.hidden: list[FoundAgent] = []
         self.routes: list[FoundRoute] = []
@@ -258,7 +257,7 @@ class _Module:
 
 
 def _read_module(path: Path, folder: Path) -> _Module | str | None:
-    """Return a module, or in words why Python cannot read it; None for a file that holds no agent."""
+    """Return a module, or the reason why Python cannot parse it; None for a file without an agent."""
     if path.name in OWN_FILES or path.name.startswith("test_"):
         return None
     file = path.relative_to(folder).as_posix()

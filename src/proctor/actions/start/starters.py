@@ -1,8 +1,4 @@
-"""Writes the files that a first run needs, for each kind of agent: a suite with one case, the workspace file, and an adapter or a template.
-
-What is written runs as it is. A template, which stands in for an agent that was not found, says so in its first line; that of a function
-or program passes nothing before an agent is called in it, since whoever has an agent of their own would take a pass for one of theirs.
-"""
+"""Writes the files of a first run, for each kind of agent: a suite with one case, the workspace file, and an adapter or a template."""
 
 from __future__ import annotations
 
@@ -18,11 +14,11 @@ import proctor.examples
 from proctor.actions.start.candidates import Candidate
 from proctor.actions.start.found import FoundAgent, FoundFunction
 from proctor.actions.start.frameworks import FRAMEWORKS, Framework
+from proctor.actions.workspace.run_history import WORKSPACE_FILES
 from proctor.errors import InputError
 from proctor.formats.text.yaml_text import to_yaml
 from proctor.model.evidence import Json
-
-# --- writes the few lines between a target and an agent that was found in the code
+from proctor.sources.pyproject import PYPROJECT, read_workspace_table
 
 _AGENT = "agent"
 
@@ -34,7 +30,7 @@ def write_adapter(framework: Framework, agent: FoundAgent) -> str:
     imported = agent.name if name == agent.name else f"{agent.name} as {name}"
     path = ["import sys", "from pathlib import Path", f'sys.path.insert(0, str(Path(__file__).parent / "{root}"))', ""] if root else []
     made = [f"{_AGENT} = {name}()"] if agent.is_factory else []
-    asked = _AGENT if agent.is_factory else name
+    called = _AGENT if agent.is_factory else name
     field = agent.field or {"crewai": "message", "dspy": "question"}.get(framework.name)
     lines = [
         f'"""Asks the agent in {agent.file} for proctor."""',
@@ -43,10 +39,10 @@ def write_adapter(framework: Framework, agent: FoundAgent) -> str:
         *sorted((*framework.imports, f"from {module} import {imported}"), key=lambda line: line.startswith("from")),
         *([""] if made or framework.before else []),
         *made,
-        *fill_lines(framework.before, asked, None),
+        *fill_lines(framework.before, called, None),
         "",
         "",
-        *fill_lines(framework.ask_by_maker.get(agent.maker, framework.ask), asked, field),
+        *fill_lines(framework.ask_by_maker.get(agent.maker, framework.ask), called, field),
     ]
     return "\n".join(lines) + "\n"
 
@@ -55,7 +51,7 @@ def write_class_adapter(function: FoundFunction) -> str:
     """Return the few lines that ask an object of a class by its method: one for each case, since such objects keep their conversation."""
     module, root = find_module(function.file)
     path = ["import sys", "from pathlib import Path", "", f'sys.path.insert(0, str(Path(__file__).parent / "{root}"))', ""] if root else []
-    asked = "" if function.name == "__call__" else f".{function.name}"
+    method = "" if function.name == "__call__" else f".{function.name}"
     return "\n".join(
         [
             f'"""Asks {function.called} for proctor: a new object for each case, which keeps its conversation."""',
@@ -69,14 +65,14 @@ def write_class_adapter(function: FoundFunction) -> str:
             "def answer(message, session_id):",
             "    if session_id not in _agents:",
             f"        _agents[session_id] = {function.holder}()",
-            f"    return _agents[session_id]{asked}(message)",
+            f"    return _agents[session_id]{method}(message)",
             "",
         ]
     )
 
 
 def write_node_adapter(function: FoundFunction) -> str:
-    """Return the few lines that call a function of a module of Node.js with what stands on standard input."""
+    """Return the few lines that call a function of a module of Node.js with the text of standard input."""
     return "\n".join(
         [
             f"// Asks {function.name}() for proctor: the message on standard input, the answer on standard output.",
@@ -93,7 +89,7 @@ def write_node_adapter(function: FoundFunction) -> str:
 
 
 def find_module(file: str) -> tuple[str, str | None]:
-    """Return how a file is imported from the folder of the suite, and the folder that has to be looked in first, if any."""
+    """Return the import of a file from the folder of the suite, and the folder to add to the path, if any."""
     parts = PurePosixPath(file).with_suffix("").parts
     if parts[-1] == "__init__":
         parts = parts[:-1]
@@ -107,9 +103,6 @@ def find_module(file: str) -> tuple[str, str | None]:
 def fill_lines(lines: Sequence[str], agent: str, field: str | None) -> list[str]:
     """Return lines of a framework for an agent of this name; `field` is the name of its input, where it has one."""
     return [line.format(agent=agent, field=field or "message") for line in lines]
-
-
-# ---
 
 
 ADAPTER = "proctor_agent.py"
@@ -133,11 +126,11 @@ class Starter(msgspec.Struct, frozen=True, kw_only=True):
     """The command to give, in that folder."""
     remarks: tuple[str, ...] = ()
     schema: bool = True
-    """Whether the schema of suites goes beside them."""
+    """Whether the schema of suites is written next to them."""
     keeps_suite: bool = True
     """Whether a suite that is there may stay, since the target is what is new."""
     workspace: dict[str, Json] = {}
-    """What the workspace file among the files says."""
+    """The contents of the workspace file."""
 
 
 def make_starter(kind: str, candidate: Candidate | None) -> Starter:
@@ -151,17 +144,17 @@ def make_starter(kind: str, candidate: Candidate | None) -> Starter:
         case "command":
             return _start_command(candidate)
         case "http" if candidate is None or candidate.route is None:
-            told = (
-                f"write the address of your agent into proctor.yaml, which says {_ADDRESS}, and the names of what it takes under `template`"
+            remark = (
+                f"write the address of your agent into proctor.yaml, which has {_ADDRESS}, and the names of its fields under `template`"
             )
             settings = {"type": "http", "url": _ADDRESS, "template": {"input": "{user_message}"}}
-            return _make(settings, greeting=True, remarks=(told,))
+            return _make(settings, greeting=True, remarks=(remark,))
         case "http":
-            assert candidate is not None and candidate.route is not None  # as the case above says
+            assert candidate is not None and candidate.route is not None  # as in the case above
             route = candidate.route
             address = f"http://127.0.0.1:{route.port}{route.path}"
-            asked = "{messages}" if route.field == "messages" else "{user_message}"
-            settings = {"type": "http", "url": address, "template": {route.field: asked}}
+            value = "{messages}" if route.field == "messages" else "{user_message}"
+            settings = {"type": "http", "url": address, "template": {route.field: value}}
             return _make(settings, greeting=True, tools=candidate.tools, remarks=remarks)
         case "openapi" if candidate is None:
             raise InputError("no OpenAPI file was found (openapi: or swagger: at its top); put one there, or take --for http")
@@ -169,10 +162,10 @@ def make_starter(kind: str, candidate: Candidate | None) -> Starter:
             return _start_mcplab(candidate)
         case _:
             settings = candidate.export.settings if candidate is not None and candidate.export is not None else _DESCRIBED[kind]
-            told = remarks if candidate is not None else _TO_SET[kind]
+            remarks = remarks if candidate is not None else _TO_SET[kind]
             models = {"main": {"provider": "openai", "model": "gpt-4.1-mini"}} if kind == "mcp" else None
             needs = ("the model needs OPENAI_API_KEY, or another provider under `models`",) if kind == "mcp" else ()
-            return _make(settings, greeting=True, models=models, remarks=(*told, *needs))
+            return _make(settings, greeting=True, models=models, remarks=(*remarks, *needs))
 
 
 _DESCRIBED: dict[str, dict[str, Json]] = {
@@ -182,7 +175,7 @@ _DESCRIBED: dict[str, dict[str, Json]] = {
 }
 _TO_SET = {
     "n8n": ("set N8N_WEBHOOK to the address of the workflow's webhook: http://127.0.0.1:5678/webhook/agent",),
-    "flowise": ("set FLOWISE_FLOW to the id of the flow, which stands in the address of its page",),
+    "flowise": ("set FLOWISE_FLOW to the id of the flow, which is in the address of its page",),
     "mcp": ("set MCP_SERVER_URL, or describe a server that is started: {command: ..., args: [...]}",),
 }
 
@@ -194,8 +187,8 @@ def start_with_target(settings: dict[str, Json]) -> Starter:
 
 def _start_framework(framework: Framework, candidate: Candidate | None) -> Starter:
     settings: dict[str, Json] = {"type": "callable", "function": "proctor_agent:answer"}
-    said = (framework.remark,) if framework.remark else ()
-    remarks = (*(candidate.remarks if candidate is not None else ()), *said)
+    of_framework = (framework.remark,) if framework.remark else ()
+    remarks = (*(candidate.remarks if candidate is not None else ()), *of_framework)
     if candidate is not None and candidate.agent is not None:
         adapter = write_adapter(framework, candidate.agent)
         return _make(settings, more={ADAPTER: adapter}, greeting=True, tools=candidate.tools, remarks=remarks)
@@ -206,12 +199,12 @@ def _start_framework(framework: Framework, candidate: Candidate | None) -> Start
     # More imports end with an empty line of their own.
     apart = [] if head else [""]
     text = "\n".join([_add_imports(setup, head), *([*apart, *before, ""] if before else [""]), "", *ask, ""])
-    told = (
+    to_do = (
         f"{ADAPTER} holds a template agent: put your own in its place",
         f"it needs: pip install {' '.join(_quote(word) for word in framework.install.split())}",
         f"its model needs {framework.key}",
     )
-    return _make(settings, more={ADAPTER: _TEMPLATE_MARK.format(name=framework.name) + text}, remarks=(*remarks, *told))
+    return _make(settings, more={ADAPTER: _TEMPLATE_MARK.format(name=framework.name) + text}, remarks=(*remarks, *to_do))
 
 
 def _start_function(candidate: Candidate | None) -> Starter:
@@ -230,8 +223,8 @@ def _start_function(candidate: Candidate | None) -> Starter:
         text = "\n".join([*lines, f"from {module} import {found.name} as answer  # noqa: E402", ""])
         return _make({"type": "callable", "function": "proctor_agent:answer"}, more={ADAPTER: text}, greeting=True, tools=candidate.tools)
     text = '"""TEMPLATE: a function to start from; put your own agent in its place."""\n\n\n' + _read_template("function")
-    told = (f"{ADAPTER} is a template: every case is an error until you call your own agent in it",)
-    return _make({"type": "callable", "function": "proctor_agent:answer"}, more={ADAPTER: text}, greeting=True, remarks=told)
+    remarks = (f"{ADAPTER} is a template: every case is an error until you call your own agent in it",)
+    return _make({"type": "callable", "function": "proctor_agent:answer"}, more={ADAPTER: text}, greeting=True, remarks=remarks)
 
 
 def _start_command(candidate: Candidate | None) -> Starter:
@@ -243,9 +236,9 @@ def _start_command(candidate: Candidate | None) -> Starter:
         return _make({"type": "command", "command": ["node", NODE_ADAPTER]}, more={NODE_ADAPTER: adapter}, greeting=True)
     node = candidate is not None and candidate.package is not None
     name, template = (NODE_ADAPTER, "command-node") if node else (ADAPTER, "command")
-    told = (f"{name} is a template: every case is an error until you call your own agent in it",)
+    remarks = (f"{name} is a template: every case is an error until you call your own agent in it",)
     command = ["node", name] if node else ["python", name]
-    return _make({"type": "command", "command": command}, more={name: _read_template(template)}, greeting=True, remarks=told)
+    return _make({"type": "command", "command": command}, more={name: _read_template(template)}, greeting=True, remarks=remarks)
 
 
 def _start_mcplab(candidate: Candidate | None) -> Starter:
@@ -268,14 +261,14 @@ def _make(
 ) -> Starter:
     # Line by line also where one line would do: a file that people go on with.
     described = "".join(f"    {line}\n" for key, value in settings.items() for line in to_yaml({key: value}).splitlines())
-    workspace = f"targets:\n  {TARGET}:\n{described}default_target: {TARGET}\n" + (to_yaml({"models": models}) if models else "")
+    text = f"targets:\n  {TARGET}:\n{described}default_target: {TARGET}\n" + (to_yaml({"models": models}) if models else "")
     top = (
         "# How the agent is reached: `proctor describe targets` lists every setting.\n"
         "# `${NAME}` reads an environment variable, the only way to a secret.\n"
     )
-    files = {"suite.yaml": write_suite(greeting=greeting, tools=tools), "proctor.yaml": top + workspace, **(more or {})}
-    said: dict[str, Json] = {"default_target": TARGET, "targets": {TARGET: settings}, **({"models": models} if models else {})}
-    return Starter(files=files, next="proctor run suite.yaml", remarks=remarks, workspace=said)
+    files = {"suite.yaml": write_suite(greeting=greeting, tools=tools), "proctor.yaml": top + text, **(more or {})}
+    workspace: dict[str, Json] = {"default_target": TARGET, "targets": {TARGET: settings}, **({"models": models} if models else {})}
+    return Starter(files=files, next="proctor run suite.yaml", remarks=remarks, workspace=workspace)
 
 
 def write_suite(*, greeting: bool, tools: Sequence[str] = ()) -> str:
@@ -300,7 +293,7 @@ def write_suite(*, greeting: bool, tools: Sequence[str] = ()) -> str:
 
 
 def _add_imports(setup: str, imports: list[str]) -> str:
-    """Return a template with more imports behind its own."""
+    """Return a template with more imports after its own."""
     if not imports:
         return setup.rstrip("\n")
     last = max(found.end() for found in re.finditer(r"^(?:import|from) .*$", setup, re.MULTILINE))
@@ -313,3 +306,55 @@ def _quote(word: str) -> str:
 
 def _read_template(name: str) -> str:
     return (Path(proctor.examples.__file__).parent / "start" / f"{name}.txt").read_text(encoding="utf-8")
+
+
+# Projects with settings in `pyproject.toml`: a `proctor.yaml` would hide the table `[tool.proctor]`.
+
+
+WORKSPACE_FILE = "proctor.yaml"
+SUITE_FILE = "suite.yaml"
+
+
+def use_pyproject_table(folder: Path, starter: Starter) -> Starter:
+    """Return the files without a workspace file if the project has the table; remarks list what it lacks. Raises `InputError`."""
+    if WORKSPACE_FILE not in starter.files or any((folder / name).exists() for name in WORKSPACE_FILES):
+        return starter
+    table = read_workspace_table(folder)
+    if table is None:
+        return starter
+    remark = f"left the table [tool.proctor] in {PYPROJECT} as it is, and wrote no {WORKSPACE_FILE}, which would hide it"
+    targets = table.get("targets")
+    if not starter.workspace:
+        files = {name: text for name, text in starter.files.items() if name != WORKSPACE_FILE}
+        return msgspec.structs.replace(starter, files=files, remarks=(*starter.remarks, remark))
+    if isinstance(targets, dict) and targets:
+        name = table.get("default_target") or next(iter(targets))
+        chosen = "" if "default_target" in table or len(targets) == 1 else f" --target {name}"
+        files = {SUITE_FILE: starter.files[SUITE_FILE]}
+        return msgspec.structs.replace(
+            starter, files=files, next=f"proctor run {SUITE_FILE}{chosen}", remarks=(f"{remark}: the agent is its target {name!r}",)
+        )
+    files = {name: text for name, text in starter.files.items() if name != WORKSPACE_FILE}
+    lines = "\n  ".join(write_table(starter.workspace))
+    return msgspec.structs.replace(
+        starter, files=files, remarks=(*starter.remarks, f"{remark}; add the agent to it before you run:\n  {lines}")
+    )
+
+
+def write_table(workspace: dict[str, Json]) -> list[str]:
+    """Return settings of a workspace as lines of TOML below `[tool.proctor]`."""
+    plain = [f"{key} = {_write_value(value)}" for key, value in workspace.items() if not isinstance(value, dict)]
+    lines = ["[tool.proctor]", *plain] if plain else []
+    for key, value in workspace.items():
+        for name, settings in value.items() if isinstance(value, dict) else ():
+            lines += [f"[tool.proctor.{key}.{name}]", *(f"{one} = {_write_value(given)}" for one, given in settings.items())]
+    return lines
+
+
+def _write_value(value: Json) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_write_value(one)}" for key, one in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_write_value, value)) + "]"
+    # A text, a number and a truth value are written alike in both languages.
+    return json.dumps(value)

@@ -1,28 +1,18 @@
-"""What a suite may cause. A suite can be anybody's: from a pull request, out of a mail, from a page on the net.
-
-Where a suite is only *read* (`check`, `batch`, `recheck`, `validate`, `convert`, an assistant's `check_evidence`) nothing is started and
-nothing is sent on its word: a model or a judge that it describes itself is used only where the workspace file describes the same, or lists
-the suite under `trust`. An MCPLab suite brings the files of its workspace with it, `.env` among them. Where a suite is *run*, what it names
-is done if it lies in the working folder, as `make` and pytest do with what they find there; one from elsewhere, from standard input, or
-reached over a link that leads out is treated as where it is only read. `--trust` (or `PROCTOR_TRUST=1`) takes a suite at its word.
-
-What is refused is told whole and before anything has happened: which processes, tools, addresses and files, and the names of variables.
-`trust_names.py` finds them.
-"""
+"""What a suite may do only if it is trusted, and which variables a run may refer to. A suite may come from anywhere."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from proctor.actions.workspace.run_history import find_home
+from proctor.actions.workspace.run_history import find_home, get_workspace_folder, is_workspace_folder
 from proctor.actions.workspace.settings import workspace_file
-from proctor.actions.workspace.trust_granted import VARIABLE, is_trust_granted
+from proctor.actions.workspace.suites import TRUST_VARIABLE, is_trust_granted
 from proctor.errors import InputError
 from proctor.formats.text.located import Located
 from proctor.formats.workspace_file.workspace import Section
@@ -30,11 +20,13 @@ from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.show import escape_unseen, shorten, show
 from proctor.patterns.globs import compile_glob, matches_glob
+from proctor.report.words.wording import count_noun
+from proctor.sources.dotenv import DOTENV_FILE, with_dotenv
 
 Doing = Literal["reading", "running"]
 
-_MOST_TOLD = 40
-"""Things of one kind that are told one by one."""
+_MOST_LISTED = 40
+"""Things of one kind that are listed one by one."""
 _WORST_FIRST = ("starts", "imports", "calls the tool", "sends to", "reads the variable", "reads the file")
 _LONGEST = 160
 _LONGEST_LINE = 2_000
@@ -58,7 +50,7 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
 
     doing: Doing = "reading"
     granted: bool = False
-    """Whether whoever gave the command said so."""
+    """Whether the user granted it explicitly."""
     folder: Path
     """The working folder."""
     listed: tuple[str, ...] = ()
@@ -86,18 +78,18 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
         return self.doing == "running" or any(matches_glob(compile_glob(pattern), inside) for pattern in self.listed)
 
     def holds(self, path: str | Path) -> bool:
-        """Whether a file lies in the working folder, wherever links lead."""
+        """Whether a file is in the working folder, after resolving links."""
         return Path(path).resolve().is_relative_to(self.folder.resolve())
 
     def may_read(self, path: Path) -> bool:
-        """Whether a file that a suite brings with it may be looked at."""
+        """Whether a file that comes with a suite may be read."""
         return self.granted or self.holds(path)
 
 
 def trust_for(
     doing: Doing, *, granted: bool | None = None, home: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> Trust:
-    """Return who is trusted here and now; where nobody said anything the environment is asked."""
+    """Return what is trusted here; without a flag the environment decides."""
     granted = is_trust_granted(granted, environment)
     # The folder of the nearest workspace file, else the current one.
     folder = find_home(None).parent
@@ -107,11 +99,11 @@ def trust_for(
 
 def refuse_untrusted(found: Iterable[tuple[Suite, Iterable[Named]]], trust: Trust) -> None:
     """Raise `InputError` with everything that suites name, where any of them names anything."""
-    told = [_tell(suite, named, trust) for suite, named in _gather(found)]
-    if told:
+    refused = [_describe_untrusted(suite, named, trust) for suite, named in _gather(found)]
+    if refused:
         raise InputError(
-            "\n".join(told)
-            + f"\n  Describe in proctor.yaml what you know yourself, or, if you trust whoever wrote the suite: --trust ({VARIABLE}=1)"
+            "\n".join(refused)
+            + f"\n  Describe in proctor.yaml what you know yourself, or, if you trust the author of the suite: --trust ({TRUST_VARIABLE}=1)"
         )
 
 
@@ -128,15 +120,15 @@ def _rank(named: Named) -> int:
     return _WORST_FIRST.index(named.does) if named.does in _WORST_FIRST else len(_WORST_FIRST)
 
 
-def _tell(suite: Suite, named: Sequence[Named], trust: Trust) -> str:
+def _describe_untrusted(suite: Suite, named: Sequence[Named], trust: Trust) -> str:
     lines: list[str] = []
     width = max(len(one.does) for one in named)
     # A long list of one kind must not hide the next.
     for _, same in groupby(named, key=lambda one: one.does):
         alike = list(same)
-        lines += [f"  {one.does:<{width}}  {make_printable(one.what)}  ({make_printable(one.where)})" for one in alike[:_MOST_TOLD]]
-        if len(alike) > _MOST_TOLD:
-            lines.append(f"  {alike[0].does:<{width}}  {len(alike) - _MOST_TOLD} more")
+        lines += [f"  {one.does:<{width}}  {make_printable(one.what)}  ({make_printable(one.where)})" for one in alike[:_MOST_LISTED]]
+        if len(alike) > _MOST_LISTED:
+            lines.append(f"  {alike[0].does:<{width}}  {len(alike) - _MOST_LISTED} more")
     name = f'"{make_printable(suite.path)}"' if suite.path is not None else f"{suite.name[:_LONGEST]!r}, which comes from no file,"
     return (
         f"the suite {name} is not trusted with what it names; nothing was started and nothing was sent. It names:\n"
@@ -153,7 +145,7 @@ def _why(suite: Suite, trust: Trust) -> str:
         return f"{why}\n  To allow it for good: {line} in proctor.yaml of {make_printable(str(trust.folder))}" if places else why
     if suite.path is None:
         return "Only suites in files of the working folder are run without asking."
-    return f"It does not lie in the working folder {make_printable(str(trust.folder))}, or is reached over a link that leads out of it."
+    return f"It is not in the working folder {make_printable(str(trust.folder))}, or is reached over a link that leads out of it."
 
 
 def _list_inside(suite: Suite, trust: Trust) -> list[str]:
@@ -208,5 +200,35 @@ def _named_at(node: Located, place: str) -> Iterator[Named]:
 
 def make_printable(text: str) -> str:
     """Return a text of the suite so that it can be printed, whatever is in it."""
-    # Control characters could hide on a terminal what the suite of a stranger names.
+    # Control characters could hide on a terminal what an untrusted suite names.
     return escape_unseen(shorten(text, _LONGEST))
+
+
+_ADDRESSES = ("_BASE_URL", "_ENDPOINT", "_API_BASE", "_HOST", "_PROXY")
+_OWN = "PROCTOR_"
+
+
+def list_dotenv_files(home: Path, trust: Trust) -> list[Path]:
+    """Return the `.env` files of the working directory and of the workspace, as far as they may be read."""
+    places = dict.fromkeys(folder.resolve() for folder in (Path.cwd(), get_workspace_folder(home)))
+    found = [place / DOTENV_FILE for place in places if trust.doing == "running" or trust.granted or is_workspace_folder(place)]
+    return [file for file in found if file.is_file() and trust.may_read(file)]
+
+
+def read_variables(environment: Mapping[str, str], home: Path, trust: Trust, announce: Callable[[str], None]) -> dict[str, str]:
+    """Return the environment with the variables of `.env` files added; variables that are set win. Raises `InputError`.
+
+    Addresses and the choice of a judge are not taken: the author of such a file could direct a key of the environment to themselves.
+    """
+    known = dict(environment)
+    for file in list_dotenv_files(home, trust):
+        new = {name: value for name, value in with_dotenv(known, [file]).items() if name not in known}
+        # In any case of letters: HTTP clients read `http_proxy`, too.
+        refused = [name for name in new if name.upper().endswith(_ADDRESSES) or name.upper().startswith(_OWN)]
+        taken = {name: value for name, value in new.items() if name not in refused}
+        if taken:
+            announce(f"{count_noun(len(taken), 'variable')} taken from {file}; what the environment has counts more")
+        if refused:
+            announce(f"not taken from {file}: {', '.join(refused[:5])}; addresses come from the environment or proctor.yaml")
+        known |= taken
+    return known

@@ -28,7 +28,7 @@ _ADDRESSES = {"openai": OPENAI, "openai_responses": OPENAI, "anthropic": ANTHROP
 
 
 def name_target(target: str | None, workspace: Workspace) -> list[Named]:
-    """Return what would happen on the word of a suite alone, were the chosen target driven: by itself, and by the model it talks to."""
+    """Return what an untrusted suite would cause if the chosen target were driven: by itself, and by its model."""
     name, section = workspace.find_target(target)
     found: list[Named] = []
     if not section.trusted:
@@ -38,12 +38,12 @@ def name_target(target: str | None, workspace: Workspace) -> list[Named]:
     described = workspace.models.get(model) if model is not None and section.find_text("type") == "mcp_agent" else None
     if described is not None and not described.trusted:
         found.extend(_name_model(described, f"models.{model}"))
-    # One that names nothing we know of may still be a stranger's.
+    # One without any known name may still be untrusted.
     return found or ([] if section.trusted else [Named("uses", f"the target {show(name)}", f"targets.{name}")])
 
 
 def name_judge(suite: Suite, workspace: Workspace, chosen: str | None, trust: Trust) -> list[Named]:
-    """Return what would happen on the word of a suite alone, were its judge asked; nothing of one that is trusted.
+    """Return what an untrusted suite would cause through its judge.
 
     `chosen` is the model that the command names for the judge.
     """
@@ -76,7 +76,7 @@ def name_users(suite: Suite, workspace: Workspace) -> list[Named]:
 
 
 def name_agents(suite: Suite, *, judged: bool) -> list[Named]:
-    """Return what would happen on the word of one MCPLab config, were its own agents driven and, if it is `judged`, its judge asked."""
+    """Return what one MCPLab config would cause through its agents and, if it is `judged`, through its judge."""
     settings = suite.settings
     found = [named for agent in settings.get("agents") or () for named in _name_agent(agent)]
     found += named_in_settings({"servers": settings.get("servers")}, "")
@@ -85,7 +85,7 @@ def name_agents(suite: Suite, *, judged: bool) -> list[Named]:
     found += _name_variable_files(root_of(suite))
     if judged:
         found += _name_mcplab_judge(suite)
-    # One that names nothing we know of may still be a stranger's.
+    # One without any known name may still be untrusted.
     return found or [Named("uses", "the agents of the suite", "agents")]
 
 
@@ -97,12 +97,12 @@ def name_direct_calls(suite: Suite, trust: Trust) -> list[tuple[Suite, list[Name
     for case in suite.cases if may_have(suite.cases, "settings") else ():
         calls: Json = case.settings.get("direct_calls")
         file = case.origin.file if joined else suite.path
-        # A case whose file is not there is vouched for by nobody.
+        # A case whose file is missing is not trusted.
         if not calls or trust.takes_file(file if file is not None and Path(file).is_file() else None):
             continue
         for number, call in enumerate(calls if isinstance(calls, list) else [calls]):
-            told = f"{call.get('tool')} of the server {call.get('server')}" if isinstance(call, dict) else show(call)
-            found.setdefault(file, []).append(Named("calls the tool", told, f"cases.{case.id}.settings.direct_calls[{number}]"))
+            tool = f"{call.get('tool')} of the server {call.get('server')}" if isinstance(call, dict) else show(call)
+            found.setdefault(file, []).append(Named("calls the tool", tool, f"cases.{case.id}.settings.direct_calls[{number}]"))
     return [(msgspec.structs.replace(suite, path=file), named) for file, named in found.items()]
 
 
@@ -133,14 +133,14 @@ def _name_model(section: Section, place: str) -> list[Named]:
 
 
 def _name_provider(name: Json, where: str, *, elsewhere: bool = False, keyed: bool = False) -> list[Named]:
-    """Return what asking `provider` or `provider/name` takes, unless it is said `elsewhere` where it is and with which key."""
+    """Return what a request to `provider` or `provider/name` uses, unless address and key are given `elsewhere`."""
     if not isinstance(name, str):
         return []
     provider = name.partition("/")[0].strip().lower()
     own = _ADDRESSES.get(provider)
     found = [Named("sends to", f"the provider of {show(name)}" + (f", {own}" if own is not None and not elsewhere else ""), where)]
     keys, addresses = list_variables(provider)
-    # As `fill_from_environment` does it: a key of the environment goes to no address that somebody wrote down.
+    # As `fill_from_environment` does it: a key of the environment goes to no address from a file.
     read = () if elsewhere else (*(() if keyed else keys), *addresses)
     return found + [Named("reads the variable", variable, where) for variable in read]
 

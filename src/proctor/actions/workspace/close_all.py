@@ -16,8 +16,8 @@ class Closes(Protocol):
 
 
 @asynccontextmanager
-async def close_behind(opened: Closes) -> AsyncGenerator[None]:
-    """Close it behind what is done meanwhile; where that goes wrong it is what is told, and not that closing failed as well."""
+async def close_on_exit(opened: Closes) -> AsyncGenerator[None]:
+    """Close on exit. An error inside the block wins over an error while closing."""
     try:
         yield
     except BaseException:
@@ -28,12 +28,12 @@ async def close_behind(opened: Closes) -> AsyncGenerator[None]:
 
 
 async def close_all(opened: Iterable[Closes]) -> None:
-    """Close all of them, whatever happens to one; the first failure is told."""
+    """Close all of them, whatever happens to one; raises the first failure."""
     failures: list[BaseException] = []
     for each in opened:
         try:
             await each.close()
-        except BaseException as error:  # also one that was told to stop: the others are closed all the same
+        except BaseException as error:  # also a cancellation: the others are closed all the same
             failures.append(error)
     if failures:
         raise failures[0]

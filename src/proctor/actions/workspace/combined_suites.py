@@ -1,8 +1,8 @@
 """Suites that are run together, each with its own settings: every case goes to the agent and to the judge of its own suite.
 
-`settings["suites"]` of the whole lists the suites it was joined from, where any of them says something of its own about targets, models or
-the judge: `name`, `dialect`, `file` (from the folder of the whole), `cases` (their ids in the whole) and `settings`. Suites that say the
-same share one agent and one judge. Only a folder was joined: a file that has such a list has written it itself, and it is not looked at.
+`settings["suites"]` of the whole lists the suites it was joined from, if any of them has its own targets, models or judge: `name`,
+`dialect`, `file` (from the folder of the whole), `cases` (their ids in the whole) and `settings`. Suites with equal settings share one
+agent and one judge. Only a folder is joined: such a list in a file was written by its author, and is ignored.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Json] = {}
 
 
-def told_apart(folder: Path, suites: Sequence[tuple[Suite, Iterable[str]]]) -> dict[str, Json]:
-    """What the whole keeps of its suites, each given with the ids of its cases in the whole; nothing where none has anything of its own."""
+def describe_parts(folder: Path, suites: Sequence[tuple[Suite, Iterable[str]]]) -> dict[str, Json]:
+    """The list of the joined suites, each given with the ids of its cases in the whole; empty if none has settings of its own."""
     parts = [
         Part(
             name=suite.name,
             dialect=suite.dialect,
-            # Told from the folder, so that the kept suite is the same wherever the command was given.
+            # Relative to the folder, so that the stored suite does not depend on the working directory.
             file=Path(os.path.relpath(suite.path, folder)).as_posix() if suite.path is not None else None,
             cases=tuple(cases),
             settings={key: suite.settings[key] for key in WORKSPACE_KEYS if suite.settings.get(key) is not None},
@@ -75,7 +75,7 @@ def parts_of(suite: Suite, keys: Sequence[str]) -> list[Suite]:
     for part in every_part(suite):
         own = {key: part.settings[key] for key in keys if key in part.settings}
         path = folder / (part.file or "")
-        # Files that settings name lie beside the suite; a workspace of MCPLab is found by its file.
+        # Files that settings name are next to the suite; a workspace of MCPLab is found by its file.
         place = str(path if part.dialect == "mcplab" else path.parent if own else "")
         alike.setdefault(msgspec.json.encode((own, place), order="sorted"), (part, set()))[1].update(part.cases)
     found: list[Suite] = []
@@ -95,7 +95,7 @@ def of_suite(error: InputError, suite: Suite, parts: Sequence[Suite]) -> InputEr
 
 
 CasesOf = Iterable[str] | Callable[[Case], bool]
-"""The cases of a target among those of others: their ids, or a function that says whether a case is one of them."""
+"""The cases of a target among those of others: their ids, or a predicate."""
 
 
 class TargetsTogether:
@@ -139,13 +139,13 @@ class TargetsTogether:
                 opened.append(target)
                 await target.open()
         except BaseException:
-            # Why it could not be opened is what is told, not what happened then.
+            # The reason why it could not be opened wins over an error while closing.
             with contextlib.suppress(Exception):
                 await close_all(opened)
             raise
 
     async def close(self) -> None:
-        """Leave nothing behind."""
+        """Close all targets."""
         await close_all(self._targets)
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:

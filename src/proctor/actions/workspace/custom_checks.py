@@ -48,10 +48,10 @@ def find_registry(start: Path | None = None) -> Registry:
 
 
 def registry_of(checks: OwnChecks | None) -> Registry:
-    """Return the checks that Python code may name: the functions it passes beside ours, or, where it passes none, those found here."""
+    """Return the checks that Python code may name: the functions it passes and the built-in ones, or without any those found here."""
     if checks is None:
         return find_registry()
-    from proctor.checks.shared.custom_checks import read_own_check  # whoever passes none need not wait for it
+    from proctor.checks.shared.custom_checks import read_own_check  # slow, and only needed with functions
 
     # Without functions nothing is limited, and no workspace file has to be read.
     seconds = _find_settings()[1].timeout_s if checks else 0.0
@@ -59,7 +59,7 @@ def registry_of(checks: OwnChecks | None) -> Registry:
 
 
 def _find_settings(start: Path | None = None) -> tuple[Path | None, OwnCheckSettings]:
-    """Return the nearest workspace file and what it says of own checks. Raises `InputError`."""
+    """Return the nearest workspace file and its settings of custom checks. Raises `InputError`."""
     file = find_workspace_file(start)
     text = read_suite_text(file) if file is not None else ""
     # Most workspaces have no checks of their own, and reading all of the file costs more than a small check.
@@ -83,7 +83,7 @@ def _limit_time(entry: CheckEntry, seconds: float) -> CheckEntry:
 
         return decide
 
-    # As one whose steps are counted, so that it is never asked twice about the same evidence.
+    # As one whose steps are counted, so that it never runs twice on the same evidence.
     limited = msgspec.structs.replace(entry, prepare=prepare, product=True)
     set_own_entry(entry.spec, limited)
     return limited
@@ -126,8 +126,8 @@ class Unknown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     given: Json = None
 
 
-class KeptRegistry(Registry):
-    """The checks for a suite that a run kept: one that is not here any more decides nothing, and can still be shown."""
+class LenientRegistry(Registry):
+    """The checks for a stored suite: a check that no longer exists decides nothing, and can still be shown."""
 
     def __init__(self, base: Registry, why: str = "") -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class KeptRegistry(Registry):
         self._why = why
 
     def __contains__(self, name: object) -> bool:
-        # Every name is known here: a check that is gone must not make the kept suite unreadable.
+        # Every name is accepted: a missing check must not make the stored suite unreadable.
         return isinstance(name, str)
 
     def list_names(self) -> tuple[str, ...]:
@@ -143,16 +143,16 @@ class KeptRegistry(Registry):
         return self._base.list_names()
 
     def get(self, name: str) -> CheckEntry:
-        """Return the check called `name`, or one that stands in for it."""
+        """Return the check called `name`, or a placeholder for it."""
         return self._base.get(name) if name in self._base else _stand_in(name, self._why)
 
 
-def find_kept_registry() -> Registry:
-    """Return the checks that exist here, for a suite that a run kept; what is wrong with own files is told by their verdicts."""
+def find_lenient_registry() -> Registry:
+    """Return the checks that exist here, for a stored suite; faults of custom check files show in their verdicts."""
     try:
-        return KeptRegistry(find_registry())
+        return LenientRegistry(find_registry())
     except InputError as error:
-        return KeptRegistry(default_registry(), f": {str(error).splitlines()[0]}")
+        return LenientRegistry(default_registry(), f": {str(error).splitlines()[0]}")
 
 
 def _stand_in(name: str, why: str) -> CheckEntry:

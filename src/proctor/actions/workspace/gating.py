@@ -1,8 +1,8 @@
-"""Reasons for which a run fails beside its failed assertions: `--fail-on skipped|missing|flaky|new-failure|regression`.
+"""Reasons for which a run fails in addition to its failed assertions: `--fail-on skipped|missing|flaky|new-failure|regression`.
 
-`skipped`, `missing` and `flaky` are about the run itself and make it stricter. `new-failure` and `regression` hold it against an earlier
-run: what failed there as well is let through, and said. Where so little data cannot tell a regression from chance, every case that fails
-more often than there counts. Beside an earlier run `missing` is also about the cases that were decided there and are not now.
+`skipped`, `missing` and `flaky` are about the run itself and make it stricter. `new-failure` and `regression` compare it with an earlier
+run: cases that failed there as well are allowed, and listed. If the data is too little for a test against chance, every case that fails
+more often than there counts. With an earlier run `missing` also covers the cases that were decided there and are not now.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REASONS = ("skipped", "missing", "flaky", "new-failure", "regression")
 AGAINST = ("new-failure", "regression")
 """Those that need an earlier run."""
 OF_TWO_RUNS = ("missing", *AGAINST)
-"""Those that two kept runs can show."""
+"""Those that apply to two stored runs."""
 _MOST_NAMES = 5
 
 
@@ -102,12 +102,14 @@ class OutcomeCounter:
         """Return what the gates say. Raises `InputError` where the earlier run has no case in common with this one."""
         fails: list[str] = []
         if "skipped" in reasons:
-            fails += _tell("skipped", "was skipped", "were skipped", [case for case, seen in self._outcomes.items() if seen.get("skip")])
+            fails += _make_line(
+                "skipped", "was skipped", "were skipped", [case for case, seen in self._outcomes.items() if seen.get("skip")]
+            )
         if "missing" in reasons:
-            fails += tell_missing(run.unmet, self._lacking)
+            fails += list_missing(run.unmet, self._lacking)
         if "flaky" in reasons:
             flaky = [case for case, seen in self._outcomes.items() if seen.get("pass") and (seen.get("fail") or seen.get("error"))]
-            fails += _tell("flaky", "passed and failed", "passed and failed", flaky)
+            fails += _make_line("flaky", "passed and failed", "passed and failed", flaky)
         if base is None:
             return GateVerdict(fails=tuple(fails))
         held, excused = self._hold_against(base, reasons)
@@ -126,14 +128,14 @@ class OutcomeCounter:
 
 def lacks_evidence(verdicts: Iterable[Verdict]) -> bool:
     """Return whether the evidence lacks what one of the claims asks for."""
-    # A list, not `any`: this is asked for every attempt of both runs of a comparison.
+    # A list, not `any`: this runs for every attempt of both runs of a comparison.
     return "missing_evidence" in [verdict.code for verdict in verdicts]
 
 
-def tell_missing(unmet: Unmet, lacking: Iterable[str]) -> list[str]:
+def list_missing(unmet: Unmet, lacking: Iterable[str]) -> list[str]:
     """Return what is missing of one run, one line each; `lacking` are the cases whose evidence lacks what a claim asks for."""
     fails = [f"missing: {unmet_words(unmet)}"] if unmet.any else []
-    return fails + _tell("missing", "lacks evidence that it asks for", "lack evidence that they ask for", lacking)
+    return fails + _make_line("missing", "lacks evidence that it needs", "lack evidence that they need", lacking)
 
 
 def list_failing_cases(counts: Mapping[str, Counts], thresholds: Mapping[str, float]) -> list[str]:
@@ -146,7 +148,7 @@ def list_failing_cases(counts: Mapping[str, Counts], thresholds: Mapping[str, fl
 
 
 def hold_against(comparison: Comparison, failing: Sequence[str], base: str, reasons: Sequence[str]) -> list[str]:
-    """Return why a run fails beside an earlier one, one line each: the one rule of `run`, `check` and `compare`.
+    """Return why a run fails in comparison with an earlier one, one line each: the one rule of `run`, `check` and `compare`.
 
     `failing` are the cases of the later run that do not pass. Raises `InputError` where the runs have no case in common.
     """
@@ -155,29 +157,29 @@ def hold_against(comparison: Comparison, failing: Sequence[str], base: str, reas
     fails: list[str] = []
     if "missing" in reasons:
         one, several = f"was decided in {base} and is not now", f"were decided in {base} and are not now"
-        fails += _tell("missing", one, several, comparison.only_in_base)
+        fails += _make_line("missing", one, several, comparison.only_in_base)
     if "new-failure" in reasons:
         # A case that the base never decided has no earlier failure that could excuse it.
         unknown = [case for case in failing if case in comparison.only_in_candidate]
-        # Both kinds are newly failing; they are told in other words, as a flaky case did not simply pass before.
+        # Both kinds are newly failing; the wording differs, as a flaky case did not simply pass before.
         in_part = {change.case for change in comparison.changes if change.base.passes < change.base.runs and not change.candidate.passes}
         whole = [case for case in comparison.newly_failing if case not in in_part]
         lost = [case for case in comparison.newly_failing if case in in_part]
-        fails += _tell("new-failure", f"passed in {base} and does not now", f"passed in {base} and do not now", whole)
-        told = f"passed in {base} in part and in no attempt now"
-        fails += _tell("new-failure", told, told, lost)
-        fails += _tell("new-failure", f"fails and was not decided in {base}", f"fail and were not decided in {base}", unknown)
+        fails += _make_line("new-failure", f"passed in {base} and does not now", f"passed in {base} and do not now", whole)
+        partly = f"passed in {base} in part and in no attempt now"
+        fails += _make_line("new-failure", partly, partly, lost)
+        fails += _make_line("new-failure", f"fails and was not decided in {base}", f"fail and were not decided in {base}", unknown)
     if "regression" in reasons and comparison.verdict == "regressed":
         fails.append(f"regression: against {base} {comparison.reason}")
     elif "regression" in reasons and "new-failure" not in reasons and comparison.verdict == "too_little_data":
         known = {change.case for change in comparison.changes if change.difference >= 0}
         worse = [case for case in failing if case not in known]
-        told = f"too little data to tell from chance whether it is worse than {base}, so that every case that fails more often counts"
-        fails += [f"regression: {told}: {_list_names(worse)}"] if worse else []
+        reason = f"too little data to decide whether it is worse than {base}, so that every case that fails more often counts"
+        fails += [f"regression: {reason}: {_list_names(worse)}"] if worse else []
     return fails
 
 
-def _tell(reason: str, one: str, several: str, cases: Iterable[str]) -> list[str]:
+def _make_line(reason: str, one: str, several: str, cases: Iterable[str]) -> list[str]:
     names = list(cases)
     return [f"{reason}: {count_noun(len(names), 'case')} {one if len(names) == 1 else several}: {_list_names(names)}"] if names else []
 

@@ -1,4 +1,4 @@
-"""Which model is meant: what a workspace says, completed by the environment.
+"""Finds the settings of a model: those of the workspace, completed by the environment.
 
 `models` in `proctor.yaml` or the suite, else `PROCTOR_MODEL`, `PROCTOR_MODEL_BASE_URL` and `PROCTOR_MODEL_API_KEY`. Keys and addresses that
 are not written come from the variables the providers' own tools read. Of a provider that pydantic-ai reaches only the key is read here, so
@@ -60,7 +60,7 @@ def model_settings(name: str | None, workspace: Workspace, references: Reference
 
 
 def named_model(name: str, *, at_address: bool = False) -> ModelSettings | None:
-    """The model that `provider/name` stands for; nothing where the first word is no provider.
+    """The model named by `provider/name`; None if the first word is no provider.
 
     Gateways that speak OpenAI's protocol call their models `google/...` too: at an address of one's own that is part of the name.
     """
@@ -76,7 +76,7 @@ def fill_from_environment(settings: ModelSettings, environment: Mapping[str, str
         return _with_key(settings, environment)
     key, address = PROVIDER_VARIABLES.get(settings.provider, ("", ""))
     changes: dict[str, str] = {}
-    # A key is the provider's: it does not go to an address somebody else wrote down, unless it was written beside it.
+    # A key is the provider's: it does not go to an address from a file, unless the file has the key as well.
     if settings.base_url is None and environment.get(address):
         changes["base_url"] = environment[address]
     if settings.api_key is None and settings.base_url is None and environment.get(key):
@@ -108,14 +108,14 @@ def _with_key(settings: ModelSettings, environment: Mapping[str, str]) -> ModelS
 
 
 def built_model(settings: ModelSettings, *, offline: bool = False, transport: MakeTransport | None = None) -> ChatModel:
-    """The model that settings describe; where its key is missing the error says which variable holds it."""
+    """The model that settings describe; if its key is missing the error names its variable."""
     from proctor.llm.build import ALIASES, build_model  # only where there is a model
 
     try:
         return build_model(keyless(settings) if offline else settings, transport=transport)
     except SpecError as error:
         variable = PROVIDER_VARIABLES.get(ALIASES.get(settings.provider, settings.provider), ("", ""))[0]
-        # Whoever brings a transport runs the models of strangers, which the keys of this environment are not for.
+        # A custom transport runs foreign models, which the keys of this environment are not for.
         if error.field != "api_key" or not variable or transport is not None:
             raise
         raise InputError(
@@ -124,5 +124,5 @@ def built_model(settings: ModelSettings, *, offline: bool = False, transport: Ma
 
 
 def keyless(settings: ModelSettings) -> ModelSettings:
-    """The settings where everything comes from a recording: no key is used, so none is asked for."""
+    """The settings if everything comes from a recording: no key is used, so none is required."""
     return settings if settings.api_key else msgspec.structs.replace(settings, api_key="replayed")

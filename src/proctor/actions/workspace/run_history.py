@@ -1,16 +1,21 @@
-"""Runs that were kept: listed, opened, and brought back as results."""
+"""Stored runs: listed, opened, and read as results."""
 
+import hashlib
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
-from proctor.actions.workspace.custom_checks import WORKSPACE_FILES, find_kept_registry
-from proctor.actions.workspace.prices import add_workspace
-from proctor.actions.workspace.stored_suites import is_as_kept, read_kept_suite
-from proctor.actions.workspace.suites import load_suite
+from proctor.actions.workspace.custom_checks import WORKSPACE_FILES, find_lenient_registry
+from proctor.actions.workspace.suites import add_workspace, load_suite
+from proctor.checks.registry import Registry
 from proctor.errors import InputError, ProctorError
 from proctor.evidence.unknowns.account import find_known
+from proctor.formats.native.rows import HELD
+from proctor.formats.native.text import write_case_lines, write_native, write_native_head
+from proctor.formats.suites import read_suite
 from proctor.model.case import Case, Suite
 from proctor.model.lazy_cases import LazySequence, find_scratch, find_traits, is_lazy, pick_cases
 from proctor.model.name_table import NameTable
@@ -22,18 +27,66 @@ from proctor.scoring.completeness import count_planned_attempts, decide_outcome,
 from proctor.scoring.metrics import Tally
 from proctor.scoring.score import score_axes
 from proctor.sources.pyproject import has_workspace_table
+from proctor.sources.tables.open import DataFiles
 from proctor.store.files.baselines import Baselines
-from proctor.store.files.run_entries import EntryFile, left_nothing
-from proctor.store.files.run_files import RunFiles, RunFolder
+from proctor.store.files.run_files import CASES, EntryFile, RunFiles, RunFolder, left_nothing
 
-# --- the results of a kept run with very many attempts: where each stands is put aside, and it is read when it is asked for
+
+class StoredSuite(msgspec.Struct, frozen=True):
+    """A suite in stored form: its text, the lines of its cases if they are in a file of their own, and the digest of both."""
+
+    text: str
+    digest: str
+    lines: IO[bytes] | None = None
+
+    def iterate_lines(self) -> Iterator[bytes]:
+        """Yield the lines of the cases from the first on."""
+        if self.lines is not None:
+            self.lines.seek(0)
+            yield from self.lines
+
+    def close(self) -> None:
+        """Give back the file of the lines."""
+        if self.lines is not None:
+            self.lines.close()
+
+
+def write_stored_suite(suite: Suite, *, apart: bool | None = None) -> StoredSuite:
+    """Write a suite in stored form; `apart` decides whether its cases are lines of their own, by default if they are many."""
+    if not (is_lazy(suite.cases) or len(suite.cases) > HELD if apart is None else apart):
+        text = write_native(suite)
+        return StoredSuite(text, hashlib.sha256(text.encode()).hexdigest())
+    text = write_native_head(suite, {"from": CASES})
+    digest = hashlib.sha256(text.encode())
+    lines = tempfile.TemporaryFile(prefix="proctor-cases-")  # noqa: SIM115 - closed by the caller
+    for line in write_case_lines(suite):
+        digest.update(line)
+        lines.write(line)
+    return StoredSuite(text, digest.hexdigest(), lines)
+
+
+def read_stored_suite(run: RunFolder, registry: Registry | None = None) -> Suite:
+    """Return the suite that is stored with a run; `registry` knows the checks that it may name."""
+    return read_suite(run.suite_text(), name=run.header.suite_name, registry=registry, source=DataFiles(run.folder))
+
+
+def is_as_stored(suite: Suite, run: RunFolder) -> bool:
+    """Return whether a suite is equal to the one that is stored with a run."""
+    if not (run.folder / CASES).exists():
+        return len(suite.cases) <= HELD and write_native(suite) == run.suite_text()
+    stored = write_stored_suite(suite, apart=True)
+    stored.close()
+    return stored.digest == run.header.suite_hash
+
+
+# The results of a run with very many attempts: stores file offsets and loads each result on demand.
 
 _NOT_THERE = 0
-"""No place: a place is kept as one more than the byte at which an entry begins."""
+"""No offset: an offset is stored as one more than the byte at which an entry begins."""
 
 
-class KeptResults:
-    """What was kept of a run, in the order of its suite."""
+class StoredResults:
+    """The results of a stored run, in the order of its suite."""
 
     def __init__(self, header: RunHeader, suite: Suite, entries: EntryFile, make: Callable[[Case, RunEntry], CaseResult]) -> None:
         """`make` gives the result of one entry."""
@@ -49,7 +102,7 @@ class KeptResults:
             self._count += count_planned_attempts(case, header.repeat)
             self._first.append(self._count)
         self._planned = self._scratch.make_numbers("Q", self._count)
-        """Where the entry of each planned attempt stands."""
+        """The offset of the entry of each planned attempt."""
         self._beyond: dict[tuple[int, str, int], int] = {}
         """Where entries stand that were not planned: by the position of the case, its id and the attempt."""
         self._answered = bytearray(len(suite.cases))
@@ -97,7 +150,7 @@ class KeptResults:
         return self._make(Case(id=entry.case) if position is None else self._suite.cases[position], entry)
 
     def _find(self, case_id: str) -> int | None:
-        # The table knows hashes only, so the name that stands there is compared.
+        # The table has hashes only, so the name is compared.
         return next((position for position in self._positions.find(case_id) if self._suite.cases[position].id == case_id), None)
 
     def find_incomplete(self, ended: Ending) -> Incomplete | None:
@@ -129,16 +182,16 @@ class KeptResults:
         )
 
     def find_unmet(self) -> Unmet:
-        """Return the cases of which no attempt left anything to decide on, and the attempts of cases that the suite does not have."""
+        """Return the cases without an attempt that could be decided, and the attempts of cases that the suite does not have."""
         silent = (self._suite.cases[position] for position, answered in enumerate(self._answered) if not answered)
         return Unmet(cases_without_evidence=sum(case.skip is None for case in silent), records_without_case=self._unknown)
 
     def list_entries(self) -> Mapping[tuple[str, int], RunEntry]:
-        """Return what was kept of each attempt, by case and attempt."""
+        """Return the entry of each attempt, by case and attempt."""
         return _Entries(self)
 
     def find_entry(self, case_id: str, attempt: int) -> RunEntry | None:
-        """Return what was kept of one attempt."""
+        """Return the entry of one attempt."""
         position = self._find(case_id)
         start = _NOT_THERE
         if position is not None and attempt >= 0 and self._first[position] + attempt < self._first[position + 1]:
@@ -149,22 +202,22 @@ class KeptResults:
 
 
 class _Entries(Mapping[tuple[str, int], RunEntry]):
-    """What was kept of each attempt, read when it is asked for."""
+    """The entry of each attempt, loaded on demand."""
 
-    def __init__(self, kept: KeptResults) -> None:
-        self._kept = kept
+    def __init__(self, stored: StoredResults) -> None:
+        self._stored = stored
 
     def __getitem__(self, key: tuple[str, int]) -> RunEntry:
-        found = self._kept.find_entry(*key)
+        found = self._stored.find_entry(*key)
         if found is None:
             raise KeyError(key)
         return found
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
-        return ((result.case.id, result.attempt) for result in self._kept.results)
+        return ((result.case.id, result.attempt) for result in self._stored.results)
 
     def __len__(self) -> int:
-        return len(self._kept.results)
+        return len(self._stored.results)
 
 
 RESULTS_FOLDER = ".proctor"
@@ -175,13 +228,13 @@ TARGET = "target"
 """Who read the evidence of a run, where the target that was driven does not say it more precisely."""
 
 Entries = Mapping[tuple[str, int], RunEntry]
-"""What was kept of each attempt, by case and attempt."""
+"""The entry of each attempt, by case and attempt."""
 Count = Callable[[RunFolder], tuple[dict[str, int], str | None]]
 """How many attempts of a run ended in each outcome, and what of its log cannot be read."""
 
 
-class KeptRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One kept run in a line."""
+class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One stored run in a line."""
 
     run_id: str
     header: RunHeader | None
@@ -192,13 +245,13 @@ class KeptRun(msgspec.Struct, frozen=True, kw_only=True):
     planned: int | None = None
     """Attempts; nothing where the suite of the run cannot be read."""
     problem: str | None = None
-    """What of the run cannot be read, in words."""
+    """Why the run cannot be read completely."""
     is_baseline: bool = False
     """Whether later runs of its suite are compared with it."""
 
 
 def find_home(home: str | None, start: Path | None = None) -> Path:
-    """Where runs are kept: `.proctor` in the folder that was named, else beside the nearest workspace file, else here.
+    """Where runs are stored: `.proctor` in the given folder, else next to the nearest workspace file, else here.
 
     A named folder that is called `.proctor`, or holds runs itself and has no `.proctor`, is used as it is.
     """
@@ -223,7 +276,7 @@ def find_database_home(home: str | None) -> Path:
 
 
 def get_workspace_folder(home: Path) -> Path:
-    """Return the folder whose workspace file counts for the runs that are kept in `home`."""
+    """Return the folder whose workspace file counts for the runs in `home`."""
     return home.parent if home.absolute().name == RESULTS_FOLDER else home
 
 
@@ -232,16 +285,16 @@ def is_workspace_folder(folder: Path) -> bool:
     return any((folder / name).is_file() for name in WORKSPACE_FILES) or has_workspace_table(folder)
 
 
-def list_runs(home: Path, meant: str | None = None) -> Iterable[KeptRun]:
-    """Every kept run, newest first, or those that a word means; of one that is broken, what can be told of it and why not more."""
+def list_runs(home: Path, meant: str | None = None) -> Iterable[StoredRun]:
+    """Every stored run, newest first, or those of a reference; a broken one with what is readable and the reason."""
     files = RunFiles(home)
     baselines = set(Baselines(home).read().values())
     for run_id in files.list_ids() if meant is None else files.list_meant(meant):
-        yield describe_kept_run(files, run_id, is_baseline=run_id in baselines)
+        yield describe_stored_run(files, run_id, is_baseline=run_id in baselines)
 
 
-def describe_kept_run(files: RunFiles, run_id: str, *, is_baseline: bool, count: Count | None = None) -> KeptRun:
-    """Return a run in a line; `count` tells what its log has, where somebody has read it already."""
+def describe_stored_run(files: RunFiles, run_id: str, *, is_baseline: bool, count: Count | None = None) -> StoredRun:
+    """Return a run in a line; `count` has the counts of its log, if they are known already."""
     header, ending, problem, planned = None, None, None, None
     counts: dict[str, int] = {}
     try:
@@ -257,7 +310,7 @@ def describe_kept_run(files: RunFiles, run_id: str, *, is_baseline: bool, count:
         # A run that is broken must not keep the others from being listed.
         problem = str(error)
     finished = sum(counts.values())
-    return KeptRun(
+    return StoredRun(
         run_id=run_id,
         header=header,
         ended=ending,
@@ -270,70 +323,68 @@ def describe_kept_run(files: RunFiles, run_id: str, *, is_baseline: bool, count:
 
 
 def _count_planned_attempts(run: RunFolder, ending: Ending) -> int | None:
-    # Reading the suite takes long; of a run that came to its end nobody has to know what is missing.
+    # Reading the suite takes long, and is needed only for a run that did not complete.
     if run.header.planned is not None or ending == "completed":
         return run.header.planned
-    suite = read_kept_suite(run, find_kept_registry())
+    suite = read_stored_suite(run, find_lenient_registry())
     return sum(count_planned_attempts(case, run.header.repeat) for case in suite.cases)
 
 
 def suite_of(run: RunFolder) -> Suite:
     """The suite a run was started with, with its places where the file it came from is still the same."""
-    kept = add_workspace(read_kept_suite(run, find_kept_registry()))
-    return find_unchanged_suite(run, kept) or msgspec.structs.replace(kept, dialect=run.header.dialect, path=run.header.suite_path)
+    stored = add_workspace(read_stored_suite(run, find_lenient_registry()))
+    return find_unchanged_suite(run, stored) or msgspec.structs.replace(stored, dialect=run.header.dialect, path=run.header.suite_path)
 
 
-def find_unchanged_suite(run: RunFolder, kept: Suite) -> Suite | None:
-    """Return the suite in the file that a run was started with, or None where that file says something else by now."""
+def find_unchanged_suite(run: RunFolder, stored: Suite) -> Suite | None:
+    """Return the suite in the file that a run was started with, or None if that file has changed."""
     path = run.header.suite_path
     if path is None or not _is_plain(Path(path), run):
         return None
     try:
-        current = _select_kept(load_suite(path), kept)
+        current = _select_stored(load_suite(path), stored)
     except InputError:
-        return None  # the file has changed beyond reading; the kept copy has not
-    return current if is_as_kept(current, run) else None
+        return None  # the file can no longer be read; the stored copy can
+    return current if is_as_stored(current, run) else None
 
 
 def _is_plain(path: Path, run: RunFolder) -> bool:
-    """Return whether a suite can be read there and come to an end: a header that somebody forged may name any place."""
+    """Return whether a suite can be read there without blocking: a forged header may name any place."""
     if path.is_dir():
-        # Every file below is looked at, which for a folder such as the root of the disk takes long.
+        # Every file below is read, which for a folder such as the root of the disk takes long.
         near = (find_home(None).parent.resolve(), *run.folder.resolve().parents[2:3])
         return any(path.resolve().is_relative_to(folder) for folder in near)
     # Pipes and devices are no files; those of the kernel are, and say that they are empty.
     return path.is_file() and path.stat().st_size > 0
 
 
-def _select_kept(current: Suite, kept: Suite) -> Suite:
+def _select_stored(current: Suite, stored: Suite) -> Suite:
     """The suite as it is now with only those cases that the run was started with (`-k`)."""
-    if len(current.cases) == len(kept.cases):
+    if len(current.cases) == len(stored.cases):
         return current
-    wanted = {case.id for case in kept.cases}
+    wanted = {case.id for case in stored.cases}
     return msgspec.structs.replace(current, cases=pick_cases(current.cases, lambda case: case.id in wanted)[0])
 
 
 def open_run(home: Path, run: str) -> tuple[RunResult, Entries]:
-    """A kept run as a result, and what was kept of each attempt."""
+    """A stored run as a result, and the entry of each attempt."""
     folder = RunFiles(home).open(run)
     return read_result(folder, suite_of(folder), folder.find_ending())
 
 
 def read_result(folder: RunFolder, suite: Suite, ended: Ending, *, held: int = MOST_HELD) -> tuple[RunResult, Entries]:
-    """The result of a run from what was kept of it, and what that is of each attempt; of more than `held` attempts each is read when it is
-    asked for.
-    """
+    """The result of a run from its folder, and the entry of each attempt; of more than `held` attempts each is loaded on demand."""
     if is_lazy(suite.cases) or (folder.header.planned or 0) > held:
-        kept = KeptResults(folder.header, suite, folder.open_entries(), case_result)
-        parts = Parts(results=kept.results, unmet=kept.find_unmet(), incomplete=kept.find_incomplete(ended))
-        return _make_result(folder.header, suite, parts), kept.list_entries()
-    # Of an attempt that stands in the log twice the last counts, as in `KeptResults`.
+        stored = StoredResults(folder.header, suite, folder.open_entries(), case_result)
+        parts = Parts(results=stored.results, unmet=stored.find_unmet(), incomplete=stored.find_incomplete(ended))
+        return _make_result(folder.header, suite, parts), stored.list_entries()
+    # Of an attempt with two entries the last counts, as in `StoredResults`.
     entries = {(entry.case, entry.attempt): entry for entry in folder.entries()}
     return result_of(folder.header, suite, entries.values(), ended), entries
 
 
 def result_of(header: RunHeader, suite: Suite, entries: Iterable[RunEntry], ended: Ending) -> RunResult:
-    """The result of a whole run from what was kept of it; one that lacks planned attempts is incomplete and does not pass."""
+    """The result of a whole run from its entries; one that lacks planned attempts is incomplete and does not pass."""
     entries = list(entries)
     cases = {case.id: case for case in suite.cases}
     order = {case.id: number for number, case in enumerate(suite.cases)}
@@ -344,7 +395,7 @@ def result_of(header: RunHeader, suite: Suite, entries: Iterable[RunEntry], ende
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was kept of a run, put in order."""
+    """The results of a run, in order."""
 
     results: Sequence[CaseResult]
     unmet: Unmet
@@ -373,7 +424,7 @@ def _make_result(header: RunHeader, suite: Suite, parts: Parts) -> RunResult:
 
 
 def unmet_of(suite: Suite, entries: Sequence[RunEntry]) -> Unmet:
-    """Of a kept run: the cases of which no attempt left anything to decide on, and the attempts of cases that the suite does not have."""
+    """Of a stored run: the cases without an attempt that could be decided, and the attempts of cases that the suite does not have."""
     known = {case.id for case in suite.cases}
     answered = {entry.case for entry in entries if not left_nothing(entry)}
     return Unmet(
@@ -383,7 +434,7 @@ def unmet_of(suite: Suite, entries: Sequence[RunEntry]) -> Unmet:
 
 
 def select_results(run: RunResult, chooses: Callable[[Case], bool]) -> RunResult:
-    """Return the run with only the results of the chosen cases, counted anew."""
+    """Return the run with only the results of the chosen cases, and new counts."""
     results = tuple(result for result in run.cases if chooses(result.case))
     incomplete = _select_missing(run.incomplete, results, chooses)
     tally = Tally()
@@ -417,8 +468,8 @@ def _select_missing(run: Incomplete | None, results: Sequence[CaseResult], choos
 
 
 def case_result(case: Case, entry: RunEntry) -> CaseResult:
-    """One kept attempt as a result."""
-    outcome: Outcome = entry.outcome  # type: ignore[assignment]  # kept as text, written from an outcome
+    """One stored attempt as a result."""
+    outcome: Outcome = entry.outcome  # type: ignore[assignment]  # stored as text, written from an outcome
     verdict: CaseVerdict | None = entry.verdict  # type: ignore[assignment]  # as above
     axes = None
     # Another suite than that of the run may be held against it: verdicts belong to assertions only where the numbers fit.

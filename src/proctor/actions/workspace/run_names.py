@@ -21,7 +21,7 @@ def check_name(name: str) -> None:
     if name in RESERVED:
         raise InputError(f"a run cannot be named {name!r}, which always means another run; names that are taken: {', '.join(RESERVED)}")
     if name.startswith("@"):
-        raise InputError(f"a run cannot be named {name!r}: @ stands before a tag; --tag {name[1:] or 'TAG'}")
+        raise InputError(f"a run cannot be named {name!r}: @ marks a tag; --tag {name[1:] or 'TAG'}")
     if _LIKE_AN_ID.match(name):
         raise InputError(f"a run cannot be named {name!r}, which looks like the id of a run")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from proctor.errors import InputError
-from proctor.processes.event_loop import is_loop_running
+from proctor.processes.threads import is_loop_running
 
 Result = TypeVar("Result")
 

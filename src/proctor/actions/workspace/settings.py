@@ -1,8 +1,11 @@
-"""The settings that hold for a suite: its own, over those of the workspace file beside the results."""
+"""The settings of a suite: its own, over those of the workspace file next to the results."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from proctor.actions.workspace.run_history import WORKSPACE_FILES, get_workspace_folder
 from proctor.errors import InputError
@@ -11,6 +14,25 @@ from proctor.model.case import Suite
 from proctor.sources.pyproject import PYPROJECT, has_workspace_table, read_workspace_table
 from proctor.sources.texts import read_suite_text
 
+if TYPE_CHECKING:
+    from proctor.targets.shared.wire import MakeTransport
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What variables are called in messages, how one is given, and how connections are made."""
+
+    variable: str = "the environment variable {name}"
+    remedy: str = "export {name}={value}"
+    login: str = "give its token: --oauth-token {server}=TOKEN"
+    model_transport: MakeTransport | None = None
+    server_transport: MakeTransport | None = None
+    """How targets and MCP servers are reached."""
+    dotenv: bool = False
+    """Whether the `.env` files of an MCPLab workspace count."""
+
+
+COMMAND_LINE: Final = Surroundings(dotenv=True)
+
 
 def workspace_for(suite: Suite, home: Path) -> Workspace:
     """What the suite and the workspace of `home` say together; the suite wins. Raises `InputError`."""
@@ -18,7 +40,7 @@ def workspace_for(suite: Suite, home: Path) -> Workspace:
 
 
 def own_workspace(suite: Suite) -> Workspace:
-    """What the suite itself says; problems are told with their lines, while its file is there to look them up. Raises `InputError`."""
+    """The settings in the suite itself; problems have line numbers, if its file still exists. Raises `InputError`."""
     path = Path(suite.path) if suite.path is not None else None
 
     def text() -> str:
@@ -47,4 +69,4 @@ def describe_passed_over(home: Path) -> str | None:
     found = next((name for name in WORKSPACE_FILES if (folder / name).is_file()), None)
     if found is None or not has_workspace_table(folder):
         return None
-    return f"{folder / found} counts; the table [tool.proctor] in {PYPROJECT} beside it is passed over"
+    return f"{folder / found} counts; the table [tool.proctor] in {PYPROJECT} next to it is ignored"

@@ -1,34 +1,90 @@
-"""Load a suite from a file or a folder, whatever its dialect.
+"""Loads suites from files and folders, in any dialect, and finds the suites of a folder if none is named.
 
-Several MCPLab configs make one suite in which each keeps its agents and servers: `settings["configs"]` lists them in order, with `name`,
-`file` (from the folder of the whole), `scenarios` (the id of a case in the whole: its id in the config) and `settings`. Several suites of
-other kinds keep their own targets, models and judges in the same way, see `proctor.actions.workspace.combined_suites`.
+Found are the files `suite.yaml`, `NAME.proctor.yaml` (as pytest collects them), and every YAML file with a line `proctor: 1`; and the
+folder `suites`. They are then read completely, so that a broken one is an error.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from proctor.actions.workspace.combined_suites import SUITES, told_apart
-from proctor.actions.workspace.custom_checks import OwnChecks, find_registry, registry_of
-from proctor.actions.workspace.prices import add_workspace
-from proctor.actions.workspace.trust_granted import is_trust_granted
+from proctor.actions.workspace.combined_suites import SUITES, describe_parts
+from proctor.actions.workspace.custom_checks import OwnChecks, find_registry, find_workspace_file, registry_of
 from proctor.checks.registry import Registry
 from proctor.errors import InputError
-from proctor.formats.native.declared_evidence import write_declared
+from proctor.formats.native.declared_evidence import parse_complete, write_declared
 from proctor.formats.native.drafting import make_unique
 from proctor.formats.suites import read_suite
+from proctor.formats.workspace_file.prices import read_price_file
+from proctor.formats.workspace_file.workspace import Workspace, read_workspace
 from proctor.model.case import Case, Suite
+from proctor.model.cost import Price, PriceList
 from proctor.model.evidence import Json
+from proctor.model.json_values import is_number
 from proctor.model.mapping import DeclaredEvidence
 from proctor.model.problem import Problem
 from proctor.sources.records import LINE_SUFFIXES
 from proctor.sources.tables.open import DataFiles
 from proctor.sources.texts import check_path, list_suite_files, read_piped_suite, read_suite_text
+
+_NAMES_SUITE_KEYS = re.compile(r"""(?:^|[{,])\s*["']?(prices|evidence|input_price)["']?\s*:""", re.MULTILINE)
+
+
+def add_workspace(suite: Suite, start: Path | None = None) -> Suite:
+    """Return the suite with the prices and the `evidence` of the nearest workspace file. Raises `InputError`."""
+    file = find_workspace_file(start)
+    text = read_suite_text(file) if file is not None else ""
+    # Reading all of the file costs more than a small check, and most have neither.
+    if _NAMES_SUITE_KEYS.search(text) is None:
+        return suite
+    workspace = read_workspace(text, file=str(file) if start is not None or file is None else os.path.relpath(file))
+    return msgspec.structs.replace(suite, prices=_add_own_prices(workspace), evidence_here=workspace.evidence)
+
+
+def _add_own_prices(workspace: Workspace) -> PriceList | None:
+    """Return `prices:`, plus the prices in the settings of models that it does not list."""
+    listed = workspace.prices or PriceList()
+    own: dict[str, Price] = {}
+    for section in workspace.models.values():
+        name, amounts = section.find_text("model"), [section.node.get(key) for key in ("input_price", "output_price")]
+        numbers = [amount.value for amount in amounts if amount is not None and is_number(amount.value)]
+        if name is not None and len(numbers) == 2 and listed.find(name) is None:
+            own[name] = Price(input=numbers[0], output=numbers[1], currency=listed.currency)
+    return PriceList({**listed.prices, **own}) if own else workspace.prices
+
+
+def with_prices(suite: Suite, file: str | None) -> Suite:
+    """Return the suite with the prices of a file, where one is named; else with those it has."""
+    if file is None:
+        return suite
+    check_path(Path(file))
+    if not Path(file).is_file():
+        raise InputError(f"--prices: no such file: {file}")
+    return msgspec.structs.replace(suite, prices=read_price_file(read_suite_text(Path(file)), file=file))
+
+
+def with_complete(suite: Suite, parts: str) -> Suite:
+    """Return the suite with the parts that `--complete` declares. Raises `InputError` for an unknown part."""
+    given = parse_complete(parts, "--complete")
+    return suite if given is None else msgspec.structs.replace(suite, evidence_given=given)
+
+
+def require_prices(suite: Suite, models: list[str]) -> None:
+    """Raise `InputError` if a limit on the cost could not be checked: without prices, or for models that have none."""
+    if suite.prices is None:
+        raise InputError(
+            "--max-cost needs prices: `prices:` or `input_price` and `output_price` of `models:` in proctor.yaml, or --prices FILE"
+        )
+    unpriced = [model for model in dict.fromkeys(models) if suite.prices.find(model) is None]
+    if unpriced:
+        known = ", ".join(suite.prices.prices)
+        raise InputError(f"--max-cost: no price for the model {', '.join(map(repr, unpriced))}; prices are known for {known}")
+
 
 STANDARD_INPUT = "-"
 """In place of a path."""
@@ -47,9 +103,9 @@ def load_suite(
 ) -> Suite:
     """The suite at `path`: one file, or every suite file of a folder as one suite; `-` is standard input.
 
-    `checks` are functions of evidence that the suite may name beside the checks of ours; left out, those of the files that `proctor.yaml`
-    names. With `trust` it may name files of data outside its folder. Up to `held` cases of one file of data are held in memory (5,000); of
-    more, each is made when it is asked for. Raises `InputError` holding every problem of every file.
+    `checks` are functions of evidence that the suite may name in addition to the built-in checks; left out, those of the files that
+    `proctor.yaml` names. With `trust` it may name files of data outside its folder. Up to `held` cases of one file of data are held in
+    memory (5,000); of more, each is built on demand. Raises `InputError` holding every problem of every file.
     """
     registry = registry_of(checks)
     if path == STANDARD_INPUT:
@@ -82,7 +138,7 @@ def load_suites(paths: Sequence[str | Path], *, dialect: str | None = None, trus
 
 
 def _read_standard_input(dialect: str | None, registry: Registry) -> Suite:
-    """The suite that somebody pipes in; it lies in no file, so that nobody takes it for one of the working folder."""
+    """The suite from standard input; it has no file, so that it does not count as one of the working folder."""
     suite = read_suite(read_piped_suite(), file="<stdin>", dialect=dialect, name="stdin", registry=registry)
     return msgspec.structs.replace(suite, path=None)
 
@@ -95,7 +151,7 @@ def parse_suite(text: str, *, dialect: str | None = None, name: str = "suite", c
 def load_file(
     path: Path, dialect: str | None = None, registry: Registry | None = None, *, trust: bool | None = None, held: int | None = None
 ) -> Suite:
-    """The suite in one file; one of MCPLab with the library of the workspace it lies in."""
+    """The suite in one file; one of MCPLab with the library of its workspace."""
     if not path.exists():
         raise InputError(f"no suite at {str(path)!r}: no such file or folder; `proctor init` writes one to start from")
 
@@ -104,15 +160,15 @@ def load_file(
 
     if path.suffix.lower() in _TABLES:
         raise InputError(
-            f"{str(path)!r} is a file of data, not a suite; write a suite that takes its cases from it, beside it, and name that:\n"
+            f"{str(path)!r} is a file of data, not a suite; write a suite next to it that takes its cases from it, and name that:\n"
             f"  proctor: 1\n  name: {path.stem}\n  cases: {{from: {path.name}}}\n"
-            "Where the columns are neither keys of a case nor those of promptfoo, `as` says what they are: docs/how-to/cases-from-data.md"
+            "If the columns are neither keys of a case nor those of promptfoo, map them with `as`: docs/how-to/cases-from-data.md"
         )
 
     def library() -> object:
-        from proctor.sources.workspaces import load_library_beside  # only MCPLab documents have references
+        from proctor.sources.workspaces import load_nearest_library  # only MCPLab documents have references
 
-        return load_library_beside(path)
+        return load_nearest_library(path)
 
     source = DataFiles(path.parent, trusted=is_trust_granted(trust), held=held)
     suite = read_suite(
@@ -134,7 +190,7 @@ def _in_folder(folder: Path, dialect: str | None, registry: Registry, trust: boo
         try:
             suites.append(load_file(file, dialect, registry, trust=trust))
         except InputError as error:
-            # Evidence may lie beside the suites; a JSON file that no dialect claims is not a suite at all.
+            # Evidence may be next to the suites; a JSON file that no dialect claims is not a suite at all.
             if any(problem.code == "unknown_dialect" for problem in error.problems) and file.suffix == ".json":
                 continue
             problems.extend(error.problems or [Problem(message=f"{file}: {error}")])
@@ -149,7 +205,7 @@ def shared_ids(suites: Iterable[Suite]) -> list[Problem]:
     """A problem for every case whose id an earlier suite uses too: evidence that names it could mean either.
 
     Configs of MCPLab are no such suites. Each is run by itself, as in the original, also where several are given, and what two of them
-    call by one id is told apart by the name of the config.
+    call by one id gets the name of the config as well.
     """
     first: dict[str, tuple[Case, Suite]] = {}
     problems: list[Problem] = []
@@ -191,9 +247,9 @@ def _join_suites(folder: Path, suites: list[Suite]) -> Suite:
     dialect = dialects.pop() if len(dialects) == 1 else "mixed"
     settings = suites[0].settings if len(suites) == 1 else {"configs": configs}
     if dialect != "mcplab":
-        # Of a single one all is kept as it stands, and also where it stands.
+        # A single one is taken as it is, with its path.
         own = suites[0].settings if len(suites) == 1 else {}
-        apart = told_apart(folder, [(suite, config["scenarios"]) for suite, config in zip(suites, configs, strict=True)])
+        apart = describe_parts(folder, [(suite, config["scenarios"]) for suite, config in zip(suites, configs, strict=True)])
         settings = {**{key: value for key, value in own.items() if key != SUITES}, **apart}
     return Suite(
         name=folder.resolve().name,
@@ -221,6 +277,52 @@ def _find_shared_evidence(suites: list[Suite]) -> DeclaredEvidence | None:
 
 
 def _config(folder: Path, suite: Suite, scenarios: dict[str, Json]) -> dict[str, Json]:
-    # Told from the folder, so that the kept suite is the same wherever the command was given.
+    # Relative to the folder, so that the stored suite does not depend on the working directory.
     file = Path(os.path.relpath(suite.path, folder)).as_posix() if suite.path is not None else None
     return {"name": suite.name, "file": file, "scenarios": scenarios, "settings": suite.settings}
+
+
+SUITES_FOLDER = "suites"
+_YAML = (".yaml", ".yml")
+_NAMED = re.compile(r"(?:suite|.+\.proctor)\.(?:yaml|yml|json)")
+_NATIVE = re.compile(r"^proctor:[ \t]*1\b", re.MULTILINE)
+_MOST_BYTES = 4_000_000
+"""A larger YAML file is not considered as a suite."""
+
+
+def find_suites(folder: Path | None = None, *, target: str | None = None) -> list[Path]:
+    """Return the suites of the current folder. Raises `InputError` with the next step where there are none."""
+    place = folder or Path()
+    files = sorted(path for path in place.iterdir() if path.is_file())
+    found = [path for path in files if path.name not in LIBRARY_NAMES and (_NAMED.fullmatch(path.name) or _is_native(path))]
+    if (place / SUITES_FOLDER).is_dir():
+        found.append(place / SUITES_FOLDER)
+    if not found:
+        flag = f' --target "{target}"' if target is not None else ""
+        raise InputError(
+            f"no suite in {str(place.resolve())!r}: name one, or write a first one:\n"
+            f"  proctor init{flag}\n"
+            f'  proctor try "MESSAGE"{flag} --save    sends one message and makes a case of it'
+        )
+    return found
+
+
+def _is_native(path: Path) -> bool:
+    if path.suffix.lower() not in _YAML or path.stat().st_size > _MOST_BYTES:
+        return False
+    try:
+        return _NATIVE.search(read_suite_text(path)) is not None
+    except InputError:  # no text: whatever it is, it does not say that it is a suite
+        return False
+
+
+TRUST_VARIABLE = "PROCTOR_TRUST"
+_TRUE_VALUES = frozenset(("1", "true", "yes", "on"))
+
+
+def is_trust_granted(granted: bool | None = None, environment: Mapping[str, str] | None = None) -> bool:
+    """Return the flag `--trust`, or the environment variable if the flag was not given."""
+    if granted is not None:
+        return granted
+    variables = os.environ if environment is None else environment
+    return variables.get(TRUST_VARIABLE, "").strip().lower() in _TRUE_VALUES

@@ -1,6 +1,6 @@
 """Warns of claims about tools that the agent does not have: `tool_not_called: cancel_orders` always holds where it is `cancel_order`.
 
-Only where the tools of the agent are known, and never more than a warning: the verdict stays what the evidence says.
+Only if the tools of the agent are known, and never more than a warning: the verdict does not change.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def list_unknown_tools(suite: Suite, known: frozenset[str], registry: Registry) 
         for name, place in _iterate_names(case, registry):
             if name not in known:
                 places.setdefault(name, place)
-    told: list[str] = []
+    warnings: list[str] = []
     for name, place in islice(places.items(), MOST_WARNINGS):
         close = nearest(name, known)
         near = f"; nearest: {close[0]}" if close else f"; it has {', '.join(sorted(known)[:8])}"
-        told.append(f"{place}: warning: the agent has no tool {name!r}{near}")
-    return told
+        warnings.append(f"{place}: warning: the agent has no tool {name!r}{near}")
+    return warnings
 
 
 def _iterate_names(case: Case, registry: Registry) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What a judge said of a sample: counts by case and by outcome of the deterministic checks, and the figures made of them."""
+"""Verdicts of a judge on a sample: counts by case and by outcome of the deterministic checks, and the figures made of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from proctor.scoring.statistics import count_outcomes
 
 
 class JudgedStratum(msgspec.Struct, kw_only=True):
-    """What came of the results of one case and one outcome of the deterministic checks."""
+    """The judged results of one case and one outcome of the deterministic checks."""
 
     case: str
     outcome: str
@@ -39,7 +39,7 @@ class JudgedStratum(msgspec.Struct, kw_only=True):
 
 
 class JudgedTally(msgspec.Struct, kw_only=True):
-    """What came of the whole sample."""
+    """The result of the whole sample."""
 
     suite: str
     """The digest of the suite."""
@@ -50,19 +50,19 @@ class JudgedTally(msgspec.Struct, kw_only=True):
     sketch: Sketch
     """Why judged results did not pass."""
     unpriced: bool = False
-    """Whether the sample ended early because the judge did not tell its tokens, of which there is a budget."""
+    """Whether the sample ended early because the judge reports no tokens, which have a budget."""
 
 
 _DECODER = make_json_decoder(JudgedTally)
 
 
 def write_tally(folder: OutputFolder, tally: JudgedTally) -> None:
-    """Keep what came of the sample."""
+    """Store the result of the sample."""
     folder.write_judged_tally(msgspec.json.encode(tally))
 
 
 def read_tally(folder: OutputFolder, suite: str) -> JudgedTally | None:
-    """Return what came of the sample of this suite; None where there is none. Raises `InputError` for what cannot be read."""
+    """Return the result of the sample of this suite; None if there is none. Raises `InputError` if it cannot be read."""
     data = folder.read_judged_tally()
     try:
         tally = None if data is None else _DECODER.decode(data)
@@ -72,7 +72,7 @@ def read_tally(folder: OutputFolder, suite: str) -> JudgedTally | None:
 
 
 def estimate_case(tally: JudgedTally, case: str, labels: Sequence[str]) -> JudgedCase | None:
-    """Return what the sample says of a case; None where it has nothing to judge."""
+    """Return the sampled figures of a case; None if it has nothing to judge."""
     if case not in tally.judged:
         return None
     strata = [one for one in tally.strata if one.case == case]

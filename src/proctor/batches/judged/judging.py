@@ -1,15 +1,19 @@
-"""Asks a judge about a sample of the results of a batch, when everything else is decided.
+"""Judges a sample of the results of a batch, after everything else is decided.
 
-Only the driver asks, so that there is one rate limit and one budget for all, and what the judge said is remembered in the output: a batch
-that goes on pays for no question twice. `results` stays as the deterministic checks made it; `judged` has the sample, with whole verdicts.
+Only the driver calls the judge, so that there is one rate limit and one budget; replies are stored in the output, so that a resumed batch
+pays for no question twice. `results` has the deterministic verdicts only; `judged` has the sample, with complete verdicts.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+import re
+import secrets
+import tempfile
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,9 +24,9 @@ from proctor.actions.checking.judged_check import decide_with_judge
 from proctor.actions.judging.judge_settings import JudgeOptions
 from proctor.actions.judging.judges import JudgeLike, make_judge, open_suite_judge
 from proctor.actions.workspace.run_history import find_home
-from proctor.batches.judged.judge_memory import JudgeMemory
 from proctor.batches.judged.judged_tally import JudgedStratum, JudgedTally
 from proctor.batches.output.output_folder import Manifest, OutputFolder
+from proctor.batches.output.output_store import OutputStore, write_bytes
 from proctor.batches.output.result_table import ResultTable
 from proctor.batches.slices.sketch import Sketch
 from proctor.batches.work.worker import Evaluator, Settings
@@ -31,13 +35,88 @@ from proctor.errors import InputError
 from proctor.model.case import Suite
 from proctor.model.evidence import Evidence, Source
 from proctor.model.result import CaseResult
-from proctor.processes.event_loop import is_loop_running
+from proctor.model.typed import decode_msgpack
+from proctor.processes.threads import is_loop_running
 from proctor.runner.ports import Judge
 from proctor.sources.datasets.cells import read_cells
 from proctor.sources.datasets.files import import_arrow, open_file
 from proctor.sources.datasets.plan import Partition
 
-# --- which results of a batch a judge is asked about: a sample, drawn from each outcome of the deterministic checks by itself
+FOLDER = "judge"
+_NAME = re.compile(r"[0-9a-f]{2}/[0-9a-f]{8,128}\.json")
+"""Of a reply, as the judge's own files are called: anything else in a pack is not written anywhere."""
+_MOST_PACKS = 20
+"""Packs from which on they are made one."""
+
+
+class JudgeMemory:
+    """Stored replies of the judge of one batch."""
+
+    def __init__(self, store: OutputStore, path: Path, *, is_packed: bool) -> None:
+        self.path = path
+        """The folder below which the judge keeps its files."""
+        self._store = store
+        self._is_packed = is_packed
+        self._known: set[str] = set()
+        self._packs: list[str] = []
+        if is_packed:
+            self._unpack()
+
+    def keep(self) -> None:
+        """Keep what the judge answered since the last time."""
+        new = [name for name in self._list_files() if name not in self._known] if self._is_packed else []
+        if new:
+            self._put(new)
+
+    def finish(self) -> None:
+        """Keep the rest, and make one pack of very many."""
+        self.keep()
+        if len(self._packs) > _MOST_PACKS:
+            old = list(self._packs)
+            # The combined file before its parts are deleted: a crash in between leaves replies twice, which does no harm.
+            self._put(sorted(self._known))
+            for name in old:
+                self._store.delete(name)
+
+    def _unpack(self) -> None:
+        self._packs = [f"{FOLDER}/{name}" for name in self._store.list(FOLDER) if name.endswith(".pack")]
+        for pack in self._packs:
+            data = self._store.read(pack)
+            with contextlib.suppress(msgspec.MsgspecError):
+                # An unreadable file is ignored: its questions are put again.
+                for name, reply in decode_msgpack(data or b"", dict[str, bytes]).items():
+                    # A pack comes from a store that others can write to: any other name could lead out of the folder.
+                    if _NAME.fullmatch(name):
+                        file = self.path / FOLDER / name
+                        file.parent.mkdir(parents=True, exist_ok=True)
+                        file.write_bytes(reply)
+                        self._known.add(name)
+
+    def _list_files(self) -> list[str]:
+        root = self.path / FOLDER
+        return sorted(name for file in root.rglob("*.json") if _NAME.fullmatch(name := file.relative_to(root).as_posix()))
+
+    def _put(self, names: list[str]) -> None:
+        pack = f"{FOLDER}/{secrets.token_hex(8)}.pack"
+        replies = {name: (self.path / FOLDER / name).read_bytes() for name in names}
+        write_bytes(self._store, pack, msgspec.msgpack.encode(replies))
+        self._known.update(names)
+        self._packs.append(pack)
+
+
+@contextlib.contextmanager
+def open_memory(store: OutputStore, place: str | Path) -> Generator[JudgeMemory]:
+    """Open the memory of the output of a batch, which is a folder of this machine or an address."""
+    if isinstance(place, Path):
+        yield JudgeMemory(store, place, is_packed=False)
+        return
+    with tempfile.TemporaryDirectory(prefix="proctor-judge-") as folder:
+        try:
+            memory = JudgeMemory(store, Path(folder), is_packed=True)
+        except OSError as error:
+            raise InputError(f"cannot read {place!r}: {error}") from error
+        yield memory
+
 
 MOST_JUDGED = 100_000
 """Results in a sample that is bounded by tokens alone."""
@@ -56,7 +135,7 @@ class Drawn(msgspec.Struct, frozen=True):
 
 
 class PlaceInFile(msgspec.Struct, frozen=True):
-    """Where the trace of a result stands in its partition, and in which file: of gathered spans each trace has its own."""
+    """The place of a trace in its partition, and the file: gathered traces come from different files."""
 
     file: str
     row: int | None
@@ -212,11 +291,11 @@ AT_ONCE = 64
 
 
 FIRST = 8
-"""Results that are judged first where tokens are counted: nobody knows yet how many they take."""
+"""Results that are judged first if tokens are limited: their usage is not yet known."""
 
 
 class JudgeBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a judge is asked."""
+    """Limits of the judged sample."""
 
     sample: int | None = None
     """Results at most."""
@@ -225,7 +304,7 @@ class JudgeBounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_bounds(sample: int | None, max_tokens: int | None) -> JudgeBounds | None:
-    """Return the bounds that somebody gave; None where nobody did. Raises `InputError` for those that make no sense."""
+    """Return the given limits; None if there are none. Raises `InputError` for meaningless ones."""
     for name, value in (("judge_sample", sample), ("max_tokens", max_tokens)):
         if value is not None and value < 1:
             raise InputError(f"{name}: expected at least 1, found {value}")
@@ -262,14 +341,14 @@ class JudgedSample:
         self._results: dict[int, list[tuple[Drawn, PlaceInFile, Evidence, CaseResult]]] = {}
 
     async def judge(self, bounds: JudgeBounds, memory: JudgeMemory) -> JudgedTally:
-        """Draw the sample, ask, and write what came of it."""
+        """Draw the sample, judge it, and write the result."""
         strata = count_strata(self._folder, self._manifest, list(self._judged))
         sample = draw_sample(self._folder, self._manifest, strata, bounds.sample or MOST_JUDGED)
         done = 0
         while done < len(sample) and (size := self._choose_size(bounds.max_tokens, done)):
             some = sample[done : done + size]
             await self._judge_some(some)
-            # After every round: whoever is killed in the next one has paid for these answers, and does not ask again.
+            # After every round: replies are paid for, and survive a crash in the next one.
             memory.keep()
             done += len(some)
         unpriced = bounds.max_tokens is not None and not self._tokens and done < len(sample)
@@ -281,18 +360,18 @@ class JudgedSample:
             return AT_ONCE
         if not done:
             return FIRST
-        # A judge that does not tell its tokens would be asked without end.
+        # A judge that reports no tokens would be called without end.
         left = max_tokens - self._tokens if self._tokens else 0
         return min(AT_ONCE, max(1, left * done // self._tokens)) if left > 0 else 0
 
     async def _judge_some(self, some: Sequence[Drawn]) -> None:
-        asked: list[tuple[Drawn, PlaceInFile, Evidence]] = []
+        sampled: list[tuple[Drawn, PlaceInFile, Evidence]] = []
         for partition in sorted({one.partition for one in some}):
             places = find_places(self._folder, self._manifest, partition, (one for one in some if one.partition == partition))
             traces = read_traces(self._evaluator, self._manifest.partitions[partition], {place for _, place in places})
-            asked += [(one, place, traces[place]) for one, place in places if place in traces]
-        results = await asyncio.gather(*(self._ask(one.case, evidence) for one, _, evidence in asked))
-        for (one, place, evidence), result in zip(asked, results, strict=True):
+            sampled += [(one, place, traces[place]) for one, place in places if place in traces]
+        results = await asyncio.gather(*(self._ask(one.case, evidence) for one, _, evidence in sampled))
+        for (one, place, evidence), result in zip(sampled, results, strict=True):
             self._tokens += sum(_count_tokens(verdict.details.get("usage")) for verdict in result.verdicts)
             self._results.setdefault(one.partition, []).append((one, place, evidence, result))
 
@@ -333,7 +412,7 @@ class JudgedSample:
 def judge_sample(
     folder: OutputFolder, manifest: Manifest, settings: Settings, judge: Judge, bounds: JudgeBounds, memory: JudgeMemory
 ) -> JudgedTally:
-    """Ask about a sample, and return what came of it."""
+    """Judge a sample, and return its result."""
 
     async def ask() -> JudgedTally:
         try:

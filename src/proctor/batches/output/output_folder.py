@@ -5,10 +5,10 @@
     spans/part-ID.N.spill     the spans of a partition on the way to their shares; gone when the batch is finished
     results/part-ID.parquet   one row for every trace and case; its footer names the suite and holds the sketch
     errors/part-ID.parquet    one row for everything that could not be read; only where there was any
-    judged/part-ID.parquet    the rows of the sample that a judge was asked about, with what it said
+    judged/part-ID.parquet    the judged sample, with its verdicts
     index.json                the sum of all footers, so that they are read once
     judged.json               what came of the sample; written when all of it is judged
-    judge/                    what the judge answered, so that it is asked once
+    judge/                    replies of the judge, so that it is called once
 
 A partition is committed when its file in `results` has its name. `errors` is written before that, and what belongs to no committed result
 is swept away by the next batch.
@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.actions.workspace.stored_suites import write_kept_suite
+from proctor.actions.workspace.run_history import write_stored_suite
 from proctor.batches.output.output_store import State, open_output, write_bytes
 from proctor.batches.output.suite_identity import SuiteIdentity
 from proctor.batches.slices.sketch import Sketch
@@ -64,7 +64,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The column of Parquet files that holds the record."""
     evidence_format: str | None = None
     where: str | None = None
-    """Which rows are read, as `--where` says it."""
+    """Which rows are read, as in `--where`."""
     by: tuple[tuple[str, ...], ...] = ()
     """By what the summary is sliced, apart from the day: each a table, of one name or of several together."""
     carry: tuple[str, ...] = ()
@@ -98,13 +98,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     ruled_out: int = 0
     """Files that `--where` leaves unopened, because of the keys of their folders."""
     warnings: tuple[str, ...] = ()
-    """What lies in the folders of the data set and is not read."""
+    """Files in the folders of the data set that are not read."""
     judged: bool = False
-    """Whether the suite has claims that a judge is asked about, when everything else is decided."""
+    """Whether the suite has claims for a judge, which is called when everything else is decided."""
 
 
 class Footer(msgspec.Struct, frozen=True):
-    """What a committed result says of itself."""
+    """The metadata of a committed result."""
 
     suite: str
     sketch: Sketch
@@ -144,9 +144,11 @@ class OutputFolder:
                     )
                 return None
             # The format alone first: what another version wrote need not fit `Manifest`, and would be called broken.
-            told = decode_json(data, dict[str, Any]).get("format")
-            if told != FORMAT:
-                raise InputError(f"{place}: written by another version ({told}; this one writes {FORMAT}); name a new folder with --output")
+            written = decode_json(data, dict[str, Any]).get("format")
+            if written != FORMAT:
+                raise InputError(
+                    f"{place}: written by another version ({written}; this one writes {FORMAT}); name a new folder with --output"
+                )
             return decode_json(data, Manifest)
         except (OSError, msgspec.MsgspecError) as error:
             raise InputError(f"{place}: cannot be read: {error}; name a new folder with --output") from error
@@ -160,31 +162,31 @@ class OutputFolder:
         folder = f"suites/{digest}"
         if self.store.exists(f"{folder}/{_SUITE_FILE}"):
             return
-        kept = write_kept_suite(suite)
+        stored = write_stored_suite(suite)
         try:
-            if kept.lines is not None:
+            if stored.lines is not None:
                 part = self.store.begin(f"{folder}/{CASES}")
                 with part.open("wb") as file:
-                    file.writelines(kept.iterate_lines())
+                    file.writelines(stored.iterate_lines())
                 self.store.put(part, f"{folder}/{CASES}")
             # The text last: it is what is looked for above, so that a suite whose cases were cut off is written again.
-            write_bytes(self.store, f"{folder}/{_SUITE_FILE}", kept.text.encode())
+            write_bytes(self.store, f"{folder}/{_SUITE_FILE}", stored.text.encode())
         finally:
-            kept.close()
+            stored.close()
 
     def read_suite(self, digest: str, registry: Registry) -> Suite:
-        """Return a suite that was kept here."""
+        """Return a suite that was stored here."""
         folder = self.path / "suites" / digest if isinstance(self.path, Path) else self._fetch_suite(digest)
         text = (folder / _SUITE_FILE).read_text(encoding="utf-8")
         return read_suite(text, dialect="native", registry=registry, source=DataFiles(folder))
 
     @functools.cached_property
-    def _kept_here(self) -> tempfile.TemporaryDirectory[str]:
+    def _downloaded(self) -> tempfile.TemporaryDirectory[str]:
         return tempfile.TemporaryDirectory(prefix="proctor-suite-")
 
     def _fetch_suite(self, digest: str) -> Path:
         """Return a folder of this machine with a suite of the store; cases may be read from it one by one."""
-        here = Path(self._kept_here.name) / digest
+        here = Path(self._downloaded.name) / digest
         here.mkdir(exist_ok=True)
         for name in self.store.list(f"suites/{digest}"):
             (here / name).write_bytes(self.store.read(f"suites/{digest}/{name}") or b"")
@@ -204,9 +206,9 @@ class OutputFolder:
         return self.store.begin(_name_errors(id))
 
     def commit(self, part: Path, id: str, errors: Path | None) -> None:
-        """Make a whole result the result of its partition; `errors` tells what could not be read, if anything."""
+        """Make a complete result the result of its partition; `errors` lists what could not be read, if anything."""
         if errors is None:
-            # An earlier result of this partition may have had errors, which would stand beside the new one.
+            # An earlier result of this partition may have had errors.
             self.store.delete(_name_errors(id))
         else:
             self.store.put(errors, _name_errors(id))
@@ -234,17 +236,17 @@ class OutputFolder:
         self.store.put(part, _name_judged(id))
 
     def forget_judged(self) -> None:
-        """Delete the sample of an earlier batch; what the judge said stays remembered."""
-        # The tally first: it says that all of the sample was judged, and must not stand beside half of it.
+        """Delete the sample of an earlier batch; stored replies of the judge stay."""
+        # The tally first: it means that the whole sample was judged.
         self.store.delete(_JUDGED_TALLY)
         self.store.delete(_JUDGED)
 
     def write_judged_tally(self, data: bytes) -> None:
-        """Write what came of the sample."""
+        """Write the result of the sample."""
         write_bytes(self.store, _JUDGED_TALLY, data)
 
     def read_judged_tally(self) -> bytes | None:
-        """Return what came of the sample; None where none was judged."""
+        """Return the result of the sample; None if none was judged."""
         return self.store.read(_JUDGED_TALLY)
 
     def sweep(self, manifest: Manifest) -> None:
@@ -272,7 +274,7 @@ class OutputFolder:
             self.store.delete("spans")
 
     def read_footers(self, partitions: Sequence[Partition]) -> Iterator[Footer | None]:
-        """Yield what `read_footer` returns for each partition, in their order, reading several at once."""
+        """Yield what `read_footer` returns for each partition, in order, with several concurrent reads."""
         with_errors = frozenset(self.store.list("errors"))
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             for start in range(0, len(partitions), _ROUND):
@@ -315,23 +317,23 @@ class OutputFolder:
             write_bytes(self.store, _INDEX, msgspec.json.encode(index))
 
     def read_footer(self, id: str, with_errors: frozenset[str] | None = None) -> Footer | None:
-        """Return what the committed result of a partition says of itself; None where there is none, or none that can be read.
+        """Return the metadata of the committed result of a partition; None if there is none, or none that can be read.
 
         `with_errors` are the names of the files in `errors`, where these are listed already.
         """
         try:
             with self.store.open(_name_result(id)) as file:
-                told = import_arrow("pyarrow.parquet").read_metadata(file).metadata or {}
-            footer = Footer(told[_SUITE].decode(), decode_json(told[_SKETCH], Sketch))
+                metadata = import_arrow("pyarrow.parquet").read_metadata(file).metadata or {}
+            footer = Footer(metadata[_SUITE].decode(), decode_json(metadata[_SKETCH], Sketch))
             # Another result may have been copied over it, and what it counts as errors may be gone.
             has_errors = self.store.exists(_name_errors(id)) if with_errors is None else f"part-{id}.parquet" in with_errors
-            return footer if told[_PARTITION] == id.encode() and (has_errors or not footer.sketch.errors) else None
+            return footer if metadata[_PARTITION] == id.encode() and (has_errors or not footer.sketch.errors) else None
         except (OSError, ValueError, KeyError):
             # Not there, or cut off by a disk that lied: it is evaluated again.
             return None
 
     def list_foreign(self, manifest: Manifest) -> list[str]:
-        """Return the files among results and errors that belong to no partition: whoever reads the folders reads them as well."""
+        """Return the files among results and errors that belong to no partition: other readers of the folder would see them."""
         planned = {_name_result(partition.id).rpartition("/")[2] for partition in manifest.partitions}
         return [
             f"{folder}/{name}"
@@ -342,7 +344,7 @@ class OutputFolder:
 
 
 def make_metadata(id: str, suite: str, sketch: Sketch) -> dict[bytes, bytes]:
-    """Return what the result of a partition says of itself in its footer."""
+    """Return the metadata of the result of a partition."""
     return {_PARTITION: id.encode(), _SUITE: suite.encode(), _SKETCH: msgspec.json.encode(sketch)}
 
 

@@ -2,7 +2,7 @@
 
 In a folder a file is written under a hidden name, forced to the disk and renamed. In an object store it is written here and uploaded: an
 upload that was not completed leaves nothing. A folder is locked by the system for as long as a process lives. An object store knows no
-locks: whoever is at work renews a small object, and whoever finds one watches whether it changes.
+locks: the owner renews a small object, and others watch whether it changes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from proctor.sources.datasets.files import import_arrow, open_store
 RENEWED_S = 5.0
 """How often the lock of an object store is renewed."""
 STALE_S = 20.0
-"""For how long it is watched: one that does not change was left behind by somebody who was killed."""
+"""How long it is watched: if it does not change, its owner was killed."""
 _LOCK = ".lock"
 _BLOCK = 1 << 20
 
@@ -145,7 +145,7 @@ class RemoteStore:
     def list(self, folder: str = "") -> list[str]:
         """Return the names of files and folders in a folder, hidden ones too."""
         inside = self._find(folder)
-        # Google's store has no folders of its own, so that only what lies in them tells of them.
+        # Google's store has no folders, only objects with prefixes.
         deep = self._files.type_name == "gcs"
         selector = import_arrow("pyarrow.fs").FileSelector(inside, allow_not_found=True, recursive=deep)
         return sorted({found.path[len(inside) :].strip("/").partition("/")[0] for found in self._files.get_file_info(selector)})
@@ -183,7 +183,7 @@ class RemoteStore:
         ended = threading.Event()
         try:
             before = self.read(_LOCK)
-            # Somebody who lives renews it meanwhile; somebody who was killed does not.
+            # A live owner renews it; a killed one does not.
             if before is not None and (ended.wait(STALE_S) or self.read(_LOCK) not in (before, None)):
                 raise _busy_error(self.place)
             self._renew_lock(token, 0)
@@ -197,7 +197,7 @@ class RemoteStore:
             ended.set()
             # Waited for: a renewal that is under way would put the lock back after it was deleted.
             renewing.join()
-            # Whoever took us for dead may have taken the lock over, and then it is not ours to delete.
+            # Another process may have taken the lock over, and then it is not ours to delete.
             if (self.read(_LOCK) or b"").startswith(token):
                 self.delete(_LOCK)
 
@@ -209,7 +209,7 @@ class RemoteStore:
     def _keep_renewing(self, token: bytes, ended: threading.Event) -> None:
         count = 1
         while not ended.wait(RENEWED_S):
-            # A store that is away for a moment is no reason to end the batch: whoever commits results hears of it.
+            # A short outage of the store does not end the batch: committing a result reports it.
             with contextlib.suppress(OSError):
                 self._renew_lock(token, count)
             count += 1
@@ -220,18 +220,18 @@ OutputStore = LocalStore | RemoteStore
 
 
 def is_full(error: OSError) -> bool:
-    """Return whether something could not be written because there is no room for anything."""
+    """Return whether a write failed because the disk is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
 def describe_full(place: str | Path, error: OSError) -> str:
-    """Return that there is no room, and what to do."""
-    return f"cannot write to {str(place)!r}: {error.strerror or error}; what is committed stays, and --resume goes on when there is room"
+    """Return the message for a full disk."""
+    return f"cannot write to {str(place)!r}: {error.strerror or error}; committed results stay, and --resume goes on when there is space"
 
 
 @contextlib.contextmanager
-def tell_full_disk(place: str | Path) -> Generator[None]:
-    """Raise `InputError` where something could not be written because there is no room."""
+def explain_full_disk(place: str | Path) -> Generator[None]:
+    """Raise `InputError` for a write that failed because the disk is full."""
     try:
         yield
     except OSError as error:
@@ -245,7 +245,7 @@ def _busy_error(place: str) -> InputError:
 
 
 def _make_token() -> str:
-    """Return a word that nobody else has: processes of two machines may have the same number."""
+    """Return a unique token: processes of two machines may have the same number."""
     return f"{os.getpid()}-{secrets.token_hex(4)}"
 
 
@@ -255,7 +255,7 @@ def _force_to_disk(path: Path) -> None:
 
 
 def _lock_file(file: Any) -> None:
-    """Lock a file for as long as it is open, however the process ends; raises `OSError` where another process has it."""
+    """Lock a file until it is closed or the process ends. Raises `OSError` if another process has it."""
     try:
         import fcntl
     except ImportError:  # Windows

@@ -42,7 +42,7 @@ def make_schema(carry: Sequence[str] = ()) -> Any:
 
 
 def find_trace_id(metadata: dict[str, Json]) -> str | None:
-    """Return what a recording calls its trace, where it says so."""
+    """Return the trace id of a recording, if it has one."""
     for key in ID_NAMES:
         found = metadata.get(key)
         if isinstance(found, (str, int)) and not isinstance(found, bool):
@@ -139,8 +139,8 @@ class ResultTable:
         total = [self._find_cost(number) for number in range(count)] if self._costs else [(None, None)] * count
         cost, currency = zip(*total, strict=True)
         columns |= {"row": self._rows, "offset": self._offsets, "run": self._runs, "duration_ms": duration, "cost": cost}
-        told = {"trace": self._traces, "model": model, "at": at, "currency": currency}
-        columns |= {name: _mend(values) for name, values in {**told, "input_tokens": tokens_in, "output_tokens": tokens_out}.items()}
+        texts = {"trace": self._traces, "model": model, "at": at, "currency": currency}
+        columns |= {name: _mend(values) for name, values in {**texts, "input_tokens": tokens_in, "output_tokens": tokens_out}.items()}
         columns |= dict(zip(self._carry, zip(*self._carried, strict=True), strict=True)) if self._carry else {}
         columns["file"] = arrow.repeat(self.file, count) if self._one_file else arrow.array(self._files, arrow.string())
         arrays = [
@@ -158,7 +158,7 @@ class ResultTable:
         return (None, None) if total is None or result is None or result.cost is None else (total, result.cost.currency)
 
     def finish(self, metadata: dict[bytes, bytes]) -> None:
-        """Write what is left, and what the file says of itself."""
+        """Write the remaining rows, and the metadata of the file."""
         self.flush()
         self._writer.add_key_value_metadata(metadata)
         self._writer.close()

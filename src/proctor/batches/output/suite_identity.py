@@ -1,9 +1,9 @@
-"""What of a suite decides a verdict, as digests: which results still stand when the suite has changed.
+"""Digests of everything in a suite that decides a verdict: which earlier results are still valid when the suite has changed.
 
-A case has a digest of all it says. Which cases a record answers is a matter of the whole suite, told by `matching`: where no case has an
-input and every name is clear, a record answers those it names, or all, and a case can change, come or go without a word about the others.
-Everywhere else the names and inputs of all cases count together. `surroundings` is what is outside of the cases: prices, files of own
-checks and what they import from beside them, the fixed clock, and whether keys that stand twice are looked for.
+A case has a digest of its content. Which cases a record answers depends on the whole suite and is described by `matching`: if no case has
+an input and every name is unique, a record answers those it names, or all, and a case can change without an effect on the others.
+Otherwise the names and inputs of all cases count together. `surroundings` is everything outside of the cases: prices, files of custom
+checks and what they import from their folder, the fixed clock, and whether repeated keys are searched for.
 """
 
 from __future__ import annotations
@@ -80,30 +80,30 @@ def hash_parts(parts: Iterable[bytes]) -> str:
 def _describe_matching(suite: Suite) -> str:
     names: set[str] = set()
     clear = True
-    told: list[bytes] = []
+    identities: list[bytes] = []
     # Cases that are written at one place are one test case, which a record may name.
     first: dict[Origin, int] = {}
     for position, case in enumerate(suite.cases):
         own = {case.id, case.name, case.own_id or ""} - {""}
-        clear = clear and not _says_something(case) and not is_variant(case) and names.isdisjoint(own)
+        clear = clear and not _has_messages(case) and not is_variant(case) and names.isdisjoint(own)
         names |= own
-        said = (case.input, case.custom_body, [turn.input for turn in case.turns])
-        told.append(msgspec.json.encode((case.id, case.own_id, case.name, said, first.setdefault(case.origin, position))))
-    return BY_NAME if clear else hash_parts(told)
+        messages = (case.input, case.custom_body, [turn.input for turn in case.turns])
+        identities.append(msgspec.json.encode((case.id, case.own_id, case.name, messages, first.setdefault(case.origin, position))))
+    return BY_NAME if clear else hash_parts(identities)
 
 
-def _says_something(case: Case) -> bool:
+def _has_messages(case: Case) -> bool:
     return case.input is not None or bool(case.turns) or case.custom_body is not None
 
 
 def describe_own_checks() -> dict[str, str]:
-    """Return the files of own checks and those they import, by their names from the workspace file, with their digests."""
+    """Return the files of custom checks and those they import, by their names from the workspace file, with their digests."""
     file = find_workspace_file()
     return {} if file is None else {os.path.relpath(path, file.parent): hash_parts([path.read_bytes()]) for path in _list_own_files()}
 
 
 def require_own_checks(expected: Mapping[str, str]) -> None:
-    """Raise `InputError` where the own checks of this process are not those by which a batch is decided."""
+    """Raise `InputError` if the custom checks of this process are not those of the batch."""
     if not expected:
         return
     place = f"where work is done ({platform.node()}, {Path.cwd()})"
@@ -122,11 +122,11 @@ def require_own_checks(expected: Mapping[str, str]) -> None:
 
 
 _LOADED: dict[Path, str] = {}
-"""Files that own checks imported, as they were then: Python does not read them again while the process lives."""
+"""Files that custom checks imported, as they were then: Python does not read them again while the process lives."""
 
 
 def _list_own_files() -> list[Path]:
-    """Return the files of own checks that the workspace names, and what these import: what they decide is not in the suite."""
+    """Return the files of custom checks that the workspace names, and their imports: they are not in the suite."""
     named = _list_named()
     return list(dict.fromkeys((*named, *_list_imported(named))))
 
@@ -140,7 +140,7 @@ def _list_named() -> list[Path]:
 
 
 def _list_imported(named: Sequence[Path]) -> list[Path]:
-    """Return the files beside own checks that they import, these through others as well; what is installed is not among them."""
+    """Return the files in the folder of custom checks that they import, also indirectly; installed packages are left out."""
     folders = {path.parent.resolve() for path in named}
     left = [module for path in named if (module := sys.modules.get(f"{OWN_MODULE}{path.stem}")) is not None]
     seen: dict[str, Path] = {}

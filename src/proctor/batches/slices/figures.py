@@ -13,7 +13,7 @@ from proctor.scoring.intervals import wilson
 from proctor.scoring.statistics import count_outcomes
 
 MOST_CASES = 50
-"""Cases that are told in every slice; of a suite with more the slices have the figures of all together."""
+"""Cases that are listed in every slice; slices of a larger suite have the figures of all cases together."""
 
 
 def make_rate(outcomes: Mapping[str, int]) -> PassRate:
@@ -31,7 +31,7 @@ def make_rate(outcomes: Mapping[str, int]) -> PassRate:
 
 
 def sum_whole(sketch: Sketch) -> Amounts:
-    """Return the amounts of all traces: every one has a day, if it is that nobody knows."""
+    """Return the amounts of all traces: every one has a day, which may be "unknown"."""
     whole = Amounts()
     for one in _find_table(sketch, TREND).iterate():
         whole.merge(one.amounts)
@@ -44,13 +44,13 @@ def sum_amounts(sketch: Sketch) -> AmountFigures:
 
 
 def list_days(sketch: Sketch) -> tuple[tuple[Slice, ...], Slice | None]:
-    """Return the trend by day, and the days that are not in it; nothing where no trace tells its day."""
+    """Return the trend by day, and the days that are not in it; nothing if no trace has a day."""
     found, others = _choose_slices(_find_table(sketch, TREND))
     return (found, others) if any(one.values != (None,) for one in found) else ((), None)
 
 
 def list_slices(sketch: Sketch, by: Iterable[Grouping]) -> tuple[SlicedBy, ...]:
-    """Return the tables that were asked for."""
+    """Return the requested tables."""
     return tuple(_make_table(names, _find_table(sketch, names)) for names in by)
 
 

@@ -11,8 +11,7 @@ from collections.abc import Container
 import msgspec
 
 from proctor.actions.history.failures import find_shape
-from proctor.batches.slices.heavy_hitters import Heaviest
-from proctor.batches.slices.sketch_slice import SliceTable, count_most_slices
+from proctor.batches.slices.sketch_slice import Heaviest, SliceTable, count_most_slices
 from proctor.decide.other_input import OtherInputs
 from proctor.model.batch import TracePlace
 from proctor.model.result import CaseResult
@@ -57,7 +56,7 @@ class CaseSketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     """By check, outcome, code and shape."""
 
     def count(self, result: CaseResult, number: int, place: TracePlace | None) -> None:
-        """Add so many traces with this result; `place` is that of one which did not pass."""
+        """Add traces with this result; `place` is the place of one that did not pass."""
         _add(self.counts, result.outcome, number)
         if not self.checks:
             self.checks = [{} for _ in result.case.assertions]
@@ -97,7 +96,7 @@ class LineNames(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What JSON lines have of the names that `--where` asks for."""
 
     lines: int = 0
-    """Lines that were looked at."""
+    """Lines that were examined."""
     missing: list[str] = []
     """Names that none of them had."""
     keys: list[str] = []
@@ -108,8 +107,8 @@ class LineNames(msgspec.Struct, kw_only=True, omit_defaults=True):
     def merge(self, other: LineNames) -> None:
         """Add what other lines have."""
         self.lines += other.lines
-        for told, number in other.unlike.items():
-            _add(self.unlike, told, number)
+        for name, number in other.unlike.items():
+            _add(self.unlike, name, number)
         self.missing = [name for name in self.missing if name in other.missing]
         self.keys = list(dict.fromkeys((*self.keys, *other.keys)))[:_MOST_KEYS]
 
@@ -118,13 +117,13 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What one partition, or several, came to."""
 
     records: int = 0
-    """Records that were looked at, readable or not."""
+    """Records that were read, valid or not."""
     traces: int = 0
     """Runs that were read."""
     errors: int = 0
     """Rows of `errors`."""
     unread: int = 0
-    """Records that these stand for: one row may tell of a whole row group."""
+    """Records that these represent: one row may be about a whole row group."""
     left_out: int = 0
     """Rows that `--where` does not ask for."""
     incomplete: int = 0
@@ -133,14 +132,14 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Why records could not be read, by code and shape."""
     cases: dict[str, CaseSketch] = {}
     tables: dict[str, SliceTable] = {}
-    """The traces by day, and by what was asked for, under the names with commas."""
+    """The traces by day, and by the names of `--by`, joined with commas."""
     other_inputs: OtherInputs = msgspec.field(default_factory=OtherInputs)
     """The traces that were decided although their input differs from the input of their case."""
     names: LineNames | None = None
-    """What JSON lines have of the names in `--where`; nothing of Parquet, whose schema tells it, and where no line was looked at."""
+    """Which names of `--where` the JSON lines have; None for Parquet, which has a schema, and if no line was read."""
 
     def count(self, result: CaseResult, number: int, place: TracePlace | None) -> None:
-        """Add so many traces with this result."""
+        """Add traces with this result."""
         case = result.case
         known = self.cases.get(case.id)
         if known is None:
@@ -148,15 +147,17 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
         known.count(result, number, place)
 
     def count_fault(self, code: str, reason: str, place: TracePlace, rows: int = 1) -> None:
-        """Add one row of `errors`, which stands for so many records."""
+        """Add one row of `errors`, which represents this many records."""
         self.errors += 1
         self.unread += rows
-        told = reason[:_LONGEST_REASON]
-        self.faults.add(f"{code}\0{find_shape(told)}", Reason(check="", outcome="error", code=code, reason=told, count=1, samples=[place]))
+        shortened = reason[:_LONGEST_REASON]
+        self.faults.add(
+            f"{code}\0{find_shape(shortened)}", Reason(check="", outcome="error", code=code, reason=shortened, count=1, samples=[place])
+        )
         self.faults.cut(MOST_REASONS)
 
     def merge(self, other: Sketch, cases: int = 1) -> None:
-        """Add what other partitions of a suite of so many cases came to; `other` is used up."""
+        """Add the counts of other partitions of a suite of this many cases; `other` is consumed."""
         self.records += other.records
         self.traces += other.traces
         self.errors += other.errors

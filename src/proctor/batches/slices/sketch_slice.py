@@ -7,11 +7,68 @@ alone, so that its size never grows with the traces.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from typing import TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from proctor.batches.slices.heavy_hitters import Heaviest
+# The most frequent entries of a table with a bounded size: the space-saving algorithm in steps, with a known error, mergeable.
+
+
+class Counted(Protocol):
+    """An entry of a table; `merge` adds everything of another entry of the same key except `missed`."""
+
+    count: int
+    missed: int
+
+    def merge(self, other: Any) -> None:  # noqa: D102 - above
+        ...
+
+
+Item = TypeVar("Item", bound=Counted)
+
+
+class Heaviest(msgspec.Struct, Generic[Item], kw_only=True, omit_defaults=True):
+    """A table of entries by their keys."""
+
+    items: dict[str, Item] = {}
+    most_missed: int = msgspec.field(default=0, name="floor")
+    """The most that a key may have which is not held; 0 where all are held and every count is exact."""
+    others: int = 0
+    """The sum of what was cut off."""
+
+    def add(self, key: str, item: Item) -> Item:
+        """Add an entry, which becomes part of the table; returns the entry of its key."""
+        known = self.items.get(key)
+        if known is None:
+            item.missed += self.most_missed
+            known = self.items[key] = item
+        else:
+            known.missed += item.missed
+            known.merge(item)
+        return known
+
+    def merge(self, other: Heaviest[Item]) -> None:
+        """Add all entries of another table, which is used up."""
+        if other.most_missed:
+            for key, item in self.items.items():
+                item.missed += other.most_missed if key not in other.items else 0
+        for key, item in other.items.items():
+            self.add(key, item)
+        self.most_missed += other.most_missed
+        self.others += other.others
+
+    def cut(self, most: int) -> list[Item]:
+        """Remove and return the lightest entries of a table that has more than twice as many as `most`."""
+        if len(self.items) <= 2 * most:
+            return []
+        # Sorting is stable: the same stream is always cut in the same way, so that two evaluations agree.
+        ranked = sorted(self.items.items(), key=lambda entry: -(entry[1].count + entry[1].missed))
+        self.items = dict(ranked[:most])
+        lightest = [item for _, item in ranked[most:]]
+        self.most_missed = max(self.most_missed, *(item.count + item.missed for item in lightest))
+        self.others += sum(item.count for item in lightest)
+        return lightest
+
 
 TREND = ("day",)
 """The slices of every batch."""
@@ -29,7 +86,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def count_most_slices(cases: int, names: str = "") -> int:
-    """Return how many slices the table of these names may have in a suite of so many cases."""
+    """Return how many slices the table of these names may have in a suite of this many cases."""
     if names == ",".join(TREND):
         return max(_LEAST_SLICES, min(MOST_DAYS, _MOST_DAY_ENTRIES // max(1, cases)))
     return max(_LEAST_SLICES, min(MOST_SLICES, _MOST_ENTRIES // max(1, cases)))
@@ -64,7 +121,7 @@ class SliceSketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What the traces of one slice came to."""
 
     values: Values = ()
-    """What they have in common, in the order of the names; None where a trace does not tell."""
+    """Their common values, in the order of the names; None for a missing one."""
     count: int = 0
     """Traces."""
     missed: int = 0
@@ -116,8 +173,8 @@ class SliceTable(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.cut()
 
     def can_carry(self, most: int) -> bool:
-        """Return whether an evaluation that holds so many slices has the same ones as this table."""
-        return self.most == most or (len(self.held.items) <= 2 * most and not self.held.floor)
+        """Return whether an evaluation that holds this many slices has the same ones as this table."""
+        return self.most == most or (len(self.held.items) <= 2 * most and not self.held.most_missed)
 
     def take_cases(self, other: SliceTable, carried: Container[str]) -> None:
         """Take over what these cases came to in an earlier evaluation of the same traces."""

@@ -1,6 +1,6 @@
 """Counts the traces of one partition by what they have in common: always by day, and by whatever `--by` names.
 
-A name is a key of a folder (`day=2026-10-01`), a column beside the record, `day` (of the clock of the trace), `model` or `case` of the
+A name is a key of a folder (`day=2026-10-01`), an extra column, `day` (of the clock of the trace), `model` or `case` of the
 evidence, or a key of its metadata, whichever is found first.
 """
 
@@ -28,7 +28,7 @@ FindValue = Callable[[Evidence, "tuple[Json, ...] | None"], "str | None"]
 
 
 def list_groupings(by: Sequence[Grouping]) -> tuple[Grouping, ...]:
-    """Return the tables of a batch, each once: by day, then what was asked for."""
+    """Return the tables of a batch, each once: by day, then the requested ones."""
     return tuple(dict.fromkeys((TREND, *by)))
 
 
@@ -47,8 +47,8 @@ def read_groupings(texts: Iterable[str]) -> tuple[Grouping, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def list_beside(by: Sequence[Grouping]) -> tuple[str, ...]:
-    """Return the names that may be columns beside the record."""
+def list_extra_columns(by: Sequence[Grouping]) -> tuple[str, ...]:
+    """Return the names that may be extra columns."""
     return tuple(dict.fromkeys(name.removeprefix("metadata.") for names in by for name in names if name != "case"))
 
 
@@ -106,10 +106,10 @@ class _Table:
     """One table while it is counted."""
 
     def __init__(self, table: SliceTable, positions: Sequence[int]) -> None:
-        """`positions` are those of its names among all that are asked for."""
+        """`positions` are those of its names among all names."""
         self._table = table
         self._positions = tuple(positions)
-        # Most tables have one name, and are asked for every trace.
+        # Most tables have one name, and this runs for every trace.
         self._only = positions[0] if len(positions) == 1 else None
         self._known: dict[Values | str | None, _Gathered] = {}
 
@@ -137,18 +137,18 @@ class Slicer:
         tables: dict[str, SliceTable],
         groupings: Sequence[Grouping],
         keys: Mapping[str, str | None],
-        beside: Sequence[str],
+        extra: Sequence[str],
         *,
         cases: int,
     ) -> None:
-        """Count into `tables`; `keys` are those of the folders of the file, `beside` the columns that stand beside each record."""
+        """Count into `tables`; `keys` are those of the folders of the file, `extra` the extra columns of each record."""
         # A name that several tables have is looked for once.
-        asked = list(dict.fromkeys(name for names in groupings for name in names))
-        self._finders = [make_finder(name, keys, beside) for name in asked]
+        names_of_all = list(dict.fromkeys(name for names in groupings for name in names))
+        self._finders = [make_finder(name, keys, extra) for name in names_of_all]
         self._tables = [
             _Table(
                 tables.setdefault(joined := ",".join(names), SliceTable(most=count_most_slices(cases, joined))),
-                [asked.index(name) for name in names],
+                [names_of_all.index(name) for name in names],
             )
             for names in groupings
         ]
@@ -156,13 +156,13 @@ class Slicer:
         self._outcomes: list[_Outcomes] = []
         self._numbers: dict[_Outcomes, int] = {}
 
-    def add(self, evidence: Evidence, results: Sequence[CaseResult], beside: tuple[Json, ...] | None = None) -> None:
+    def add(self, evidence: Evidence, results: Sequence[CaseResult], extra: tuple[Json, ...] | None = None) -> None:
         """Count one trace with its results."""
-        told = tuple([(result.case.id, result.outcome) for result in results])
-        number = self._numbers.get(told)
+        outcomes = tuple([(result.case.id, result.outcome) for result in results])
+        number = self._numbers.get(outcomes)
         if number is None:
-            number = self._numbers[told] = len(self._outcomes)
-            self._outcomes.append(told)
+            number = self._numbers[outcomes] = len(self._outcomes)
+            self._outcomes.append(outcomes)
         # Everything that is the same for all tables is found out once.
         duration, usage, cost = evidence.duration_ms, evidence.usage, None
         for result in results:
@@ -170,7 +170,7 @@ class Slicer:
                 cost = _read_cost(result.cost)
                 break
         entry = (None if duration is None else find_bucket(duration), None if usage is None else _read_tokens(usage), cost, number)
-        values = [find(evidence, beside) for find in self._finders]
+        values = [find(evidence, extra) for find in self._finders]
         for table in self._tables:
             table.find(values).entries.append(entry)
         self._waiting += 1
@@ -200,20 +200,20 @@ def _read_cost(cost: Cost) -> tuple[str, float, int | None] | None:
     return None if total is None else (cost.currency, total, find_bucket(total))
 
 
-def make_finder(name: str, keys: Mapping[str, str | None], beside: Sequence[str]) -> FindValue:
+def make_finder(name: str, keys: Mapping[str, str | None], extra: Sequence[str]) -> FindValue:
     """Return what finds the value of a name in a trace of a file."""
     for key in _DAY_KEYS if name == "day" else (name,):
         if key in keys:
             fixed = write_value(keys[key])
-            return lambda evidence, beside: fixed
+            return lambda evidence, extra: fixed
     plain = name.removeprefix("metadata.")
     find_own = _OWN_FINDERS.get(name) or (lambda evidence: write_value(find_member(evidence.metadata, plain)))
-    if plain not in beside:
-        return lambda evidence, beside: find_own(evidence)
-    position = list(beside).index(plain)
+    if plain not in extra:
+        return lambda evidence, extra: find_own(evidence)
+    position = list(extra).index(plain)
 
-    def find(evidence: Evidence, beside: tuple[Json, ...] | None) -> str | None:
-        value = None if beside is None else write_value(beside[position])
+    def find(evidence: Evidence, extra: tuple[Json, ...] | None) -> str | None:
+        value = None if extra is None else write_value(extra[position])
         return find_own(evidence) if value is None else value[:10] if name == "day" else value
 
     return find

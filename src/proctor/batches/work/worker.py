@@ -1,7 +1,7 @@
 """Evaluates partitions: the suite is prepared once, then one partition after another is read, decided and committed.
 
-The result of a partition is written under a name of its own and renamed when it is whole, so that there is one committed result or none,
-whoever is killed when. It says in its footer which suite decided it, and holds the sketch for the summary.
+The result of a partition is written under a temporary name and renamed when it is complete, so that after a crash there is one committed
+result or none. Its footer names the suite that decided it, and holds the sketch for the summary.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from proctor.batches.output.result_table import ErrorTable, ResultTable
 from proctor.batches.output.suite_identity import require_own_checks
 from proctor.batches.slices.sketch import LineNames, Sketch
 from proctor.batches.slices.sketch_slice import count_most_slices
-from proctor.batches.slices.slicer import Slicer, list_beside, list_groupings, make_finder
-from proctor.batches.spans.gathering import gather_spans
-from proctor.batches.spans.spill import MAX_TRACE_BYTES, GatheredError, GatheredTrace, Spills, SpillWriter, digest_trace
+from proctor.batches.slices.slicer import Slicer, list_extra_columns, list_groupings, make_finder
+from proctor.batches.work.gathering import MAX_TRACE_BYTES, GatheredError, GatheredTrace, Spills, SpillWriter, digest_trace, gather_spans
 from proctor.checks.registry import CheckEntry, Decide, Registry
 from proctor.errors import EvidenceError, InputError
 from proctor.model.batch import TracePlace
@@ -40,13 +39,12 @@ from proctor.processes.executor import DoTask, StopWork
 from proctor.sources.datasets.cells import Cells, read_cells
 from proctor.sources.datasets.columns import EMPTY_CELL
 from proctor.sources.datasets.files import import_arrow
-from proctor.sources.datasets.folder_keys import read_folder_keys
 from proctor.sources.datasets.plan import Partition
 from proctor.sources.datasets.row_filter import read_filter
-from proctor.sources.datasets.rows import AskedNames, RowChoice
+from proctor.sources.datasets.rows import FilterNames, RowChoice, read_folder_keys
 from proctor.sources.records import RecordReader
 
-# --- checks as a batch decides them at first: a claim that needs a judge is put off, and its case is decided by the others
+# Checks as a batch decides them first: a claim that needs a judge is deferred, and its case is decided by the others.
 
 NOT_SAMPLED = Verdict("skip", 0.0, "not judged: a batch asks about a sample, which is in `judged`", "not_sampled")
 
@@ -77,9 +75,6 @@ def _put_off(prepare: Callable[[Any], Decide]) -> Callable[[Any], Decide]:
     return prepare_without_judge
 
 
-# ---
-
-
 SETUP = "proctor.batches.work.worker:open_worker"
 
 
@@ -91,17 +86,17 @@ class Written(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Settings(Reading, frozen=True, kw_only=True):
-    """What every worker of a batch is told."""
+    """Settings of every worker of a batch."""
 
     output: str
     suite: str
-    """The digest of the suite, which is kept in the output."""
+    """The digest of the suite, which is stored in the output."""
     started_at: str
     prices: PriceList | None = None
     declared: DeclaredEvidence | None = None
     """How evidence is read, by the suite, the command line or the workspace."""
     written: tuple[Written, ...] = ()
-    """Of each case what its kept text does not tell; nothing for cases that are made when they are asked for."""
+    """For each case what its stored text lacks; empty for lazy cases."""
     sources: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """The id and the files of every partition whose spans are gathered."""
     shares: int = 0
@@ -118,7 +113,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a partition, for whoever shows how far a batch is."""
+    """Counts of one partition, for the progress display."""
 
     records: int
     traces: int
@@ -127,7 +122,7 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
     errors: int
 
 
-class _Kept(NamedTuple):
+class _EarlierResult(NamedTuple):
     """What is carried over of an earlier result of a partition."""
 
     sketch: Sketch
@@ -152,7 +147,7 @@ def open_worker(payload: bytes) -> DoTask:
         try:
             return msgspec.msgpack.encode(evaluator.evaluate(decode_msgpack(task, Task)))
         except OSError as error:
-            # No room for one partition is no room for any: the batch ends here instead of failing one by one.
+            # A full disk ends the batch, instead of failing the partitions one by one.
             if is_full(error):
                 raise StopWork(describe_full(settings.output, error)) from error
             raise
@@ -164,15 +159,15 @@ class Evaluator:
     """A suite made ready, and the folder its results go to."""
 
     def __init__(self, settings: Settings, *, with_judge: bool = False) -> None:
-        """Without `with_judge`, claims that need one are put off."""
+        """Without `with_judge`, claims that need one are deferred."""
         self.settings = settings
         self._folder = OutputFolder(settings.output if "://" in settings.output else Path(settings.output))
         known = find_registry()
         require_own_checks(settings.own_checks)
         suite = self._folder.read_suite(settings.suite, known)
         self.registry = registry = known if with_judge else WithoutJudge(known)
-        told = zip(suite.cases, settings.written, strict=True) if settings.written else ()
-        cases = tuple(msgspec.structs.replace(case, own_id=place.own_id, origin=place.origin) for case, place in told)
+        pairs = zip(suite.cases, settings.written, strict=True) if settings.written else ()
+        cases = tuple(msgspec.structs.replace(case, own_id=place.own_id, origin=place.origin) for case, place in pairs)
         suite = msgspec.structs.replace(suite, prices=settings.prices, cases=cases or suite.cases)
         self.stream = CheckStream(suite, now=settings.now, registry=registry, clock=lambda: settings.started_at)
         self.reader = RecordReader(
@@ -180,20 +175,20 @@ class Evaluator:
         )
         self._case_ids = [case.id for case in suite.cases]
         where = None if settings.where is None else read_filter(settings.where)
-        self.choice = RowChoice(where=where, beside=list_beside((*settings.by, settings.carry)))
+        self.choice = RowChoice(where=where, extra=list_extra_columns((*settings.by, settings.carry)))
 
     def make_slicer(self, partition: Partition, sketch: Sketch) -> Slicer:
         """Return what counts the traces of a partition by what they have in common."""
         keys, groupings = read_folder_keys(partition.file.path), list_groupings(self.settings.by)
-        return Slicer(sketch.tables, groupings, keys, self.choice.beside, cases=len(self._case_ids))
+        return Slicer(sketch.tables, groupings, keys, self.choice.extra, cases=len(self._case_ids))
 
     def evaluate(self, task: Task) -> Evaluated:
         """Evaluate one partition and commit its result. Raises `ChangedFile` and `OSError`."""
         if task.partition.spans:
             return self._gather(task.partition)
         partition = task.partition
-        kept = self._read_kept(task)
-        carried = frozenset(task.carried) if kept is not None else frozenset[str]()
+        earlier = self._read_earlier(task)
+        carried = frozenset(task.carried) if earlier is not None else frozenset[str]()
         part = self._folder.name_part(partition.id)
         sketch = Sketch()
         is_share = partition.file.kind == "spans"
@@ -210,8 +205,8 @@ class Evaluator:
                 deciding.slicer.settle()
             table.flush()  # before the sketch is written down: it is counted there
             table.finish(make_metadata(partition.id, self.settings.suite, sketch))
-            if kept is not None:
-                self._carry_over(part, partition, sketch, kept)
+            if earlier is not None:
+                self._carry_over(part, partition, sketch, earlier)
             self._folder.commit(part, partition.id, errors.finish())
         finally:
             table.close()
@@ -223,19 +218,19 @@ class Evaluator:
 
     def _decide_file(self, partition: Partition, deciding: _Deciding, sketch: Sketch) -> None:
         """Decide the records of a part of one file. Raises `ChangedFile` and `OSError`."""
-        asked = self._ask_lines(partition)
-        for cells in read_cells(partition, self.settings.column, msgspec.structs.replace(self.choice, asked=asked)):
+        names_seen = self._watch_names(partition)
+        for cells in read_cells(partition, self.settings.column, msgspec.structs.replace(self.choice, names_seen=names_seen)):
             deciding.decide_cells(cells)
         deciding.decide_grouped()
-        if asked is not None and asked.lines:
-            keys = list(asked.keys) if asked.missing else []
-            names = LineNames(lines=asked.lines, missing=sorted(asked.missing), keys=keys, unlike=asked.unlike)
+        if names_seen is not None and names_seen.lines:
+            keys = list(names_seen.keys) if names_seen.missing else []
+            names = LineNames(lines=names_seen.lines, missing=sorted(names_seen.missing), keys=keys, unlike=names_seen.unlike)
             sketch.merge(Sketch(names=names))
 
-    def _ask_lines(self, partition: Partition) -> AskedNames | None:
-        """Return what notes whether lines have the names of `--where`; the schema of Parquet has told it already."""
+    def _watch_names(self, partition: Partition) -> FilterNames | None:
+        """Return an observer of the names of `--where` in lines; Parquet has a schema and needs none."""
         where = self.choice.where
-        return None if where is None or partition.file.kind != "lines" else AskedNames(where, partition.file.path)
+        return None if where is None or partition.file.kind != "lines" else FilterNames(where, partition.file.path)
 
     def _gather(self, partition: Partition) -> Evaluated:
         """Sort the spans of one partition into shares. Raises `ChangedFile` and `OSError`."""
@@ -256,7 +251,7 @@ class Evaluator:
         return Spills([functools.partial(self._folder.store.open, name) for name in names])
 
     def _decide_share(self, partition: Partition, deciding: _Deciding) -> None:
-        """Decide the traces of one share of the gathered spans; what could not be read of any is told with the first share."""
+        """Decide the traces of one share of the gathered spans; losses without a trace are reported with the first share."""
         files = [names for _, names in self.settings.sources]
         spills = self.open_spills()
         if partition.start == 0:
@@ -265,7 +260,7 @@ class Evaluator:
         for trace in spills.read_share(partition.start, partition.end):
             deciding.decide_trace(trace, files[trace.source][trace.file])
 
-    def _read_kept(self, task: Task) -> _Kept | None:
+    def _read_earlier(self, task: Task) -> _EarlierResult | None:
         """Return what is carried over of an earlier result; None where nothing is, or where it cannot be read any more."""
         if not task.carried:
             return None
@@ -274,21 +269,21 @@ class Evaluator:
         try:
             rows = self._folder.read_result(task.partition.id)
         except (OSError, arrow.ArrowException):
-            # Damaged behind a whole footer: everything is decided again.
+            # Damaged after a complete footer: everything is decided again.
             return None
         rows = rows.filter(compute.is_in(rows["case"], arrow.array(sorted(task.carried), arrow.string())))
         if footer is None or not all(
             table.can_carry(count_most_slices(len(self._case_ids), names)) for names, table in footer.sketch.tables.items()
         ):
             return None
-        return _Kept(footer.sketch, frozenset(task.carried), rows)
+        return _EarlierResult(footer.sketch, frozenset(task.carried), rows)
 
-    def _carry_over(self, part: Path, partition: Partition, sketch: Sketch, kept: _Kept) -> None:
-        """Write a result anew together with the rows of cases that were decided earlier, in the order of one evaluation."""
+    def _carry_over(self, part: Path, partition: Partition, sketch: Sketch, earlier: _EarlierResult) -> None:
+        """Write a result again together with the rows of cases that were decided earlier, in the order of one evaluation."""
         arrow, parquet, compute = (import_arrow(name) for name in ("pyarrow", "pyarrow.parquet", "pyarrow.compute"))
-        sketch.take_cases(kept.sketch, kept.cases)
+        sketch.take_cases(earlier.sketch, earlier.cases)
         # Without `partitioning=None` pyarrow takes folders of the output such as `day=1` for columns.
-        rows = arrow.concat_tables([parquet.read_table(part, partitioning=None), kept.rows])
+        rows = arrow.concat_tables([parquet.read_table(part, partitioning=None), earlier.rows])
         order = compute.index_in(rows["case"], arrow.array(self._case_ids, arrow.string()))
         files = arrow.array([piece.file.name for piece in partition.list_parts()], arrow.string())
         rows = rows.append_column("order", order).append_column("number", compute.index_in(rows["file"], files))
@@ -310,25 +305,25 @@ class _Deciding:
         self._file = table.file = file.name
         self._reader.begin_file(Path(file.path) if file.kind == "lines" and not file.root else None)
         self._row = partition.first_row
-        # Of the second part of a file of lines nobody knows how many lines stand before it; the byte tells the place.
+        # For the second part of a file of lines the number of lines before it is unknown; the place is the byte offset.
         self._counts_rows = partition.broken is None and (file.kind != "lines" or partition.start == 0)
         self._errors = errors
         self._id: str | None = None
         self.slicer = evaluator.make_slicer(partition, sketch)
-        keys, beside = read_folder_keys(file.path), evaluator.choice.beside
-        self._carried = [make_finder(name, keys, beside) for name in evaluator.settings.carry]
+        keys, extra = read_folder_keys(file.path), evaluator.choice.extra
+        self._carried = [make_finder(name, keys, extra) for name in evaluator.settings.carry]
         self._path, self._sample = file.path, evaluator.settings.sample
-        self._beside: tuple[Json, ...] | None = None
+        self._extra: tuple[Json, ...] | None = None
 
     def decide_cells(self, cells: Cells) -> None:
         """Decide every record of some."""
-        decode, offsets, ids, beside, row = self._reader.decode_plain, cells.offsets, cells.ids, cells.beside, self._row
+        decode, offsets, ids, extra, row = self._reader.decode_plain, cells.offsets, cells.ids, cells.extra, self._row
         results: list[CaseResult] = []
         for number, record in enumerate(cells.records):
             row += 1
             offset = None if offsets is None else offsets[number]
             self._id = None if ids is None else ids[number]
-            self._beside = None if beside is None else beside[number]
+            self._extra = None if extra is None else extra[number]
             if self._sample is not None and record and self._is_left_out(self._id or f"{self._path} {row if offset is None else offset}"):
                 continue
             if type(record) is not bytes:
@@ -341,14 +336,14 @@ class _Deciding:
             elif record and (offsets is None or not record.isspace()):
                 self._read_record(record, row, offset, results)
                 self._sketch.records += 1
-        # One error stands for all rows that were lost; those behind them keep their own numbers.
+        # One error represents all lost rows; the rows after them have their own numbers.
         self._row = row + max(0, cells.lost - 1)
         self._sketch.left_out += cells.left_out
 
     def decide_grouped(self) -> None:
         """Decide the runs whose lines a mapping groups; the place of each is that of its first line."""
         results: list[CaseResult] = []
-        self._id = self._beside = None
+        self._id = self._extra = None
         for record in self._reader.complete_all(self._reader.end_lines()):
             if record.evidence is not None:
                 self._decide(record.evidence, record.source.line, None, 0, results)
@@ -358,7 +353,7 @@ class _Deciding:
     def decide_trace(self, trace: GatheredTrace, file: str) -> None:
         """Decide a trace whose spans were gathered; its place is that of the first of them."""
         self._file = self._table.file = file
-        self._id, self._beside = trace.trace, trace.beside
+        self._id, self._extra = trace.trace, trace.extra
         if self._is_left_out(trace.trace):
             return
         self._sketch.records += 1
@@ -401,10 +396,10 @@ class _Deciding:
 
     def _decide(self, evidence: Evidence, row: int | None, offset: int | None, run: int, results: list[CaseResult]) -> None:
         self._sketch.traces += 1
-        carried = [find(evidence, self._beside) for find in self._carried]
+        carried = [find(evidence, self._extra) for find in self._carried]
         known = self._stream.unmet.records_without_case if self._only is not None else 0
         self._stream.decide_evidence(evidence, Source(self._file, row), results, self._only)
-        self.slicer.add(evidence, results, self._beside)
+        self.slicer.add(evidence, results, self._extra)
         shown = row if self._counts_rows else None
         for result in results:
             if result.case.id:
@@ -412,7 +407,7 @@ class _Deciding:
             else:
                 # The same words as in `proctor check`, without the place, which has columns of its own.
                 self._note_error(row, offset, result.code or "", (result.reason or "").removeprefix(f"{self._file}:{row}: "))
-        # Where only some cases are decided, no result may mean that the trace is about another one; the count tells the two apart.
+        # If only some cases are decided, no result may mean that the trace answers another case; the count decides.
         if not results and (self._only is None or self._stream.unmet.records_without_case > known):
             self._note_error(row, offset, "unmatched_evidence", f"it names the case {evidence.case!r}, which is not in the suite")
         results.clear()

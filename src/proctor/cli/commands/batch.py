@@ -6,14 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from proctor.actions.workspace.prices import with_complete, with_prices
-from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite
-from proctor.batches.engines import ENGINES, EngineOptions, open_executor
+from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite, with_complete, with_prices
 from proctor.batches.estimate import estimate_batch
 from proctor.batches.judged.judging import read_bounds
 from proctor.batches.options import BatchOptions, name_output
-from proctor.batches.progress_line import ProgressLine
-from proctor.batches.run import open_batch, run_batch
+from proctor.batches.run import ENGINES, EngineOptions, ProgressLine, open_batch, open_executor, run_batch
 from proctor.batches.slices.slicer import read_groupings
 from proctor.cli.options.judge_flags import open_judge
 from proctor.cli.options.now_option import add_now_flag, require_moment

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from proctor.actions.checking.check_stream import CheckStream, Shows
-from proctor.actions.workspace.prices import with_complete, with_prices
-from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite
+from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite, with_complete, with_prices
 from proctor.cli.options.gates import add_gate_flags, open_gate
 from proctor.cli.options.judge_flags import add_judge_flags, open_judge, read_judge_options
 from proctor.cli.options.now_option import add_now_flag, require_moment

@@ -5,7 +5,7 @@ import sys
 
 from proctor.actions.history.compare import RunComparison, compare, compare_axis
 from proctor.actions.history.compare_several import MOST_RUNS, join_comparisons
-from proctor.actions.workspace.gating import OF_TWO_RUNS, hold_against, read_reasons, tell_missing
+from proctor.actions.workspace.gating import OF_TWO_RUNS, hold_against, list_missing, read_reasons
 from proctor.actions.workspace.run_history import find_home
 from proctor.batches.compare import compare_batches, is_batch
 from proctor.cli.options.find_run import RUN_HELP, choose_run, choose_two_runs
@@ -138,7 +138,7 @@ def _read_gates(given: list[str]) -> tuple[str, ...]:
 
 def _decide(found: RunComparison, reasons: tuple[str, ...]) -> Exit:
     """Return the exit code, having said why it is not 0."""
-    fails = tell_missing(found.unmet, found.lacking) if "missing" in reasons else []
+    fails = list_missing(found.unmet, found.lacking) if "missing" in reasons else []
     fails += hold_against(found.comparison, found.failing, found.base.run_id, reasons) if reasons else []
     for line in fails:
         print(f"failed on {to_one_line(line, 500)}", file=sys.stderr)

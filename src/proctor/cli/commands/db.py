@@ -20,7 +20,7 @@ from proctor.report.words.wording import count_noun
 
 if TYPE_CHECKING:
     from proctor.service.hub import Hub
-    from proctor.store.sql.status import DatabaseStatus
+    from proctor.store.sql.transfer import DatabaseStatus
 
 _LONGEST_LINE = 1024 * 1024 * 1024
 _STATUS_FORMATS = ("terminal", "json")
@@ -144,7 +144,7 @@ def _run_migrate(options: argparse.Namespace) -> int:
 
 def _run_status(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> DatabaseStatus:
-        from proctor.store.sql.status import read_status  # as above
+        from proctor.store.sql.transfer import read_status  # as above
 
         return await read_status(hub.database)
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proctor.actions.help.init import KINDS, RECORDED, find_candidates, find_gaps, find_starter, keep_table, write_starter
+from proctor.actions.help.init import KINDS, RECORDED, find_candidates, find_gaps, find_starter, use_pyproject_table, write_starter
 from proctor.actions.running.named_target import WAYS, parse_target
 from proctor.actions.start.candidates import Candidate
 from proctor.cli.parser import make_parser
@@ -33,7 +33,7 @@ def run(arguments: list[str]) -> int:
         kind, candidate = _choose(candidates, options.wanted)
         others = [one for one in candidates if one is not candidate and options.wanted is None]
         gaps = find_gaps(options.folder, candidates) if options.wanted is None else []
-    starter = keep_table(Path(options.folder), find_starter(kind, candidate, target=target))
+    starter = use_pyproject_table(Path(options.folder), find_starter(kind, candidate, target=target))
     written = write_starter(options.folder, starter)
     if candidate is not None:
         print(f"found {_show(candidate)}")

@@ -1,6 +1,6 @@
 """`proctor list`"""
 
-from proctor.actions.workspace.run_history import KeptRun, find_home, list_runs
+from proctor.actions.workspace.run_history import StoredRun, find_home, list_runs
 from proctor.cli.options.find_run import RUN_HELP
 from proctor.cli.parser import make_parser
 from proctor.cli.show.output import Output
@@ -34,7 +34,7 @@ def run(arguments: list[str]) -> int:
     return Exit.PASSED
 
 
-def describe_run(kept: KeptRun) -> str:
+def describe_run(kept: StoredRun) -> str:
     """Return one run in one line; of a broken one, what is wrong with it."""
     if kept.header is None:
         return f"{kept.run_id}  {_describe_fault(kept.problem or 'it cannot be read')}"
@@ -56,7 +56,7 @@ def _describe_fault(problem: str) -> str:
     return f"broken: {to_one_line(problem, 200)}"
 
 
-def _describe_labels(kept: KeptRun) -> list[str]:
+def _describe_labels(kept: StoredRun) -> list[str]:
     """Return what somebody called the run: its name, its tags, its note, and whether it is a baseline."""
     header = kept.header
     assert header is not None

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from proctor.actions.checking.recheck import recheck, recheck_judged, suite_to_recheck
 from proctor.actions.judging.judges import OpenedJudge
-from proctor.actions.workspace.prices import with_complete, with_prices
 from proctor.actions.workspace.run_history import find_home, open_run
-from proctor.actions.workspace.suites import load_suite
+from proctor.actions.workspace.suites import load_suite, with_complete, with_prices
 from proctor.cli.options.find_run import RUN_HELP, choose_run
 from proctor.cli.options.judge_flags import add_judge_flags, open_judge, read_judge_options
 from proctor.cli.parser import (

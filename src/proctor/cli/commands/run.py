@@ -12,14 +12,11 @@ from typing import Any
 
 from proctor.actions.mcplab.plan import names_in, read_overrides, read_tokens
 from proctor.actions.running.named_target import WAYS, choose_target
-from proctor.actions.running.run import LiveRun, drive
-from proctor.actions.running.run_options import RunOptions
+from proctor.actions.running.run import LiveRun, RunOptions, drive
 from proctor.actions.running.run_policy import McplabOptions
-from proctor.actions.workspace.find_suites import find_suites
-from proctor.actions.workspace.prices import with_complete, with_prices
 from proctor.actions.workspace.run_history import find_home
 from proctor.actions.workspace.run_names import read_tags
-from proctor.actions.workspace.suites import load_suites
+from proctor.actions.workspace.suites import find_suites, load_suites, with_complete, with_prices
 from proctor.cli.options.find_run import RUN_HELP
 from proctor.cli.options.gates import Decision, Gate, add_gate_flags, open_gate
 from proctor.cli.options.judge_flags import add_judge_flags, read_judge_options
@@ -49,8 +46,7 @@ from proctor.model.evidence import Evidence
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
 from proctor.processes.guard import GUARD
-from proctor.runner.limits import Budget
-from proctor.runner.settings import RunSettings
+from proctor.runner.limits import Budget, RunSettings
 
 # Windows has no SIGHUP.
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
@@ -213,8 +209,8 @@ def _run_suite(options: argparse.Namespace) -> int:
     if live.reason and (len(live.entries) > 1 or options.max_cost is not None or options.max_tokens is not None):
         hint = "; -j 1 starts one case at a time" if options.concurrency > 1 else ""
         print(f"{live.reason}: everything had been started by then, so there was nothing left to stop{hint}", file=sys.stderr)
-    if live.unkept:
-        print(f"warning: {live.unkept}", file=sys.stderr)
+    if live.unverified_limit:
+        print(f"warning: {live.unverified_limit}", file=sys.stderr)
     return decision.finish()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from proctor.actions.checking.validate import MOST_PROBLEMS, validate
-from proctor.actions.workspace.find_suites import find_suites
+from proctor.actions.workspace.suites import find_suites
 from proctor.cli.parser import add_suite_flags, add_trust_flag, make_parser
 from proctor.cli.show.output import Output
 from proctor.cli.signals.exit_codes import Exit

@@ -14,15 +14,15 @@ RUN_HELP = "a run: its id or the beginning of one, its name, @TAG, latest, previ
 def choose_run(home: Path, word: str, *, quiet: bool = False) -> str:
     """Return the run as every action takes it, its id or its folder. Raises `StoreError`."""
     found = find_chosen_run(home, word)
-    if found.said is not None and not quiet and word != LATEST:
-        print(found.said, file=sys.stderr)
+    if found.note is not None and not quiet and word != LATEST:
+        print(found.note, file=sys.stderr)
     return found.run
 
 
 def choose_two_runs(home: Path, first: str | None, second: str | None, *, quiet: bool = False) -> tuple[str, str]:
     """Return the base and the candidate of a comparison, and say which they are; a single run is the candidate. Raises `StoreError`."""
     base, candidate = choose_pair(home, first if second is not None else None, second or first)
-    for said in dict.fromkeys((base.said, candidate.said)):
+    for said in dict.fromkeys((base.note, candidate.note)):
         if said is not None and not quiet:
             print(said, file=sys.stderr)
     return base.run, candidate.run

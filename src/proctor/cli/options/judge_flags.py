@@ -44,8 +44,7 @@ def read_judge_options(options: argparse.Namespace) -> JudgeOptions:
 def open_judge(suite: Suite, home: Path, options: argparse.Namespace, wanted: JudgeOptions) -> OpenedJudge | None:
     """Open the judge of a suite whose evidence is there already; None where the suite has nothing to judge."""
     from proctor.actions.judging.judges import open_suite_judge  # most suites have nothing to judge
-    from proctor.actions.trust.trust import trust_for
-    from proctor.actions.trust.variables import read_variables
+    from proctor.actions.trust.trust import read_variables, trust_for
 
     trust = trust_for("reading", granted=options.trust, home=home)
     variables = read_variables(os.environ, home, trust, lambda text: None if options.quiet else print(text, file=sys.stderr))

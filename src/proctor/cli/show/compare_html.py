@@ -6,7 +6,13 @@ from html import escape
 from typing import Any
 
 from proctor.actions.history.compare import RunComparison
-from proctor.actions.history.compare_rows import ChangedGroup, describe_incomplete, describe_runs, list_changed_cases, list_repeats_needed
+from proctor.actions.history.compare_several import (
+    ChangedGroup,
+    describe_incomplete,
+    describe_runs,
+    list_changed_cases,
+    list_repeats_needed,
+)
 from proctor.report.blocks.attempt import draw_time
 from proctor.report.blocks.comparison import CaseRow, CaseTable, RunFigures, draw_case_table, draw_run_table, draw_verdict
 from proctor.report.blocks.outcomes import draw_sprite, write_share

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proctor.actions.history.compare import RunComparison
-from proctor.actions.history.compare_rows import (
+from proctor.actions.history.compare_several import (
     ChangedCase,
     ChangedGroup,
     describe_change,

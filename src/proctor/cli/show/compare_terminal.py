@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from proctor.actions.history.compare import RunComparison
-from proctor.actions.history.compare_rows import ChangedGroup, describe_incomplete, describe_runs, list_changed_cases, list_repeats_needed
+from proctor.actions.history.compare_several import (
+    ChangedGroup,
+    describe_incomplete,
+    describe_runs,
+    list_changed_cases,
+    list_repeats_needed,
+)
 from proctor.report.words.comparison import describe_ratio
 from proctor.report.words.neutral import to_one_line
 from proctor.report.words.style import Colour, Style, count_columns, pad

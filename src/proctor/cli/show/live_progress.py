@@ -16,7 +16,7 @@ from proctor.model.show import tell_more
 from proctor.report.words.case_faults import CaseFaults, find_case_fault
 from proctor.report.words.judge_faults import find_fault
 from proctor.report.words.neutral import to_one_line
-from proctor.runner.events import Event, Listener
+from proctor.runner.ports import Event, Listener
 
 _EVERY_S = 0.2
 _MOST_NAMES = 3

@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
-from proctor.processes.event_loop import is_loop_running
+from proctor.processes.threads import is_loop_running
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from proctor.service.rows import require_row
 from proctor.store.accounts.tenants import insert_row, query_owned
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import agents, projects
-from proctor.store.upkeep.clearing import delete_agents_of, delete_traces_of
+from proctor.store.upkeep.retention import delete_agents_of, delete_traces_of
 
 AgentKind = Literal["http", "n8n", "flowise", "otlp", "custom"]
 _CHANGEABLE = ("name", "kind", "service_name", "external_ref", "paused", "settings")

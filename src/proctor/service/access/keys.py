@@ -25,8 +25,8 @@ from proctor.service.refusals import Refusal, not_found
 from proctor.service.rows import require_row
 from proctor.store.accounts import keys as rows
 from proctor.store.accounts.tenants import ensure_organization, find_organization
-from proctor.store.sql.list_queries import list_query
 from proctor.store.sql.pages import Row
+from proctor.store.sql.queries import list_query
 from proctor.store.sql.tables import agents, keys, projects, records
 
 PREFIXES: dict[str, str] = {"organization": "vk_", "project": "mibo_", "solver": "vrl_slv_", "run": "vrl_run_", "sandbox": "vrl_sbx_"}

@@ -7,8 +7,8 @@ from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import query_seen, require_reader
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.store.sql.name_search import MOST_LOOKED_AT, find_in_table, find_record_by_id
 from proctor.store.sql.tables import agents, cases, projects, runs, traces
+from proctor.store.sql.text_search import MOST_LOOKED_AT, find_in_table, find_record_by_id
 
 LONGEST_TEXT = 200
 MOST_OF_A_KIND = 10

@@ -17,8 +17,8 @@ from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.rows import require_row
 from proctor.store.accounts.tenants import find_organization, has_several_organizations, query_owned
-from proctor.store.sql.list_queries import ListQuery, list_query
 from proctor.store.sql.pages import Row
+from proctor.store.sql.queries import ListQuery, list_query
 from proctor.store.sql.tables import agents, projects
 
 

@@ -21,7 +21,7 @@ from proctor.service.refusals import not_found
 from proctor.store.accounts.tenants import ensure_organization, insert_row
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import projects
-from proctor.store.upkeep.clearing import delete_agents_of, delete_project_rows, delete_runs_of, delete_traces_of
+from proctor.store.upkeep.retention import delete_agents_of, delete_project_rows, delete_runs_of, delete_traces_of
 
 _CHANGEABLE = ("name", "description", "paused", "settings")
 _SHOWN = ("id", "name", "description", "paused", "settings", "created_at", "updated_at")

@@ -24,7 +24,7 @@ from proctor.model.show import show
 from proctor.patterns import script_engine
 from proctor.patterns.faults import PatternError
 from proctor.patterns.script_engine import Found
-from proctor.processes.ending import end_process
+from proctor.processes.executor import end_process
 
 ANSWER_S = 10.0
 """How long the engine may take to answer, its start included; a search itself takes far less."""

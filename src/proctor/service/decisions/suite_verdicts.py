@@ -87,14 +87,14 @@ async def decide_stream(
     for entry in order:
         if isinstance(entry, int):
             # Beside the event loop: the characters that decided are looked for.
-            results += await asyncio.to_thread(_tell_evidence, stream, decided[entry], asked[entry].evidence)
+            results += await asyncio.to_thread(_attach_evidence, stream, decided[entry], asked[entry].evidence)
         else:
             results += entry
     stream.tally.add_all(results)
     return [*results, *stream.unanswered()]
 
 
-def _tell_evidence(stream: CheckStream, results: Sequence[CaseResult], evidence: Evidence) -> list[CaseResult]:
+def _attach_evidence(stream: CheckStream, results: Sequence[CaseResult], evidence: Evidence) -> list[CaseResult]:
     return [stream.with_evidence(result, evidence) for result in results]
 
 

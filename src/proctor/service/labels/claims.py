@@ -14,7 +14,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.decide.questions import list_claims
+from proctor.decide.prepare import list_claims
 from proctor.errors import EvidenceError, InputError, StoreError
 from proctor.formats.suites import read_suite
 from proctor.model.case import Case

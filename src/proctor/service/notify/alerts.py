@@ -31,8 +31,8 @@ from proctor.service.refusals import Refusal, not_found
 from proctor.service.rows import require_row
 from proctor.store.accounts import alerts as rows
 from proctor.store.accounts.tenants import change_row, delete_row, insert_row
-from proctor.store.sql.list_queries import list_query
 from proctor.store.sql.pages import Row
+from proctor.store.sql.queries import list_query
 from proctor.store.sql.tables import alert_deliveries, alert_rules, cases
 
 AlertKind = Literal["pass_rate", "failing_case", "missing_evidence"]

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
 from proctor.service.traces.kept_traces import COLUMNS, KeptTrace, fetch_pieces
-from proctor.store.sql.list_queries import ListQuery, list_query
+from proctor.store.sql.queries import ListQuery, list_query
 from proctor.store.sql.tables import traces
 
 STORED_TRACES = "stored traces"

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from proctor.actions.checking.check_stream import prepare_once
-from proctor.actions.judging.judge_needs import require_judge
+from proctor.actions.judging.judges import require_judge
 from proctor.actions.running.run_builder import BuiltRun
 from proctor.cassettes.ports import LIVE, Tape
 from proctor.decide.prepare import PreparedSuite
@@ -26,8 +26,7 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import Opinion, Question
 from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
-from proctor.runner.events import Event, Listener
-from proctor.runner.ports import Judge, RunLog
+from proctor.runner.ports import Event, Judge, Listener, RunLog
 from proctor.runner.run import RunOutcome, make_entry
 from proctor.service.access.secrets import read_secrets
 from proctor.service.decisions.messages import make_undecided_result
@@ -57,11 +56,13 @@ async def build_backtest(hub: Hub, organization_id: str, project: Row, suite: Su
     def build() -> BuiltRun:
         built = BuiltRun(suite, StoredTraces())
         with policy.blame("judge"):
-            built.seat = policy.find_judge(suite)
+            built.judge_choice = policy.find_judge(suite)
         with policy.blame("case"):
-            require_judge(suite, built.seat.judge)
+            require_judge(suite, built.judge_choice.judge)
             built.cases = prepare_once(suite).cases
-        built.secrets |= policy.references.secrets | (built.seat.opened.secrets if built.seat.opened is not None else frozenset())
+        built.secrets |= policy.references.secrets | (
+            built.judge_choice.opened.secrets if built.judge_choice.opened is not None else frozenset()
+        )
         return built
 
     return await asyncio.to_thread(build)
@@ -96,7 +97,7 @@ class BacktestRunner:
         self._asked = asked
         self._state: Backtest = asked.backtest
         self._suite, self._prepared = built.suite, prepare_once(built.suite)
-        self._ask = None if built.seat.judge is None else make_ask(built.seat.judge)
+        self._ask = None if built.judge_choice.judge is None else make_ask(built.judge_choice.judge)
         self._decisions, self._log, self._listener = decisions, log, listener
         self._stop: str | None = None
         self._next: dict[str, int] = {}

@@ -25,7 +25,7 @@ from proctor.model.evidence import Json
 from proctor.model.result import Ending
 from proctor.model.run import RunHeader
 from proctor.model.typed import convert_to
-from proctor.runner.settings import RunSettings
+from proctor.runner.limits import RunSettings
 from proctor.service.access.secrets import read_secrets
 from proctor.service.decisions.messages import SuiteSource
 from proctor.service.hub import Hub

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from proctor.actions.history.compare import RunComparison, compare_tallies, how_much, tell_incomplete
+from proctor.actions.history.compare import RunComparison, add_incomplete, compare_tallies, how_much
 from proctor.actions.history.compare_several import MOST_RUNS, SeveralRuns, join_comparisons
 from proctor.actions.workspace.run_tally import RunTally
 from proctor.model.evidence import Json
@@ -99,4 +99,4 @@ def _compare_with(first: Row, before: RunTally, candidate: Row, after: RunTally,
     base_header, header, suite = header_of(first), header_of(candidate), suite_of_run(candidate)
     found = compare_tallies((base_header, before), (header, after), suite, alpha=alpha)
     missing_before = how_much(base_header, suite_of_run(first), before, ending_of(first))
-    return tell_incomplete(found, base=missing_before, candidate=how_much(header, suite, after, ending_of(candidate)))
+    return add_incomplete(found, base=missing_before, candidate=how_much(header, suite, after, ending_of(candidate)))

@@ -15,14 +15,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.actions.history.failures import Failures
 from proctor.actions.history.latency import Latency
-from proctor.actions.workspace.packed_outcomes import KeptTally, restore_tally, shorten_tally
-from proctor.actions.workspace.run_tally import RunTally
+from proctor.actions.workspace.run_tally import RunTally, StoredTally, restore_tally, shorten_tally
 from proctor.errors import StoreError
 from proctor.model.typed import make_json_decoder
 from proctor.store.runs.entry_digests import tally_digests
 from proctor.store.sql.compressed_json import compress_bytes, expand_bytes, to_json
-from proctor.store.sql.run_figures import run_figures
-from proctor.store.sql.upserts import insert_or_ignore
+from proctor.store.sql.queries import insert_or_ignore
+from proctor.store.sql.tables import run_figures
 
 _VERSION = 1
 """Of the shape below. What another version of the program has kept is not read."""
@@ -38,7 +37,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Tally(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
-    tally: KeptTally
+    tally: StoredTally
 
 
 Kept = TypeVar("Kept", RunFacts, _Tally)

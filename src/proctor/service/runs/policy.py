@@ -17,8 +17,8 @@ from proctor.actions.checking.check_stream import prepare_once
 from proctor.actions.judging.judge_settings import JudgeSection
 from proctor.actions.judging.judges import JudgeSource, open_home_judge, open_judge
 from proctor.actions.mcplab.plan import Plan
-from proctor.actions.running.run_policy import McplabOptions, Policy, Seat, TargetLike
-from proctor.actions.workspace.environment import Surroundings
+from proctor.actions.running.run_policy import JudgeChoice, McplabOptions, Policy, TargetLike
+from proctor.actions.workspace.settings import Surroundings
 from proctor.errors import InputError, SpecError
 from proctor.formats.text.references import References
 from proctor.formats.workspace_file.workspace import Section, Workspace, build_workspace
@@ -66,10 +66,10 @@ class ProjectPolicy(Policy):
         """Return the workspace of the service: a suite that was sent lies nowhere."""
         return self._service_home.resolve()
 
-    def find_judge(self, suite: Suite) -> Seat:
+    def find_judge(self, suite: Suite) -> JudgeChoice:
         """Return the judge that the suite or the project names, within bounds; else that of the service."""
         if not any(case.judged for case in prepare_once(suite).cases):
-            return Seat()
+            return JudgeChoice()
         workspace, plain = self.find_workspace(suite), suite.dialect != "mcplab"
         if workspace.judge is None:
             opened = open_home_judge(self._service_home, os.environ, plain=plain)
@@ -88,7 +88,7 @@ class ProjectPolicy(Policy):
                 transport=self._outbound.model_transport,
             )
             opened = open_judge(None, source, plain=plain)
-        return Seat(judge=opened.judge, opened=opened) if opened is not None else Seat()
+        return JudgeChoice(judge=opened.judge, opened=opened) if opened is not None else JudgeChoice()
 
     def admit_suite(self, suite: Suite, target: TargetLike, *, own_agents: bool) -> None:
         """Refuse a suite for which no target is described; what it names is looked at piece by piece."""

@@ -38,9 +38,9 @@ from proctor.service.suites.documents import read_sent_suite, refusal_of
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
 from proctor.store.accounts.tenants import find_row, insert_row
 from proctor.store.runs.run_rows import add_events
-from proctor.store.sql.chunked_queries import clean_text
 from proctor.store.sql.compressed_json import to_json
 from proctor.store.sql.pages import Row
+from proctor.store.sql.queries import clean_text
 from proctor.store.sql.tables import cases, projects, runs
 
 MOST_AT_ONCE = 64

@@ -36,12 +36,11 @@ from proctor.service.refusals import Refusal, not_found
 from proctor.service.runs.building import asked_of, ending_of, header_of, read_kept_suite
 from proctor.service.runs.requests import find_run
 from proctor.store.runs.entry_digests import DIGEST, read_digest
-from proctor.store.runs.entry_previews import read_shown
-from proctor.store.runs.entry_texts import SEARCHED, fold_text, make_search_text, match_search_text
+from proctor.store.runs.entry_previews import SEARCHED, fold_text, make_search_text, match_search_text, read_shown
 from proctor.store.runs.run_rows import iterate_entries, read_entry
 from proctor.store.sql.compressed_json import from_json, to_json
-from proctor.store.sql.list_queries import ListQuery, list_query
 from proctor.store.sql.pages import Row, count_rows, find_cursor
+from proctor.store.sql.queries import ListQuery, list_query
 from proctor.store.sql.tables import run_entries
 
 REPORTS = {

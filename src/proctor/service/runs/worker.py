@@ -32,8 +32,7 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
 from proctor.report.words.ranges import add_ranges
-from proctor.runner.events import Event, Listener
-from proctor.runner.ports import RunPorts
+from proctor.runner.ports import Event, Listener, RunPorts
 from proctor.runner.run import Runner, RunOutcome
 from proctor.service.decisions.messages import make_undecided_result
 from proctor.service.decisions.suite_verdicts import SuiteDecisions
@@ -332,7 +331,7 @@ class _Drive:
             now=hub.now,
             new_id=new_id,
             clean=(cleaner := Cleaner(ready.secrets)),
-            told=lambda: hub.run_signals.wake(self._id),
+            on_written=lambda: hub.run_signals.wake(self._id),
             find_ranges=make_range_finder(ready.suite.cases),
         )
         async with hub.database.reading() as connection:
@@ -363,7 +362,7 @@ class _Drive:
             log=rows,
             listener=listener,
             now=wall_clock,
-            judge=ready.seat.judge,
+            judge=ready.judge_choice.judge,
             decides=decides,
             speaker_for=ready.users.make_speaker_for(wall_clock) if ready.users is not None else None,
         )

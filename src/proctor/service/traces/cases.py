@@ -30,7 +30,7 @@ from proctor.store.accounts.tenants import change_row, insert_row
 from proctor.store.sql.pages import Row, clamp_limit
 from proctor.store.sql.tables import case_versions, cases
 from proctor.store.sql.text_search import contains_text
-from proctor.store.upkeep.clearing import delete_cases
+from proctor.store.upkeep.retention import delete_cases
 
 Document = str | dict[str, Json] | list[Json]
 LONGEST_QUERY = 200

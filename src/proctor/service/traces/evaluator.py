@@ -34,10 +34,10 @@ from proctor.service.hub import Hub, new_id
 from proctor.service.traces.due_signal import get_due_signal, wait_for_either
 from proctor.service.traces.evaluation_leases import EvaluationLeases, LeasedBatch
 from proctor.service.traces.judging import judge_trace, open_workspace_judge
-from proctor.store.sql.chunked_queries import clean_text
 from proctor.store.sql.compressed_json import to_json
 from proctor.store.sql.database import is_gone
 from proctor.store.sql.pages import Row
+from proctor.store.sql.queries import clean_text
 from proctor.store.traces.export_queue import queue_exports
 from proctor.store.traces.trace_work import FinishedTrace, finish_traces
 

@@ -37,9 +37,9 @@ from proctor.service.refusals import Place, Refusal
 from proctor.service.rows import require_row
 from proctor.service.traces.routing import PLATFORM_ATTRIBUTE, Address, NoAgentFound, require_agent
 from proctor.store.accounts.tenants import ensure_organization, query_owned
-from proctor.store.sql.chunked_queries import clean_json, clean_text
 from proctor.store.sql.compressed_json import pack
 from proctor.store.sql.pages import Row
+from proctor.store.sql.queries import clean_json, clean_text
 from proctor.store.sql.tables import agents, organizations, projects
 from proctor.store.traces.traces import Arrival
 

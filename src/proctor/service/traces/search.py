@@ -28,10 +28,9 @@ from proctor.service.hub import Hub, stamp
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal
 from proctor.store.accounts.tenants import find_row
-from proctor.store.sql.chunked_queries import clean_text
 from proctor.store.sql.compressed_json import from_json, unpack
-from proctor.store.sql.list_queries import ListQuery
 from proctor.store.sql.pages import Row
+from proctor.store.sql.queries import ListQuery, clean_text
 from proctor.store.sql.tables import agents, case_versions, results, trace_parts, traces
 from proctor.store.sql.text_search import contains_text
 

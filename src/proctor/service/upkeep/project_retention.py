@@ -20,7 +20,7 @@ from proctor.service.refusals import Refusal, not_found
 from proctor.store.accounts.tenants import change_row
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import projects
-from proctor.store.upkeep.project_retention import count_older_runs, count_older_traces
+from proctor.store.upkeep.retention import count_older_runs, count_older_traces
 
 LONGEST_DAYS = 3_650
 MOST_COUNTED = 1_000_000

@@ -16,8 +16,17 @@ import msgspec
 from proctor.errors import StoreError
 from proctor.service.hub import Hub, stamp
 from proctor.service.judge_memory import delete_older
-from proctor.store.upkeep.project_retention import ProjectBounds, list_older_runs, list_older_traces, list_project_bounds
-from proctor.store.upkeep.retention import Deletable, delete_listed, delete_remains, list_oldest, sum_kept_bytes
+from proctor.store.upkeep.retention import (
+    Deletable,
+    ProjectBounds,
+    delete_listed,
+    delete_remains,
+    list_older_runs,
+    list_older_traces,
+    list_oldest,
+    list_project_bounds,
+    sum_stored_bytes,
+)
 
 IDLE_S = 7 * 86_400.0
 """A benchmark run that has not ended counts as given up when nothing was done to it for so long."""
@@ -60,7 +69,7 @@ async def sweep_once(hub: Hub, *, batch: int = _BATCH) -> SweepCounts:
     # Last: what has gone by age makes room, and less has to go by size.
     if hub.settings.retention_bytes is not None:
         async with hub.database.reading() as connection:
-            too_much = await sum_kept_bytes(connection) - hub.settings.retention_bytes
+            too_much = await sum_stored_bytes(connection) - hub.settings.retention_bytes
         while too_much > 0 and (gone := await _delete_oldest(hub, batch, at_least=too_much)):
             swept.add_batch(gone)
             # Summed up once and then counted down: to measure the whole database after every batch would be quadratic.

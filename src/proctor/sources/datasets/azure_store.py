@@ -1,7 +1,7 @@
 """Azure's Blob Storage and Data Lake by address: `az://container/path`, and `abfs://` in each of its spellings.
 
-The account stands in the address (`abfs://container@account.dfs.core.windows.net/path`, `?account=name`) or in the environment, its key or
-signature in the environment alone, under the names that Azure's own tools use. Without them the credentials of the machine are taken.
+The account is in the address (`abfs://container@account.dfs.core.windows.net/path`, `?account=name`) or in the environment; its key or
+signature is in the environment only, under the names of Azure's own tools. Without them the credentials of the machine are used.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ def open_azure(arrow: Any, parts: SplitResult) -> tuple[Any, str]:
     container, account, path = _split_address(parts)
     account = account or options.get("account") or _find_setting(_ACCOUNT)
     if not account:
-        raise InputError(f"{address!r} names no account; set {_ACCOUNT[0]} in the environment, or write ?account=NAME behind it")
-    told: dict[str, Any] = {}
+        raise InputError(f"{address!r} names no account; set {_ACCOUNT[0]} in the environment, or append ?account=NAME")
+    settings: dict[str, Any] = {}
     if "endpoint_override" in options:
-        told |= dict.fromkeys(("blob_storage_authority", "dfs_storage_authority"), options["endpoint_override"])
+        settings |= dict.fromkeys(("blob_storage_authority", "dfs_storage_authority"), options["endpoint_override"])
     if "scheme" in options:
-        told |= dict.fromkeys(("blob_storage_scheme", "dfs_storage_scheme"), options["scheme"])
+        settings |= dict.fromkeys(("blob_storage_scheme", "dfs_storage_scheme"), options["scheme"])
     key, signature = _find_setting(_KEY), _find_setting(_SIGNATURE)
-    told |= {"account_key": key} if key else {"sas_token": signature} if signature else {}
-    return arrow.AzureFileSystem(account, **told), "/".join(filter(None, (container, path)))
+    settings |= {"account_key": key} if key else {"sas_token": signature} if signature else {}
+    return arrow.AzureFileSystem(account, **settings), "/".join(filter(None, (container, path)))
 
 
 def identify_store(parts: SplitResult) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def _read_options(query: str) -> dict[str, str]:
         if name not in _OPTIONS:
             close = nearest(name, _OPTIONS)
             hint = f"; nearest: {close[0]}" if close else ""
-            raise InputError(f"{name!r} cannot be said of a store of Azure{hint}; expected {', '.join(_OPTIONS)}")
+            raise InputError(f"unknown option {name!r} for Azure{hint}; expected {', '.join(_OPTIONS)}")
     return found
 
 

@@ -1,7 +1,7 @@
 """Reads the records of one partition as JSON, some at a time, each with its place in the file.
 
-What is broken is told in its place and does not end the partition: the rest of a row group that cannot be read, the rest of a compressed
-file that was cut off, a line that is too long to hold.
+A broken part is reported in its place and does not end the partition: the rest of an unreadable row group, the rest of a compressed file
+that was cut off, a line that is too long to hold.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.errors import EvidenceError, ProctorError
 from proctor.model.evidence import Json
-from proctor.sources.datasets.columns import Cell, choose_columns, list_ids, make_cells
+from proctor.sources.datasets.columns import Cell, LostRows, choose_columns, list_ids, make_cells, read_lost_traces
 from proctor.sources.datasets.files import DataFile, find_state, import_arrow, open_file
 from proctor.sources.datasets.plan import Partition
 from proctor.sources.datasets.rows import (
@@ -24,10 +24,9 @@ from proctor.sources.datasets.rows import (
     RowChoice,
     drop_cells,
     drop_lines,
-    read_beside,
-    read_beside_lines,
+    read_extra_columns,
+    read_extra_keys,
 )
-from proctor.sources.datasets.unreadable_rows import LostRows, read_lost_traces
 from proctor.sources.records import MAX_LINE_BYTES, iterate_whole_lines
 
 ROWS_AT_ONCE = 1_024
@@ -36,7 +35,7 @@ BYTES_AT_ONCE = 16 * 1024 * 1024
 """About how many bytes of them: of larger records fewer are decoded together."""
 _BLOCK = 1 << 20
 _UNPACKED_BLOCK = 1 << 16
-"""Of a compressed file less at once: where it was cut off, what was asked for together is lost together."""
+"""Smaller for a compressed file: if it was cut off, a whole block is lost."""
 _TOO_LONG = EvidenceError(f"a line longer than {MAX_LINE_BYTES // 2**20} MB", code="line_too_long")
 
 
@@ -49,12 +48,12 @@ class Cells(msgspec.Struct, frozen=True):
     """Where each line begins in its file, or, of a compressed one, in what was unpacked; nothing for Parquet."""
     ids: Sequence[str | None] | None = None
     """The ids of the traces, where they stand in a column of their own."""
-    beside: Sequence[tuple[Json, ...]] | None = None
-    """What stands in the columns beside each record that were asked for."""
+    extra: Sequence[tuple[Json, ...]] | None = None
+    """Values of the requested extra columns, for each record."""
     lost: int = 0
-    """How many rows the last one stands for, if it is an error about several."""
+    """Rows that the last record represents, if it is an error about several."""
     left_out: int = 0
-    """How many of them are not asked for."""
+    """Rows that `--where` excludes."""
 
 
 class ChangedFile(ProctorError):
@@ -70,7 +69,7 @@ def read_cells(partition: Partition, column: str | None = None, choice: RowChoic
     if partition.broken is not None:
         yield Cells([EvidenceError(partition.broken, code="unreadable_file")], lost=partition.rows)
         return
-    # Before and behind: a file that changes while it is read gives rows of two states.
+    # Before and after: a file that changes while it is read gives rows of two states.
     _require_unchanged(file)
     found = _read_parquet(partition, column, choice) if file.kind == "parquet" else _read_lines(partition, choice)
     yield from found if partition.limit is None else _cut_cells(found, partition.limit)
@@ -105,12 +104,12 @@ def _read_parquet(partition: Partition, column: str | None, choice: RowChoice) -
         )
         schema = opened.schema_arrow
         columns = choose_columns(schema, column)
-        read = list(dict.fromkeys((*columns.list_read(), *choice.list_beside(schema))))
+        read = list(dict.fromkeys((*columns.list_read(), *choice.list_extra_columns(schema))))
         chosen = None if choice.where is None else GroupFilter(source, schema, choice.where, file.path)
         for group in range(partition.start, partition.end):
-            told = opened.metadata.row_group(group)
-            left: int = told.num_rows
-            rows = max(1, min(ROWS_AT_ONCE, BYTES_AT_ONCE * left // max(1, told.total_byte_size)))
+            metadata = opened.metadata.row_group(group)
+            left: int = metadata.num_rows
+            rows = max(1, min(ROWS_AT_ONCE, BYTES_AT_ONCE * left // max(1, metadata.total_byte_size)))
             try:
                 keep = None if chosen is None else chosen.find_rows(group)
                 if chosen is not None and keep is None:
@@ -118,18 +117,18 @@ def _read_parquet(partition: Partition, column: str | None, choice: RowChoice) -
                     continue
                 for batch in opened.iter_batches(rows, row_groups=[group], columns=read, use_threads=False):
                     cells = make_cells(batch, columns)
-                    kept = None if keep is None else keep.slice(told.num_rows - left, batch.num_rows)
+                    fitting = None if keep is None else keep.slice(metadata.num_rows - left, batch.num_rows)
                     found = Cells(
-                        cells if kept is None else drop_cells(cells, kept),
+                        cells if fitting is None else drop_cells(cells, fitting),
                         ids=list_ids(batch, columns),
-                        beside=read_beside(batch, choice.beside),
-                        left_out=0 if kept is None else batch.num_rows - kept.true_count,
+                        extra=read_extra_columns(batch, choice.extra),
+                        left_out=0 if fitting is None else batch.num_rows - fitting.true_count,
                     )
                     left -= batch.num_rows
                     yield found
             except (OSError, ValueError, NotImplementedError) as error:  # the last one for an encoding that pyarrow does not know
                 why = f"{left:,} rows of row group {group + 1} cannot be read: {error}"
-                traces = read_lost_traces(opened, group, told.num_rows - left) if columns.spans else None
+                traces = read_lost_traces(opened, group, metadata.num_rows - left) if columns.spans else None
                 yield Cells([LostRows(why, code="unreadable_rows", traces=traces)], lost=left)
 
 
@@ -142,8 +141,8 @@ def _read_lines(partition: Partition, choice: RowChoice) -> Iterator[Cells]:
             for block in iterate_whole_lines(blocks):
                 if block is None:
                     yield Cells([_TOO_LONG], [offset])
-                    # Only whoever counts the bytes knows where it ended.
-                    offset = blocks.find_line_behind()
+                    # Only the byte counter knows where it ended.
+                    offset = blocks.find_next_line()
                     continue
                 records, offsets, start = [], [], 0
                 while (end := block.find(b"\n", start)) >= 0:
@@ -153,10 +152,10 @@ def _read_lines(partition: Partition, choice: RowChoice) -> Iterator[Cells]:
                 offset += len(block)
                 there, left_out = records, 0
                 if choice.where is not None:
-                    records = drop_lines(there, choice.where, file.path, choice.asked)
+                    records = drop_lines(there, choice.where, file.path, choice.names_seen)
                     # A blank line is as empty as one that is left out, and does not count as one.
-                    left_out = sum(not kept and bool(line) for line, kept in zip(there, records, strict=True))
-                yield Cells(records, offsets, beside=read_beside_lines(records, choice.beside), left_out=left_out)
+                    left_out = sum(not record and bool(line) for line, record in zip(there, records, strict=True))
+                yield Cells(records, offsets, extra=read_extra_keys(records, choice.extra), left_out=left_out)
         except (OSError, ValueError) as error:
             yield Cells([EvidenceError(f"the rest of the file cannot be read: {error}", code="unreadable_rows")], [offset])
 
@@ -170,7 +169,7 @@ class _Range:
         self._over = False
         self._long_line = 0
         if start:
-            # A line that begins exactly at the start is ours; the byte before it tells.
+            # A line that begins exactly at the start is ours; look at the byte before it.
             source.seek(start - 1)
             self._skip_line(start - 1)
         self.first = self._position
@@ -200,7 +199,7 @@ class _Range:
             return b""
         at_end = self._position + len(block)
         if at_end >= self._end:
-            # The last line is the one in which the last byte of ours stands; it ends here, or wherever its line break is.
+            # The last line is the one with our last byte; it ends here, or at the next line break.
             found = block.find(b"\n", max(0, self._end - 1 - self._position))
             if found >= 0:
                 self._over = True
@@ -214,13 +213,13 @@ class _Range:
         if found >= 0:
             self._long_line = self._position - len(block) + found + 1
 
-    def find_line_behind(self) -> int:
+    def find_next_line(self) -> int:
         """Return where the line begins that follows the one that was too long."""
         return self._long_line
 
 
 class _Unpacked:
-    """The bytes of a compressed file, unpacked as they are asked for."""
+    """The bytes of a compressed file, unpacked on demand."""
 
     def __init__(self, source: Any, codec: str) -> None:
         self._source = import_arrow("pyarrow").CompressedInputStream(source, codec)
@@ -236,6 +235,6 @@ class _Unpacked:
         self._position += len(block)
         return block
 
-    def find_line_behind(self) -> int:
+    def find_next_line(self) -> int:
         """Return where the line begins that follows the one that was too long."""
         return self._long_line

@@ -8,22 +8,112 @@ object may stand in its column as JSON text.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from proctor.errors import EvidenceError
+from proctor.evidence.otlp.spans import fold_id
 from proctor.evidence.tables.read import find_columns, find_table_beside
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.json_values import drop_nulls
 from proctor.model.show import nearest
-from proctor.sources.datasets.arrow_values import CANNOT_HOLD, list_values
 from proctor.sources.datasets.files import import_arrow
-from proctor.sources.datasets.unreadable_rows import LostRows, find_row_trace, find_traces, write_id
 from proctor.sources.records import MAX_LINE_BYTES
-from proctor.sources.tables.cells import make_json
+from proctor.sources.tables.text import make_json
+
+# Rows of a table of spans that cannot be read: the column with the trace ids is often intact.
+
+TRACE_COLUMNS = ("context.trace_id", "trace_id", "traceId")
+"""What the id of a trace is called in tables of spans."""
+_HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")
+_ID_BYTES = (8, 16)
+"""How many bytes the ids of spans and traces have."""
+
+
+class LostRows(EvidenceError):
+    """Rows that cannot be read, with the traces of their spans; None if these are unknown."""
+
+    def __init__(self, message: str, *, code: str, traces: frozenset[str] | None) -> None:
+        super().__init__(message, code=code)
+        self.traces = traces
+
+
+def read_lost_traces(opened: Any, group: int, first: int) -> frozenset[str] | None:
+    """Return the traces of the rows of a row group from `first` on; None where their ids cannot be read, or one is missing."""
+    name = _find_column(opened.schema_arrow.names)
+    if name is None:
+        return None
+    try:
+        return find_traces(opened.read_row_group(group, columns=[name], use_threads=False).slice(first))
+    except (OSError, ValueError, NotImplementedError):  # what made the rows unreadable may concern this column, too
+        return None
+
+
+def find_traces(rows: Any) -> frozenset[str] | None:
+    """Return the traces of some rows; None where their ids cannot be read, or one is missing."""
+    name = _find_column(rows.schema.names)
+    if name is None:
+        return None
+    try:
+        return _fold_ids(rows.column(name).to_pylist())
+    except ValueError:
+        return None
+
+
+def find_row_trace(row: dict[str, Any]) -> frozenset[str] | None:
+    """Return the trace of one row; None where its id cannot be read, or is missing."""
+    name = _find_column(list(row))
+    try:
+        return None if name is None else _fold_ids([row[name]])
+    except ValueError:
+        return None
+
+
+def _fold_ids(ids: list[Any]) -> frozenset[str] | None:
+    """Return ids in the spelling of readable rows, so that they match."""
+    found = [fold_id(write_id(id) if isinstance(id, bytes) else str(id)) for id in ids if id]
+    return frozenset(found) if len(found) == len(ids) else None
+
+
+def write_id(data: bytes) -> str:
+    """Return an id from a column of bytes: as it is if it is text, else as OTLP writes it. Raises `UnicodeDecodeError`."""
+    return data.hex() if len(data) in _ID_BYTES and not _HEXADECIMAL.issuperset(data) else data.decode()
+
+
+def _find_column(names: list[str]) -> str | None:
+    return next((name for name in TRACE_COLUMNS if name in names), None)
+
+
+# Values of Arrow columns in Python: one that Python cannot hold affects only its own row.
+
+CANNOT_HOLD = (ValueError, KeyError, OverflowError)
+"""Errors for a single value: not UTF-8, an unknown time zone, a repeated key, a time beyond the years of Python."""
+
+
+def list_values(array: Any, in_place: Callable[[Any, Exception], Any] | None = None) -> list[Any]:
+    """Return the values of a column; `in_place` replaces a value that Python cannot hold, else its nearest text is used."""
+    try:
+        return array.to_pylist(maps_as_pydicts="strict")
+    except CANNOT_HOLD:
+        return [_read_value(array[number], in_place or _write_nearest) for number in range(len(array))]
+
+
+def _read_value(scalar: Any, in_place: Callable[[Any, Exception], Any]) -> Any:
+    try:
+        return scalar.as_py(maps_as_pydicts="strict")
+    except CANNOT_HOLD as error:
+        return in_place(scalar, error)
+
+
+def _write_nearest(scalar: Any, error: Exception) -> str | None:
+    """Return text with a mark for each byte that is none; None for anything else."""
+    if not isinstance(error, UnicodeDecodeError) or not hasattr(scalar, "as_buffer"):
+        return None
+    return bytes(scalar.as_buffer()).decode("utf-8", "replace")
+
 
 ID_NAMES = ("trace_id", "traceId", "execution_id", "run_id", "id")
 """What the id of a trace is called, the clearest first."""
@@ -46,7 +136,7 @@ _FIELDS = frozenset(
         "workflowData",
     )
 )
-"""Columns that tell that the row itself is a record."""
+"""Columns by which a row itself is a record."""
 _encode = msgspec.json.Encoder().encode
 
 Cell = bytes | EvidenceError
@@ -57,7 +147,7 @@ ALL_COLUMNS = "*"
 
 
 class NoSpansHere(EvidenceError):
-    """A file that a platform exports beside those with spans: it holds none, so that none can be missing in it."""
+    """A file without spans that a platform exports next to those with spans."""
 
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +157,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool
     """Whether the one column is the record, rather than the columns its fields."""
     id: str | None = None
-    """The column beside it that holds the id of the trace."""
+    """The column with the id of the trace."""
     spans: bool = False
     """Whether a row is a span, and a trace is spread over many."""
 
@@ -90,12 +180,14 @@ def choose_columns(schema: Any, column: str | None) -> Columns:
         _require_record(schema.field(column), column)
         return _make_whole(column, schema)
     table = find_columns(frozenset(names))
-    # Only platforms have such columns; Langfuse has one for the calls beside them.
+    # Only platforms have such columns; Langfuse has one for the calls as well.
     if table is not None and (table.name in ("phoenix", "langfuse", "langsmith") or not _FIELDS.intersection(names)):
         return Columns(names=tuple(names), whole=False, spans=True)
-    beside = find_table_beside(frozenset(names))
-    if beside is not None:
-        raise NoSpansHere(f"{beside}, without spans; leave it out, and name the files or the folder with the spans", code="missing_column")
+    companion = find_table_beside(frozenset(names))
+    if companion is not None:
+        raise NoSpansHere(
+            f"{companion}, without spans; leave it out, and name the files or the folder with the spans", code="missing_column"
+        )
     if len(names) == 1 and names[0] not in _FIELDS:
         _require_record(schema.field(0), names[0])
         return _make_whole(names[0], schema)
@@ -112,9 +204,9 @@ def choose_columns(schema: Any, column: str | None) -> Columns:
 
 def _make_whole(name: str, schema: Any) -> Columns:
     types = import_arrow("pyarrow").types
-    beside = [each for each in ID_NAMES if each in schema.names and each != name]
-    told = next((each for each in beside if _is_text(kind := schema.field(each).type) or types.is_integer(kind)), None)
-    return Columns(names=(name,), whole=True, id=told)
+    id_columns = [each for each in ID_NAMES if each in schema.names and each != name]
+    id_column = next((each for each in id_columns if _is_text(kind := schema.field(each).type) or types.is_integer(kind)), None)
+    return Columns(names=(name,), whole=True, id=id_column)
 
 
 def list_ids(batch: Any, columns: Columns) -> Sequence[str | None] | None:
@@ -137,10 +229,10 @@ def make_cells(batch: Any, columns: Columns) -> Sequence[Cell]:
         # As bytes, so that text which is not UTF-8 is a fault of its own row and of no other.
         wide = arrow.types.is_large_string(array.type) or arrow.types.is_large_binary(array.type)
         found = array.cast(arrow.large_binary() if wide else arrow.binary()).to_pylist()
-        # Where all of them together are small enough, none is too large: most batches need no look at each cell.
+        # If all cells together are small enough, none is too large: most batches need no check of each cell.
         plain = array.null_count == 0 and array.nbytes <= MAX_LINE_BYTES and all(found)
         return found if plain else [_check_cell(cell) for cell in found]
-    found = list_values(array, lambda _, error: EvidenceError(_describe_strange(error)))
+    found = list_values(array, lambda _, error: EvidenceError(_describe_unreadable(error)))
     return [_NO_RECORD if value is None else value if isinstance(value, EvidenceError) else _write_value(value) for value in found]
 
 
@@ -171,18 +263,18 @@ def _make_rows(batch: Any, spans: bool) -> Sequence[Cell]:
         return [_make_row(row, spans) for row in batch.to_pylist(maps_as_pydicts="strict")]
     except CANNOT_HOLD:
         # Text which is not UTF-8, or a moment beyond the years of Python, is a fault of its own row and of no other.
-        return [_make_strange_row(batch.slice(number, 1), spans) for number in range(batch.num_rows)]
+        return [_make_unreadable_row(batch.slice(number, 1), spans) for number in range(batch.num_rows)]
 
 
-def _make_strange_row(row: Any, spans: bool) -> Cell:
+def _make_unreadable_row(row: Any, spans: bool) -> Cell:
     try:
         return _make_row(row.to_pylist(maps_as_pydicts="strict")[0], spans)
     except CANNOT_HOLD as error:
         code = "not_utf8" if isinstance(error, UnicodeDecodeError) else "unreadable_evidence"
-        return LostRows(_describe_strange(error), code=code, traces=find_traces(row))
+        return LostRows(_describe_unreadable(error), code=code, traces=find_traces(row))
 
 
-def _describe_strange(error: Exception) -> str:
+def _describe_unreadable(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"a text in the row is not UTF-8: {error.reason}"
     return f"a value in the row cannot be read: {error.args[0] if error.args else error}"
@@ -219,7 +311,7 @@ _OF_SPANS = frozenset(
         *("status", "status_code", "status_message", "statusMessage", "error", "extra", "input", "inputs", "output", "outputs"),
     )
 )
-"""Columns in which a table of spans tells what happened: one that cannot be read is not one that is empty."""
+"""Columns with the content of a span: an unreadable one is not an empty one."""
 _NESTED = frozenset(
     (
         "tool_calls",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -22,12 +23,72 @@ import msgspec
 from proctor.errors import InputError, MissingExtra
 from proctor.model.show import show
 from proctor.patterns.globs import compile_glob, matches_glob
+from proctor.report.words.wording import count_noun
 from proctor.sources.datasets import azure_store
-from proctor.sources.datasets.unread_files import LeftOut
+
+_DATA = re.compile(
+    r".*\.(?:(?:json|jsonl|ndjson|parquet|pq|csv|tsv|avro|orc|arrow|feather|log)(?:[-.]\w+)?|gz|zst|zstd|bz2|xz|lz4|snappy|br|zip|tar|tgz)",
+    re.IGNORECASE,
+)
+"""Names of files that may hold traces; other files are ignored."""
+_MOST_ENDINGS = 5
+
+
+class LeftOut:
+    """Files that were found and are not read."""
+
+    def __init__(self) -> None:
+        self._endings: Counter[str] = Counter()
+        self._first = ""
+        self._links: list[str] = []
+        self._twice: list[tuple[str, str]] = []
+        self._batches: list[str] = []
+
+    def note_file(self, name: str) -> None:
+        """Note a file whose name no reader accepts."""
+        base = name.replace(os.sep, "/").rpartition("/")[2]
+        if not base.startswith((".", "_")) and _DATA.fullmatch(base):
+            self._endings[f".{base.rpartition('.')[2].lower()}"] += 1
+            self._first = self._first or name
+
+    def note_link(self, name: str) -> None:
+        """Note a link to a folder."""
+        self._links.append(name)
+
+    def note_second_name(self, name: str, first: str) -> None:
+        """Note a file that has two names."""
+        self._twice.append((name, first))
+
+    def note_batch(self, folder: str) -> None:
+        """Note the output of another batch."""
+        self._batches.append(folder)
+
+    def describe(self, suffixes: str) -> Iterator[str]:
+        """Yield what a summary warns of."""
+        if self._endings:
+            number = self._endings.total()
+            listed = ", ".join(f"{ending} ({count:,})" for ending, count in self._endings.most_common(_MOST_ENDINGS))
+            verb = "is" if number == 1 else "are"
+            yield (
+                f"{count_noun(number, 'file')} in the folders {verb} not read: {listed}, for example {self._first}; "
+                f"a batch reads files ending in {suffixes}"
+            )
+        if self._twice:
+            name, first = self._twice[0]
+            what = "1 file has two names and is" if len(self._twice) == 1 else f"{len(self._twice):,} files have two names and are"
+            yield f"{what} read once: {name} is {first}"
+        if self._links:
+            what = "1 link to a folder is" if len(self._links) == 1 else f"{len(self._links):,} links to folders are"
+            yield f"{what} not followed: {self._links[0]}; name it as a place of its own"
+        if self._batches:
+            many = f"{len(self._batches):,} folders hold results of other batches and are"
+            what = "1 folder holds results of another batch and is" if len(self._batches) == 1 else many
+            yield f"{what} not read: {self._batches[0]}"
+
 
 Kind = Literal["parquet", "lines", "spans", "merged"]
 SCHEMES = ("s3", "gs", "gcs", *azure_store.SCHEMES, "file")
-"""Stores that pyarrow reads by itself."""
+"""Stores that pyarrow supports itself."""
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst")
 _NAMES = re.compile(r".*(?:(\.parquet|\.pq)|(?:\.jsonl|\.ndjson)(\.gz|\.zst|\.zstd)?)", re.IGNORECASE)
 _WILDCARD = re.compile(r"[*?]")
@@ -83,7 +144,7 @@ def find_local_path(place: str) -> str | None:
 
 
 def _identify(root: str, path: str) -> tuple[str, ...]:
-    """Return what a file is by itself, whichever place it was found under."""
+    """Return the identity of a file, independent of the place under which it was found."""
     if not root:
         return ("", os.path.realpath(path))
     parts = urlsplit(root)
@@ -108,7 +169,7 @@ def _is_inside(file: tuple[str, ...], folder: tuple[str, ...] | None) -> bool:
 
 
 def name_places(places: Sequence[str]) -> tuple[str, ...]:
-    """Return the places of a data set, told so that they mean the same wherever the command is given."""
+    """Return the places of a data set so that they mean the same in any working directory."""
     local = (find_local_path(place) or place for place in places)
     return tuple(place if "://" in place else os.path.abspath(place) for place in local)
 
@@ -152,7 +213,7 @@ def _list_place(place: str, inside: tuple[str, ...] | None, noted: LeftOut) -> I
     if not os.path.exists(base):
         raise InputError(f"no data set at {place!r}: no such file or folder")
     if _is_batch(base):
-        raise InputError(f"{base!r} is what came of a batch, and no data set; `proctor batch show {base}` shows it")
+        raise InputError(f"{base!r} holds results of a batch, and is no data set; `proctor batch show {base}` shows it")
     listed = [place] if os.path.isfile(place) else _walk_folder(base, inside, noted)
     parts = None if base == place else compile_glob(os.path.abspath(place))
     for name in listed:
@@ -207,7 +268,7 @@ def _is_batch(folder: str) -> bool:
 
 
 def _list_store(place: str, inside: tuple[str, ...] | None, noted: LeftOut) -> Iterator[DataFile]:
-    # What stands behind a question mark is for the file system: `?endpoint_override=...`.
+    # The query is for the file system: `?endpoint_override=...`.
     address, mark, query = place.partition("?")
     base = _cut_before_wildcard(address)
     root = f"{base}{mark}{query}"
@@ -244,7 +305,7 @@ def _make_file(
     try:
         name.encode()
     except UnicodeEncodeError:
-        # What is planned and told of a file is JSON, in UTF-8.
+        # The plan and the messages are JSON, in UTF-8.
         raise InputError(f"the name of {show(name)} is no UTF-8 text; rename it") from None
     codec: Any = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", None: None}[match[2] and match[2].lower()]
     kind: Kind = "parquet" if match[1] else "lines"
@@ -267,10 +328,10 @@ def open_store(address: str) -> tuple[Any, str]:
     if parts.scheme not in SCHEMES:
         raise InputError(f"{parts.scheme}:// cannot be read; expected a path, or an address of {', '.join(f'{s}://' for s in SCHEMES)}")
     named = any(re.search("key|secret|token|password|credential", name, re.IGNORECASE) for name, _ in parse_qsl(parts.query))
-    # What stands before the `@` is a container of Azure, or says that a bucket is open to everybody.
+    # Before the `@` is a container of Azure, or the mark of a public bucket.
     known = parts.scheme in azure_store.SCHEMES or (parts.scheme in ("gs", "gcs") and parts.username == "anonymous")
     if (parts.username is not None and not known) or parts.password is not None or named:
-        # What stands in a command stands in its manifest and in the history of a shell, too.
+        # An address is stored in the manifest and in the history of a shell.
         raise InputError(f"a key does not belong into an address ({parts.scheme}://…); set it in the environment")
     try:
         arrow = import_arrow("pyarrow.fs")

@@ -1,11 +1,10 @@
 """Splits the files of a data set into partitions without reading the data: footers of Parquet, sizes and beginnings of everything else.
 
-A Parquet file is split between its row groups, a file of JSON lines at every so many bytes (a line belongs to the partition in which it
-begins); a compressed file is one partition. A file that cannot be planned (cut off, without the column) is a partition as well, whose
-result is one row that says so: one broken file among thousands keeps nobody from the others. Small files are merged into one partition.
+A Parquet file is split between its row groups, a file of JSON lines at fixed byte offsets (a line belongs to the partition in which it
+begins); a compressed file is one partition. A file that cannot be planned (cut off, without the column) is a partition too, with one
+error row as its result: one broken file among thousands does not stop the others. Small files are merged into one partition.
 
-Where a record is a span, or a few of them, the partitions are only gathered; what is decided are shares of the traces, by a digest of
-their ids.
+If records are spans, the partitions are only gathered; then shares of the traces are decided, by a digest of their ids.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ _WANTED = 32
 MOST_FILES = 50
 """Small files that are merged into one partition: in an object store each takes several requests."""
 MOST_SHARES = 4_096
-"""Shares of gathered spans: whoever decides one opens the gathered part of every partition."""
+"""Shares of gathered spans: deciding one opens the gathered part of every partition."""
 _LEAST_SHARE = 4_096
 _GROWTH = {"": 1, "parquet": 6, "gzip": 8, "zstd": 8}
-"""About how many bytes of spans come of one byte of a file."""
+"""About how many bytes of spans one byte of a file gives."""
 _HEAD_BYTES = 64 * 1024
-"""How much of a file of lines is looked at to see whether its records are spans."""
+"""Bytes of a file of lines that are read to recognise spans."""
 _LONG_HEAD_BYTES = 4 * 1024 * 1024
-"""How much of it where the first line is longer: what tells of a span may stand at its end."""
+"""Bytes read if the first line is longer: the keys of a span may be at its end."""
 AT_ONCE = 32
 """Footers that are read at the same time: of an object store each takes a round trip or two."""
 
@@ -56,13 +55,13 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     start: int = 0
     """The first row group, or the first byte."""
     end: int = 0
-    """The row group or the byte behind the last one."""
+    """The row group or the byte after the last one."""
     first_row: int = 0
     """How many rows of the file stand before it (Parquet)."""
     broken: str | None = None
-    """Why nothing of the file can be read, if so."""
+    """Why the file cannot be read, if so."""
     rows: int = 0
-    """How many rows it has, where a footer tells."""
+    """Number of rows, if a footer has it."""
     limit: int | None = None
     """How many of its records are read, where not all are."""
     spans: bool = False
@@ -91,7 +90,7 @@ def plan_partitions(
 ) -> list[Partition]:
     """Return the partitions of all files; those that are `known` are not opened. Raises `InputError` where no file can be read.
 
-    `where` is what is asked of their rows: a file that has not its columns cannot be read.
+    `where` is the filter of their rows: a file without its columns cannot be read.
     """
     wanted = _Wanted(column, evidence_format, partition_bytes, where, set(), set())
 
@@ -110,8 +109,8 @@ def plan_partitions(
 
 
 def _gather_unread(part: Partition, wanted: _Wanted) -> Partition:
-    """Return a part of a file of which nothing was understood as one with spans: among files of spans it may hold some of any trace."""
-    if part.spans or part.file in wanted.beside or (part.broken is None and part.file not in wanted.unread):
+    """Return an unreadable part of a file as one with spans: among files of spans it may hold some of any trace."""
+    if part.spans or part.file in wanted.without_spans or (part.broken is None and part.file not in wanted.unread):
         return part
     return _make_partition(part.file, part.start, part.end, part.first_row, broken=part.broken, spans=True, rows=part.rows)
 
@@ -158,8 +157,8 @@ def plan_shares(sources: Sequence[Partition], partition_bytes: int, count: int |
     shares: list[Partition] = []
     for number in range(count):
         file = DataFile(name=f"{about}, share {number + 1} of {count}", path="", size=0, modified_ns=0, kind="spans")
-        told = msgspec.json.encode((ids, number, count))
-        shares.append(Partition(id=hashlib.sha256(told).hexdigest()[:24], file=file, start=number, end=count))
+        key = msgspec.json.encode((ids, number, count))
+        shares.append(Partition(id=hashlib.sha256(key).hexdigest()[:24], file=file, start=number, end=count))
     return shares
 
 
@@ -170,7 +169,7 @@ class _Wanted(NamedTuple):
     where: Condition | None
     unread: set[DataFile]
     """Files of lines of whose beginning nothing could be read."""
-    beside: set[DataFile]
+    without_spans: set[DataFile]
     """Files that can be read and hold no spans."""
 
 
@@ -193,7 +192,7 @@ def _plan_file(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
     try:
         spans = begins_with_spans(_read_head(file, source), wanted.evidence_format)
     except (OSError, ValueError):
-        # Whoever reads the file says what is wrong with it.
+        # Reading the file gives the error.
         spans = None if wanted.evidence_format is None else wanted.evidence_format in SPAN_FORMATS
     if spans is None:
         wanted.unread.add(file)
@@ -222,7 +221,7 @@ def _plan_parquet(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
             groups = list(_list_groups(opened.metadata))
     except EvidenceError as error:
         if isinstance(error, NoSpansHere):
-            wanted.beside.add(file)
+            wanted.without_spans.add(file)
         yield _make_partition(file, broken=error.message, rows=all_rows)
         return
     except (OSError, ValueError) as error:
@@ -251,6 +250,6 @@ def _make_partition(
     file: DataFile, start: int = 0, end: int = 0, first_row: int = 0, *, broken: str | None = None, spans: bool = False, rows: int = 0
 ) -> Partition:
     # Without the name: a folder that is named by another path is the same data set.
-    told = msgspec.json.encode((msgspec.structs.replace(file, name=""), start, end, first_row, broken, *(["spans"] if spans else [])))
-    id = hashlib.sha256(told).hexdigest()[:24]
+    key = msgspec.json.encode((msgspec.structs.replace(file, name=""), start, end, first_row, broken, *(["spans"] if spans else [])))
+    id = hashlib.sha256(key).hexdigest()[:24]
     return Partition(id=id, file=file, start=start, end=end, first_row=first_row, broken=broken, spans=spans, rows=rows)

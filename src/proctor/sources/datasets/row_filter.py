@@ -3,8 +3,8 @@
     agent = 'shop' and start >= '2026-10-01' and not (tier in ('free', 'trial') or tokens is null)
 
 Names are columns of Parquet, keys of folders (`day=2026-10-01`) and keys of JSON lines; dots go into structs and objects, and a name with
-other characters stands in double quotes. Texts stand in single quotes, `''` is one of them. As in SQL, a comparison with what is not there
-is neither true nor false, and a row is read only where all of it is true.
+other characters is written in double quotes. Texts are in single quotes, `''` is one of them. As in SQL, a comparison with a missing value
+is neither true nor false, and a row is read only if the whole condition is true.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from proctor.model.show import nearest
 
 Value = str | int | float | bool
 Lookup = Callable[[str], Json]
-"""Returns what stands under a name; None where nothing does, or where nobody knows yet."""
+"""Returns the value of a name; None if it is missing or not yet known."""
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -89,7 +89,7 @@ class _Word(msgspec.Struct, frozen=True):
 
 
 def read_filter(text: str) -> Condition:
-    """Return the condition that a text says. Raises `InputError` with the place of what is wrong."""
+    """Return the condition of a text. Raises `InputError` with the position of a mistake."""
     if len(text) > _LONGEST:
         raise InputError(f"--where: longer than {_LONGEST:,} characters")
     return _Reader(text).read()
@@ -111,7 +111,7 @@ def _gather_names(condition: Condition, seen: dict[str, None]) -> None:
 
 
 def decide_row(condition: Condition, find: Lookup) -> bool | None:
-    """Return whether a condition is true of a row; None where nobody can say."""
+    """Return whether a condition is true of a row; None if unknown."""
     if isinstance(condition, Compare):
         return _compare(condition, find(condition.name))
     if isinstance(condition, IsNull):
@@ -150,12 +150,12 @@ def name_kind(value: Value) -> str:
 
 
 def may_hold(condition: Condition, known: dict[str, str | None]) -> bool:
-    """Return whether a condition can be true of any row of a file of which only the keys of its folders are known."""
+    """Return whether a condition can be true of any row of a file, when only the keys of its folders are known."""
     return _decide_file(condition, known) is not False
 
 
 def _decide_file(condition: Condition, known: dict[str, str | None]) -> bool | None:
-    # To `decide_row` what is not there is null; here it only means that no row has been looked at.
+    # For `decide_row` a missing value is null; here it only means that no row was read yet.
     if isinstance(condition, IsNull) and condition.name not in known:
         return None
     if isinstance(condition, (Compare, IsNull)):
@@ -169,7 +169,7 @@ def _decide_file(condition: Condition, known: dict[str, str | None]) -> bool | N
 
 
 def find_member(record: Json, name: str) -> Json:
-    """Return what stands under a name in an object, with dots going into objects; a key that has the dots itself goes first."""
+    """Return the value of a name in an object, with dots going into objects; a key that contains the dots itself wins."""
     if not isinstance(record, dict):
         return None
     if name in record:
@@ -179,7 +179,7 @@ def find_member(record: Json, name: str) -> Json:
 
 
 def has_member(record: Json, name: str) -> bool:
-    """Return whether anything stands under a name in an object, be it null."""
+    """Return whether an object has a name, even with the value null."""
     if not isinstance(record, dict):
         return False
     head, dot, rest = name.partition(".")
@@ -226,7 +226,7 @@ class _Reader:
             found = _TOKEN.match(self._text, position)
             if found is None or found.end() == position:
                 rest = self._text[position:].lstrip()
-                raise self._refuse(end - len(rest.rstrip()), f"found {rest[:20]!r}; a text stands in single quotes")
+                raise self._refuse(end - len(rest.rstrip()), f"found {rest[:20]!r}; write a text in single quotes")
             kind = str(found.lastgroup)
             word = found.group(kind)
             lowered = word.lower()
@@ -236,7 +236,7 @@ class _Reader:
 
     def read(self) -> Condition:
         if not self._words:
-            raise InputError("--where: nothing is said; expected for example \"agent = 'shop'\"")
+            raise InputError("--where: the condition is empty; expected for example \"agent = 'shop'\"")
         found = self._read_either()
         if self._next < len(self._words):
             word = self._words[self._next]
@@ -281,13 +281,13 @@ class _Reader:
             found = Either(tuple(Compare(name, "=", value) for value in self._read_list()))
             return Not(found) if negated else found
         if negated:
-            raise self._refuse(self._find_column(), "expected `in` behind `not`")
+            raise self._refuse(self._find_column(), "expected `in` after `not`")
         sign = self._words[self._next] if self._next < len(self._words) else None
-        told = "" if sign is None else _SAME.get(sign.text, sign.text)
-        if sign is None or sign.kind != "sign" or told not in _COMPARE:
-            raise self._refuse(self._find_column(), f"expected a comparison behind {name!r}: {' '.join(_COMPARE)}, in, is null")
+        operator = "" if sign is None else _SAME.get(sign.text, sign.text)
+        if sign is None or sign.kind != "sign" or operator not in _COMPARE:
+            raise self._refuse(self._find_column(), f"expected a comparison after {name!r}: {' '.join(_COMPARE)}, in, is null")
         self._next += 1
-        return Compare(name, told, self._read_value())
+        return Compare(name, operator, self._read_value())
 
     def _read_name(self) -> str:
         word = self._words[self._next] if self._next < len(self._words) else None
@@ -307,7 +307,7 @@ class _Reader:
         word = self._words[self._next] if self._next < len(self._words) else None
         kind = "" if word is None else word.kind
         if word is None or kind not in ("text", "number", "true", "false"):
-            hint = "; a text stands in single quotes" if kind in ("word", "quoted") else "; write `is null`" if kind == "null" else ""
+            hint = "; write a text in single quotes" if kind in ("word", "quoted") else "; write `is null`" if kind == "null" else ""
             raise self._refuse(self._find_column(), f"expected a value{f', found {word.text}' if word else ''}{hint}")
         self._next += 1
         if kind == "text":

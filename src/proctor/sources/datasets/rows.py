@@ -1,8 +1,7 @@
-"""Which rows of a partition are read, and which columns beside the record: `--where` and `--by`, pushed down to the file.
+"""Which rows of a partition are read, and which extra columns: `--where` and `--by`, pushed down to the file.
 
-In Parquet a row group is left out by its statistics where they tell that nothing in it fits; of the others the columns that the condition
-asks for are read, and the records only where a row fits. JSON lines are decoded first. A row that is left out keeps its number: it stands
-there as an empty record.
+A Parquet row group is skipped if its statistics exclude it; of the others the columns of the condition are read, and the records only if
+a row fits. JSON lines are decoded first. A row that is left out keeps its number, as an empty record.
 """
 
 from __future__ import annotations
@@ -13,16 +12,15 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.values.json_bytes import BOM, mend_surrogates
 from proctor.model.evidence import Json
-from proctor.sources.datasets.arrow_values import list_values
-from proctor.sources.datasets.columns import Cell, cut_nanoseconds
+from proctor.sources.datasets.columns import Cell, cut_nanoseconds, list_values
 from proctor.sources.datasets.files import DataFile, import_arrow
-from proctor.sources.datasets.folder_keys import read_folder_keys
 from proctor.sources.datasets.row_filter import (
     Both,
     Compare,
@@ -41,6 +39,22 @@ from proctor.sources.datasets.row_filter import (
     name_kind,
 )
 
+# The keys of folders, `day=2026-10-01/model=small/part.parquet`, as Hive and Spark write them.
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""The folder name for null."""
+
+
+def read_folder_keys(path: str) -> dict[str, str | None]:
+    """Return the keys of the folders of a file, None for one that is null; the innermost of two with one name."""
+    found: dict[str, str | None] = {}
+    for part in path.replace("\\", "/").split("/")[:-1]:
+        key, equals, value = part.partition("=")
+        if equals and key:
+            found[unquote(key)] = None if value == _NULL else unquote(value)
+    return found
+
+
 _decode = msgspec.json.Decoder().decode
 LEFT_OUT = b""
 
@@ -49,7 +63,7 @@ _LOOKED_AT, _MOST_KEYS = 50, 200
 """Lines of a partition whose keys are remembered, and how many keys."""
 
 
-class AskedNames:
+class FilterNames:
     """The names that a condition asks JSON lines for: which of them no line had, and some of the keys that lines have instead."""
 
     def __init__(self, where: Condition, path: str) -> None:
@@ -69,8 +83,8 @@ class AskedNames:
             for one in self._comparisons
             if is_unlike(one, find_member(record, one.name))
         }
-        for told in sorted(unlike):
-            self.unlike[told] = self.unlike.get(told, 0) + 1
+        for name in sorted(unlike):
+            self.unlike[name] = self.unlike.get(name, 0) + 1
         if self.missing:
             self.missing = {name for name in self.missing if not has_member(record, name)}
             if self.lines <= _LOOKED_AT:
@@ -88,25 +102,25 @@ def _gather_keys(record: Json, before: str, keys: dict[str, None]) -> None:
 
 
 class RowChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of every row before it is decided."""
+    """Which rows and extra columns are read."""
 
     where: Condition | None = None
-    beside: tuple[str, ...] = ()
-    """Columns that are read beside the record, as far as a file has them."""
-    asked: AskedNames | None = None
-    """Notes which names of `where` the lines of a partition have; nothing where nobody wants to know."""
+    extra: tuple[str, ...] = ()
+    """Columns that are read in addition to the record, as far as a file has them."""
+    names_seen: FilterNames | None = None
+    """Notes which names of `where` the lines of a partition have, if that is of interest."""
 
-    def list_beside(self, schema: Any) -> list[str]:
-        """Return the columns to read beside the record."""
+    def list_extra_columns(self, schema: Any) -> list[str]:
+        """Return the columns to read in addition to the record."""
         names = set(schema.names)
-        return [name for name in self.beside if name in names]
+        return [name for name in self.extra if name in names]
 
 
 EVERYTHING = RowChoice()
 
 
-def read_beside(batch: Any, names: Sequence[str]) -> Sequence[tuple[Json, ...]] | None:
-    """Return the values of these columns for each row of a batch, None for a column that is not there; nothing where nobody asks."""
+def read_extra_columns(batch: Any, names: Sequence[str]) -> Sequence[tuple[Json, ...]] | None:
+    """Return the values of these columns for each row of a batch, None for a missing column; None if no columns are requested."""
     if not names:
         return None
     there = set(batch.schema.names)
@@ -114,8 +128,8 @@ def read_beside(batch: Any, names: Sequence[str]) -> Sequence[tuple[Json, ...]] 
     return list(zip(*(list_values(found.column(name)) if name in there else [None] * batch.num_rows for name in names), strict=True))
 
 
-def read_beside_lines(lines: Sequence[bytes], names: Sequence[str]) -> Sequence[tuple[Json, ...]] | None:
-    """Return what stands under these names in every line; nothing where nobody asks."""
+def read_extra_keys(lines: Sequence[bytes], names: Sequence[str]) -> Sequence[tuple[Json, ...]] | None:
+    """Return the values of these names in every line; None if no names are requested."""
     if not names:
         return None
     none = (None,) * len(names)
@@ -149,10 +163,10 @@ def require_names(where: Condition | None, schema: Any, path: str) -> None:
         return
     expression = make_expression(where, schema, read_folder_keys(path))
     try:
-        # Asked of no rows at all: pyarrow compares the types all the same, and a mistake shows before anything is read.
+        # On an empty table: pyarrow compares the types all the same, and a mistake shows before anything is read.
         schema.empty_table().filter(expression)
     except (ValueError, TypeError, NotImplementedError) as error:
-        raise EvidenceError(f"--where: this cannot be asked of its columns: {error}", code="wrong_column_type") from error
+        raise EvidenceError(f"--where: does not fit the types of its columns: {error}", code="wrong_column_type") from error
 
 
 class GroupFilter:
@@ -178,36 +192,36 @@ class GroupFilter:
 
 def drop_cells(cells: Sequence[Cell], keep: Any) -> Sequence[Cell]:
     """Return the records of a batch with those left out that are not to be read."""
-    return [cell if kept else LEFT_OUT for cell, kept in zip(cells, keep.to_pylist(), strict=True)]
+    return [cell if fits else LEFT_OUT for cell, fits in zip(cells, keep.to_pylist(), strict=True)]
 
 
-def drop_lines(lines: Sequence[bytes], where: Condition, path: str, asked: AskedNames | None = None) -> Sequence[bytes]:
-    """Return lines with those left out that are not to be read; what is no JSON stays, to be told as what it is."""
+def drop_lines(lines: Sequence[bytes], where: Condition, path: str, names_seen: FilterNames | None = None) -> Sequence[bytes]:
+    """Return the lines with those that do not fit blanked; a line that is no JSON stays, so that it is reported."""
     keys = read_folder_keys(path)
-    return [line if not line or _fits_line(line, where, keys, asked) else LEFT_OUT for line in lines]
+    return [line if not line or _fits_line(line, where, keys, names_seen) else LEFT_OUT for line in lines]
 
 
-def _fits_line(line: bytes, where: Condition, keys: dict[str, str | None], asked: AskedNames | None) -> bool:
+def _fits_line(line: bytes, where: Condition, keys: dict[str, str | None], names_seen: FilterNames | None) -> bool:
     record = decode_line(line)
-    if asked is not None and record is not None:
-        asked.look_at(record)
+    if names_seen is not None and record is not None:
+        names_seen.look_at(record)
     return record is None or decide_row(where, lambda name: keys[name] if name in keys else find_member(record, name)) is True
 
 
 def decode_line(line: bytes) -> Json:
-    """Return what a line holds; None where it is empty, or no JSON. What readers of evidence mend is mended here, too."""
+    """Return the value of a line; None if it is empty or no JSON. Broken surrogates are repaired as readers of evidence do."""
     line = line.removeprefix(BOM)
     try:
         return _decode(line) if line else None
     except RecursionError:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        # Else a line would be read whatever the condition says.
-        mended = mend_surrogates(line)
-        return None if mended is None else _decode_mended(mended)
+        # Else the line would be read whatever the condition.
+        repaired = mend_surrogates(line)
+        return None if repaired is None else _decode_repaired(repaired)
 
 
-def _decode_mended(line: bytes) -> Json:
+def _decode_repaired(line: bytes) -> Json:
     try:
         return _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -226,7 +240,7 @@ def _write(where: Condition, schema: Any, keys: dict[str, str | None]) -> Any:
     arrow, compute = import_arrow("pyarrow"), import_arrow("pyarrow.compute")
     if isinstance(where, (Compare, IsNull)):
         if where.name in keys:
-            # The key of a folder is the same for all rows of the file, so that it is decided here; null where nobody can say.
+            # The key of a folder is the same for all rows of the file, so it is decided here; null if unknown.
             return compute.scalar(arrow.scalar(decide_row(where, keys.get), arrow.bool_()))
         path, kind = _find_field(schema, where.name, keys)
         field = compute.field(*path)
@@ -270,16 +284,16 @@ def _write_number(sign: str, value: float, field: Any, kind: Any) -> Any:
         signed = arrow.types.is_signed_integer(kind)
         least, most = (-(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1) if signed else (0, 2**kind.bit_width - 1)
         near = least if value < least else most if value > most else math.floor(value)
-        told = arrow.scalar(near, kind)
+        bound = arrow.scalar(near, kind)
     else:
         near = float(value)
-        told = arrow.scalar(near)
+        bound = arrow.scalar(near)
     if near == value:
-        return _SIGNS[sign](field, told)
+        return _SIGNS[sign](field, bound)
     if sign in _BELOW:
-        return _SIGNS[(_BELOW if near < value else _ABOVE)[sign]](field, told)
+        return _SIGNS[(_BELOW if near < value else _ABOVE)[sign]](field, bound)
     # Equal to none of them; written so that null stays null.
-    return (field != told) & (field == told) if sign == "=" else (field != told) | (field == told)
+    return (field != bound) & (field == bound) if sign == "=" else (field != bound) | (field == bound)
 
 
 def _find_field(schema: Any, name: str, keys: dict[str, str | None]) -> tuple[tuple[str, ...], Any]:

@@ -17,13 +17,12 @@ from proctor.errors import InputError, MissingExtra
 from proctor.formats.text.rows import Row, TableOptions
 from proctor.model.evidence import Json
 from proctor.model.problem import Origin
-from proctor.sources.tables.cells import make_json
-from proctor.sources.tables.text import MAX_FIELD, MAX_FILE, MAX_ROWS, check_size, refuse_at, refuse_more_rows
+from proctor.sources.tables.text import MAX_FIELD, MAX_FILE, MAX_ROWS, check_size, make_json, refuse_at, refuse_more_rows
 
 BATCH = 512
-"""Rows that are decoded at once."""
+"""Rows of one batch."""
 _READ_AT_ONCE = 1 << 16
-"""Bytes of a column that are read at once."""
+"""Bytes of one read of a column."""
 _POOL = "ARROW_DEFAULT_MEMORY_POOL"
 """The variable by which Arrow chooses who manages its memory, once, when it is imported."""
 
@@ -31,14 +30,14 @@ _POOL = "ARROW_DEFAULT_MEMORY_POOL"
 def open_parquet(files: Sequence[tuple[Path, str]], options: TableOptions, *, stem: str | None = None) -> ArrowTable:
     """Open Parquet files that belong together, each with the path that messages show."""
     parquet = _import("pyarrow.parquet", "Parquet")
-    return ArrowTable([_ParquetPart(parquet, path, told) for path, told in files], options, stem=stem or files[0][0].stem)
+    return ArrowTable([_ParquetPart(parquet, path, label) for path, label in files], options, stem=stem or files[0][0].stem)
 
 
 def open_arrow(files: Sequence[tuple[Path, str]], options: TableOptions, *, stem: str) -> ArrowTable:
     """Open Arrow files (streams or files of record batches) that belong together."""
     arrow = _import("pyarrow", "Arrow")
     _import("pyarrow.ipc", "Arrow")
-    return ArrowTable([_ArrowPart(arrow, path, told) for path, told in files], options, stem=stem)
+    return ArrowTable([_ArrowPart(arrow, path, label) for path, label in files], options, stem=stem)
 
 
 def _import(module: str, what: str) -> Any:
@@ -53,7 +52,7 @@ def _import(module: str, what: str) -> Any:
 
 @contextmanager
 def _prefer_plain_memory() -> Generator[None]:
-    """Let Arrow, where it is imported now and nobody has chosen, take memory from the system: its own manager gives hardly any back."""
+    """Let Arrow use the memory allocator of the system, unless one was chosen: its own returns hardly any memory."""
     if "pyarrow" in sys.modules or _POOL in os.environ:
         yield
         return
@@ -85,7 +84,7 @@ class _ParquetPart:
         """Yield the rows, a batch at a time."""
         names = None if columns is None else [name for name in columns if name in self.columns]
         try:
-            # Nothing is mapped and nothing read ahead: both would keep more in memory than the batch that is asked for.
+            # Nothing is mapped or read ahead: both would hold more in memory than the requested batch.
             with self._parquet.ParquetFile(self._path, memory_map=False, buffer_size=_READ_AT_ONCE, pre_buffer=False) as opened:
                 yield from opened.iter_batches(batch_size=BATCH, columns=names, use_threads=False)
         except (OSError, ValueError) as error:
@@ -176,8 +175,8 @@ class ArrowTable:
             except ValueError as error:
                 raise refuse_at(file, index + 1, f"column {name!r}: {error}", code="bad_cell", path=origin.path) from None
             if isinstance(value, str) and len(value) > MAX_FIELD:
-                told = f"column {name!r} has {len(value):,} characters; the limit is {MAX_FIELD:,}"
-                raise refuse_at(file, index + 1, told, code="too_large", path=origin.path)
+                message = f"column {name!r} has {len(value):,} characters; the limit is {MAX_FIELD:,}"
+                raise refuse_at(file, index + 1, message, code="too_large", path=origin.path)
         return Row(found, origin)
 
 
@@ -192,6 +191,6 @@ def _decode_batch(batch: Any, file: str, first: int) -> list[dict[str, Any]]:
                 try:
                     column[number].as_py()
                 except (ValueError, OverflowError) as error:
-                    place, told = first + number + 1, f"column {name!r}: {error}"
-                    raise refuse_at(file, place, told, code="bad_cell", path=f"row {place}") from error
+                    place, message = first + number + 1, f"column {name!r}: {error}"
+                    raise refuse_at(file, place, message, code="bad_cell", path=f"row {place}") from error
         raise

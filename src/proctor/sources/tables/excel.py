@@ -1,7 +1,7 @@
-"""Rows of an Excel file: the first row of a sheet names the columns, every other is a row, told by sheet and number.
+"""Rows of an Excel file: the first row of a sheet names the columns, every other is a row, identified by sheet and number.
 
-Values are those that were kept beside the formulas when the file was last saved; a formula that was never computed has none, and its cell
-is read as empty. A cell that shows an error is refused. Blank rows are passed over. One row is in memory at a time.
+Values are those that were stored with the formulas when the file was last saved; a formula that was never computed is read as an empty
+cell. A cell that shows an error is rejected. Blank rows are skipped. One row is in memory at a time.
 """
 
 from __future__ import annotations
@@ -19,10 +19,7 @@ from proctor.model.evidence import Json
 from proctor.model.problem import Origin
 from proctor.model.show import nearest
 from proctor.sources.scratch_files import FileTexts
-from proctor.sources.tables.cells import make_json
-from proctor.sources.tables.text import MAX_FIELD, MAX_ROWS, check_size, refuse_at, refuse_more_rows
-
-# --- opens an Excel file whose texts stay on the disk
+from proctor.sources.tables.text import MAX_FIELD, MAX_ROWS, check_size, make_json, refuse_at, refuse_more_rows
 
 
 class SheetTexts(FileTexts):
@@ -101,8 +98,8 @@ class SheetTable:
             self._sheet = options.sheet or names[0]
             if self._sheet not in names:
                 close = nearest(self._sheet, names)
-                told = f"; nearest: {close[0]!r}" if close else ""
-                raise refuse_at(self.file, None, f"there is no sheet {self._sheet!r}{told}; the file has {', '.join(map(repr, names))}")
+                near = f"; nearest: {close[0]!r}" if close else ""
+                raise refuse_at(self.file, None, f"there is no sheet {self._sheet!r}{near}; the file has {', '.join(map(repr, names))}")
             count, has_header = 0, False
             for number, cells in enumerate(self._list_rows(workbook[self._sheet]), 1):
                 values = [self._read_cell(cell, number) for cell in cells]
@@ -135,8 +132,8 @@ class SheetTable:
             ValueError,
             TypeError,
         ) as error:  # a parser's error is a syntax error
-            told = f"this Excel file cannot be read on: {error}"
-            raise refuse_at(self.file, None, told, hint="save it again as .xlsx or .csv") from error
+            message = f"this Excel file cannot be read further: {error}"
+            raise refuse_at(self.file, None, message, hint="save it again as .xlsx or .csv") from error
 
     def _read_cell(self, cell: Any, number: int) -> Json:
         if cell.value is None:
@@ -152,7 +149,7 @@ class SheetTable:
         return value
 
     def _read_header(self, values: list[Json], number: int) -> tuple[str, ...]:
-        # Cells behind the last name are empty cells that were formatted once.
+        # Cells after the last name are empty cells that were formatted once.
         while values and values[-1] == "":
             values = values[:-1]
         names = tuple(str(value).strip() for value in values)
@@ -165,8 +162,8 @@ class SheetTable:
 
     def _make_row(self, values: list[Json], number: int) -> Row:
         if any(value != "" for value in values[len(self.columns) :]):
-            raise self._refuse(number, f"a value behind the last column, {self.columns[-1]!r}")
-        # A sheet may leave out empty cells at the end of a row, or have some behind the last column.
+            raise self._refuse(number, f"a value after the last column, {self.columns[-1]!r}")
+        # A sheet may leave out empty cells at the end of a row, or have some after the last column.
         padded = [*values, *[""] * (len(self.columns) - len(values))]
         return Row(dict(zip(self.columns, padded, strict=False)), Origin(file=self.file, line=number, path=self._name_place(number)))
 
@@ -183,8 +180,8 @@ def _load(path: Path, file: str) -> Any:
             # The figures of the archive itself can be relied on: `zipfile` reads no more of an entry than is stated there.
             unpacked = sum(entry.file_size for entry in archive.infolist())
         if unpacked > MAX_UNPACKED:
-            told = f"{unpacked / 2**20:,.0f} MB when unpacked; the limit is {MAX_UNPACKED // 2**20} MB"
-            raise refuse_at(file, None, told, hint="save it as .csv", code="too_large")
+            message = f"{unpacked / 2**20:,.0f} MB when unpacked; the limit is {MAX_UNPACKED // 2**20} MB"
+            raise refuse_at(file, None, message, hint="save it as .csv", code="too_large")
         return load_workbook(path)
     except ImportError as error:
         raise MissingExtra("reading Excel files", "data") from error

@@ -1,8 +1,8 @@
 """A data set of Hugging Face in a folder on disk: what `save_to_disk` writes, or Parquet files that were downloaded.
 
-`save_to_disk` of a data set leaves `state.json`, which lists its Arrow files; of several splits it leaves `dataset_dict.json` and a folder
-for each. A folder of Parquet files is one data set, its splits told by the beginning of their names (`train-00000-of-00002.parquet`) or by
-the folders they lie in.
+`save_to_disk` of a data set writes `state.json`, which lists its Arrow files; of several splits it writes `dataset_dict.json` and a folder
+for each. A folder of Parquet files is one data set, whose splits are the prefixes of their names (`train-00000-of-00002.parquet`) or the
+folders they are in.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ _SHARD = re.compile(r"(.+?)-\d{5}-of-\d{5}(?:-[0-9a-f]+)?$")
 CheckInside = Callable[[Path], None]
 
 
-def open_folder(folder: Path, told: str, options: TableOptions, check_inside: CheckInside) -> Table:
+def open_folder(folder: Path, label: str, options: TableOptions, check_inside: CheckInside) -> Table:
     """Open the data set in a folder; raises `InputError` where there is none."""
     if (folder / "dataset_dict.json").is_file():
-        names = _read_json(folder / "dataset_dict.json", f"{told}/dataset_dict.json", check_inside).get("splits")
-        split = _choose_split([str(name) for name in names] if isinstance(names, list) else [], options.split, told)
-        # The name is whatever the file says: one with a slash in it would lead to another folder.
+        names = _read_json(folder / "dataset_dict.json", f"{label}/dataset_dict.json", check_inside).get("splits")
+        split = _choose_split([str(name) for name in names] if isinstance(names, list) else [], options.split, label)
+        # The name comes from the file: one with a slash in it would lead to another folder.
         if Path(split).name != split:
-            raise refuse_at(f"{told}/dataset_dict.json", None, f"{split!r} is no name of a split")
-        return _open_saved(folder / split, f"{told}/{split}", options, check_inside)
+            raise refuse_at(f"{label}/dataset_dict.json", None, f"{split!r} is no name of a split")
+        return _open_saved(folder / split, f"{label}/{split}", options, check_inside)
     if (folder / "state.json").is_file():
-        return _open_saved(folder, told, options, check_inside)
+        return _open_saved(folder, label, options, check_inside)
     files = sorted(folder.rglob("*.parquet"))[: MAX_FILES + 1]
     if not files:
-        raise InputError(f"{told}: a folder without a saved data set: no state.json, no dataset_dict.json and no .parquet file")
+        raise InputError(f"{label}: a folder without a saved data set: no state.json, no dataset_dict.json and no .parquet file")
     if len(files) > MAX_FILES:
-        raise InputError(f"{told}: more than {MAX_FILES:,} Parquet files; name one of its folders")
+        raise InputError(f"{label}: more than {MAX_FILES:,} Parquet files; name one of its folders")
     by_split: dict[str, list[Path]] = {}
     for file in files:
         check_inside(file)
         by_split.setdefault(_name_split(file, folder), []).append(file)
-    chosen = _choose_split(list(by_split), options.split, told)
-    shown = [(file, f"{told}/{file.relative_to(folder).as_posix()}") for file in by_split[chosen]]
+    chosen = _choose_split(list(by_split), options.split, label)
+    shown = [(file, f"{label}/{file.relative_to(folder).as_posix()}") for file in by_split[chosen]]
     return open_parquet(shown, options, stem=_make_stem(folder, chosen, by_split))
 
 
@@ -55,36 +55,36 @@ def _make_stem(folder: Path, split: str, splits: dict[str, list[Path]]) -> str:
     return folder.name if len(splits) == 1 else f"{folder.name}-{split}"
 
 
-def _open_saved(folder: Path, told: str, options: TableOptions, check_inside: CheckInside) -> Table:
-    state = _read_json(folder / "state.json", f"{told}/state.json", check_inside)
+def _open_saved(folder: Path, label: str, options: TableOptions, check_inside: CheckInside) -> Table:
+    state = _read_json(folder / "state.json", f"{label}/state.json", check_inside)
     # Older versions of the library keep a selection or an order of rows in there: without it other rows would be read.
     if state.get("_indices_data_files"):
         hint = "save it again with a newer version of the library"
-        raise refuse_at(f"{told}/state.json", None, "a data set whose rows are chosen by a second file", hint=hint, code="bad_arrow")
+        raise refuse_at(f"{label}/state.json", None, "a data set whose rows are chosen by a second file", hint=hint, code="bad_arrow")
     listed = state.get("_data_files")
     names = [entry.get("filename") for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     files: list[tuple[Path, str]] = []
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
-            raise refuse_at(f"{told}/state.json", None, f"{name!r} is no name of a file beside it")
+            raise refuse_at(f"{label}/state.json", None, f"{name!r} is not the name of a file in its folder")
         check_inside(folder / name)
         if not (folder / name).is_file():
-            raise InputError(f"{told}/{name}: no such file, though state.json names it")
-        files.append((folder / name, f"{told}/{name}"))
+            raise InputError(f"{label}/{name}: no such file, though state.json names it")
+        files.append((folder / name, f"{label}/{name}"))
     if not files or len(files) > MAX_FILES:
-        raise refuse_at(f"{told}/state.json", None, f"it names {len(files):,} files; expected 1 to {MAX_FILES:,}")
+        raise refuse_at(f"{label}/state.json", None, f"it names {len(files):,} files; expected 1 to {MAX_FILES:,}")
     return open_arrow(files, options, stem=folder.name)
 
 
-def _read_json(path: Path, told: str, check_inside: CheckInside) -> dict[str, Json]:
+def _read_json(path: Path, label: str, check_inside: CheckInside) -> dict[str, Json]:
     check_inside(path)
-    check_size(path, told, MAX_WHOLE)
+    check_size(path, label, MAX_WHOLE)
     try:
         found = decode(path.read_bytes())
     except (OSError, EvidenceError) as error:
-        raise refuse_at(told, None, f"cannot be read: {error}") from error
+        raise refuse_at(label, None, f"cannot be read: {error}") from error
     if not isinstance(found, dict):
-        raise refuse_at(told, None, "expected an object")
+        raise refuse_at(label, None, "expected an object")
     return {str(key): value for key, value in found.items()}
 
 
@@ -95,13 +95,13 @@ def _name_split(file: Path, folder: Path) -> str:
     return file.stem if file.parent == folder else file.parent.name
 
 
-def _choose_split(known: list[str], wanted: str | None, told: str) -> str:
+def _choose_split(known: list[str], wanted: str | None, label: str) -> str:
     if wanted is None and len(known) == 1:
         return known[0]
     listed = ", ".join(known) or "none"
     if wanted is None:
-        raise InputError(f"{told}: several splits ({listed}); say which with `split`")
+        raise InputError(f"{label}: several splits ({listed}); choose one with `split`")
     if wanted not in known:
         close = nearest(wanted, known)
-        raise InputError(f"{told}: there is no split {wanted!r}{f'; nearest: {close[0]!r}' if close else ''}; known: {listed}")
+        raise InputError(f"{label}: there is no split {wanted!r}{f'; nearest: {close[0]!r}' if close else ''}; known: {listed}")
     return wanted

@@ -2,7 +2,7 @@
 
 A file lies in the folder of the suite or below it, wherever links lead; anything else is read only for a suite that is trusted. The name
 decides how it is read: `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json`, `.parquet`, `.xlsx`, or a folder that a data set of Hugging Face was
-saved to. Every reader bounds what it reads, and says the figure where it stops.
+saved to. Every reader bounds what it reads, and reports the limit when it stops.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class DataFiles:
     """Opens files for one suite."""
 
     def __init__(self, folder: Path, *, trusted: bool = False, shown: Path | None = None, held: int | None = None) -> None:
-        """`folder` is that of the suite; `shown` is the same as messages show it; `held` says how many cases of a file are held."""
+        """`folder` is the folder of the suite, `shown` the same for messages, `held` the number of cases of a file that are held."""
         self._folder = folder
         self.held = held
         self._trusted = trusted
@@ -43,38 +43,38 @@ class DataFiles:
     def open(self, name: str, options: TableOptions) -> Table:
         """Open a file by the name that the suite gives it; raises `InputError` where it may not or cannot be read."""
         path = self._locate(name)
-        told = os.path.normpath(self._shown / name)
-        self.opened.append(told)
+        label = os.path.normpath(self._shown / name)
+        self.opened.append(label)
         if path.is_dir():
             from proctor.sources.tables.hugging_face import open_folder  # needs an optional part
 
-            return open_folder(path, told, options, self._check_inside)
+            return open_folder(path, label, options, self._check_inside)
         if not path.is_file():
-            raise InputError(f"{told}: no such file or folder")
+            raise InputError(f"{label}: no such file or folder")
         match path.suffix.lower():
             case ".csv" | ".tsv":
                 from proctor.sources.tables.text import CsvTable  # most suites name no files
 
-                return CsvTable(path, told, options)
+                return CsvTable(path, label, options)
             case ".jsonl" | ".ndjson":
                 from proctor.sources.tables.text import LinesTable  # as above
 
-                return LinesTable(path, told, options)
+                return LinesTable(path, label, options)
             case ".json":
                 from proctor.sources.tables.text import ListTable  # as above
 
-                return ListTable(path, told, options)
+                return ListTable(path, label, options)
             case ".parquet":
                 from proctor.sources.tables.arrow import open_parquet  # needs an optional part
 
-                return open_parquet([(path, told)], options)
+                return open_parquet([(path, label)], options)
             case ".xlsx":
                 from proctor.sources.tables.excel import SheetTable  # needs an optional part
 
-                return SheetTable(path, told, options)
+                return SheetTable(path, label, options)
             case suffix:
                 hint = f"; {_OLD[suffix]}" if suffix in _OLD else ""
-                raise InputError(f"{told}: no file of data that proctor reads ({', '.join(SUFFIXES)}, or a saved data set){hint}")
+                raise InputError(f"{label}: no file of data that proctor reads ({', '.join(SUFFIXES)}, or a saved data set){hint}")
 
     def make_spool(self) -> Spool:
         """Return an empty spool in a temporary file."""
@@ -83,7 +83,7 @@ class DataFiles:
         return FilePieces()
 
     def make_numbers(self, code: Code, count: int = 0) -> Numbers:
-        """Return so many zeros in a temporary file, to which more numbers can be added."""
+        """Return this many zeros in a temporary file, to which more numbers can be appended."""
         from proctor.sources.scratch_files import FileNumbers  # as above
 
         return FileNumbers(code, count)
@@ -108,6 +108,6 @@ class DataFiles:
         """Refuse a file outside the folder of the suite, also one that a link leads to."""
         if not self._trusted and not path.resolve().is_relative_to(self._folder.resolve()):
             raise InputError(
-                f"{show(str(path))} does not lie in the folder of the suite, or is reached over a link that leads out of it; nothing was "
-                "read. If you trust whoever wrote the suite: --trust (PROCTOR_TRUST=1)"
+                f"{show(str(path))} is not in the folder of the suite, or is reached over a link that leads out of it; nothing was "
+                "read. If you trust the author of the suite: --trust (PROCTOR_TRUST=1)"
             )

@@ -7,9 +7,12 @@ over. Text is UTF-8, with or without a byte order mark.
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterator, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.values.json_bytes import decode
@@ -19,6 +22,30 @@ from proctor.formats.text.rows import Row, TableOptions
 from proctor.model.evidence import Json
 from proctor.model.problem import Origin, Problem
 from proctor.model.show import show
+
+
+def make_json(value: Any) -> Json:
+    """Return a value that JSON can hold; raises `ValueError` saying why there is none."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{value!r} is no number that a case can hold")
+        return value
+    if isinstance(value, datetime) and value.time() == time(0) and value.tzinfo is None:
+        return value.date().isoformat()
+    if isinstance(value, (date, datetime, time)):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, dict):
+        return {str(key): make_json(member) for key, member in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - comes from a library without types
+    if isinstance(value, (list, tuple)):
+        return [make_json(item) for item in value]  # pyright: ignore[reportUnknownVariableType] - as above
+    raise ValueError(f"{type(value).__name__} is no value that a case can hold")
+
 
 MAX_ROWS = 1_000_000
 """Rows of one file: as many as a run may have attempts."""
@@ -68,7 +95,7 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
-        # One byte more than allowed tells a line that is too long from one of exactly that length.
+        # One byte more than allowed, to recognise a line that is too long.
         line = self._stream.readline(MAX_LINE + 1)
         if not line:
             raise StopIteration
@@ -84,8 +111,8 @@ class _Lines:
         try:
             return line.decode("utf-8")
         except UnicodeDecodeError as error:
-            told = f"not UTF-8 text: byte 0x{line[error.start]:02x} at position {error.start + 1} of the line"
-            raise refuse_at(self._file, self.number, told, hint="save the file as UTF-8", code="not_utf8") from None
+            message = f"not UTF-8 text: byte 0x{line[error.start]:02x} at position {error.start + 1} of the line"
+            raise refuse_at(self._file, self.number, message, hint="save the file as UTF-8", code="not_utf8") from None
 
 
 class _TextTable:
@@ -149,7 +176,7 @@ class CsvTable(_TextTable):
         """Yield every row below the header."""
         with self._open() as stream:
             records = self._read_records(_Lines(stream, self.file))
-            # The header: every pass opens the file anew.
+            # The header: every pass opens the file again.
             next(records)
             for index, (fields, line) in enumerate(records):
                 if not self._takes(index, line):
@@ -165,7 +192,7 @@ class CsvTable(_TextTable):
 
     def _read_records(self, lines: _Lines) -> Iterator[tuple[list[str], int]]:
         """Yield the fields of each record and the line it begins at; blank lines are none."""
-        # Without `strict` the module takes text behind a closing quote, and a quote that is never closed, as they come.
+        # Without `strict` the module accepts text after a closing quote, and a quote that is never closed.
         reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
         while True:
             # Before the record is read: a field in quotes may go on over many lines, and messages name the first.
@@ -184,20 +211,20 @@ class CsvTable(_TextTable):
                 yield fields, line
 
     def _explain(self, error: csv.Error, first: int, last: int) -> InputError:
-        told = str(error)
-        if "field limit" in told:
+        message = str(error)
+        if "field limit" in message:
             message = f"a field of more than {MAX_FIELD:,} characters; a quote that is not closed swallows what follows"
             return refuse_at(self.file, first, message, code="too_large")
-        if "unexpected end" in told:
+        if "unexpected end" in message:
             return refuse_at(self.file, first, "a quote that is opened here is never closed", code="bad_csv")
-        if "new-line" in told:
+        if "new-line" in message:
             return refuse_at(
                 self.file, last, "a carriage return inside a row", hint="save the file with line ends of \\n or \\r\\n", code="bad_csv"
             )
-        if "expected after" in told:
+        if "expected after" in message:
             hint = 'a quote inside a quoted field is doubled: ""'
-            return refuse_at(self.file, last, "text behind a closing quote", hint=hint, code="bad_csv")
-        return refuse_at(self.file, last, f"no CSV: {told}", code="bad_csv")
+            return refuse_at(self.file, last, "text after a closing quote", hint=hint, code="bad_csv")
+        return refuse_at(self.file, last, f"no CSV: {message}", code="bad_csv")
 
 
 class LinesTable(_TextTable):

@@ -66,8 +66,8 @@ async def list_active_rules(connection: AsyncConnection) -> list[Row]:
 
 
 async def change_state(connection: AsyncConnection, id: str, *, before: str | None, after: str) -> bool:
-    """Change the state of a rule; return False when somebody else has done so."""
-    # The state that the caller saw is part of the condition: of two servers that see the same change, one tells of it.
+    """Change the state of a rule; return False if another server has done so."""
+    # The expected state is part of the condition: of two servers that see the same change, one sends the alert.
     same = alert_rules.c.state.is_(None) if before is None else alert_rules.c.state == before
     done = await connection.execute(sa.update(alert_rules).where(alert_rules.c.id == id, same).values(state=after))
     return done.rowcount == 1
@@ -82,14 +82,13 @@ async def list_due_deliveries(
     per_organization: int,
     busy: Mapping[str, int] | None = None,
 ) -> list[Row]:
-    """Return deliveries to be made, with what their rules say about how: the longest due first, and yet in turns, so that nobody waits
-    behind all of another's. No more than the shares of a project and of an organization; `busy` says how much of those is taken, by
-    either's id.
+    """Return due deliveries with the settings of their rules, the oldest first, but in turns, so that a project does not wait for all of
+    another's. Shares of a project and of an organization are bounded; `busy` has how much of those is in use, by id.
     """
     taken = dict(busy or {})
     project = alert_rules.c.project_id
     order = (alert_deliveries.c.next_at, alert_deliveries.c.id)
-    # What is under way counts as turns that were had already, so nobody gets more by having slow receivers.
+    # Deliveries in progress count as used turns, so slow receivers give no advantage.
     in_project = sa.func.row_number().over(partition_by=project, order_by=order) + _busy_column(project, taken)
     due = (
         sa.select(alert_deliveries, project, alert_rules.c.webhook_url, alert_rules.c.secret, in_project.label("in_project"))
@@ -109,8 +108,8 @@ def _busy_column(id: sa.ColumnElement[str], taken: Mapping[str, int]) -> sa.Colu
 
 
 async def lease_delivery(connection: AsyncConnection, row: Row, until: float) -> bool:
-    """Lease a delivery until a time; return False when somebody else has."""
-    # `next_at` is the lease: whoever first moves it on from the value that all have seen makes the delivery. The attempt is counted before
+    """Lease a delivery until a time; return False if another server has leased it."""
+    # `next_at` is the lease: the first server to move it on makes the delivery. The attempt is counted before
     # it is made, so that one that kills its sender is not made for ever.
     mine = sa.update(alert_deliveries).where(alert_deliveries.c.id == row["id"], alert_deliveries.c.next_at == row["next_at"])
     done = await connection.execute(mine.values(next_at=until, attempts=alert_deliveries.c.attempts + 1))

@@ -1,7 +1,7 @@
-"""What people said about traces, results and attempts, as rows: a label, a note, who and when.
+"""Annotations of traces, results and attempts: a label, a note, the author and the time.
 
-A label on a claim that a judge decided has a body: what was judged, by which criterion, and what the judge said. It is kept with the
-label, so that agreement can be computed, and the labels exported, without reading every trace again.
+A label on a judged claim has a body: the judged text, the criterion and the judge's verdict. It is stored with the label, so that agreement
+can be computed, and labels exported, without reading every trace again.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from proctor.store.sql.tables import annotation_rows
 
 
 async def delete_annotations_of(connection: AsyncConnection, parent_ids: Sequence[str]) -> None:
-    """Delete what was said about these traces and runs, and about what came of them."""
+    """Delete the annotations of these traces and runs, and of their results."""
     await connection.execute(sa.delete(annotation_rows).where(annotation_rows.c.parent_id.in_(parent_ids)))
 
 
 async def find_own_annotation(connection: AsyncConnection, organization_id: str, author: str, subject_id: str, claim: int) -> Row | None:
-    """Return what somebody said about a claim before."""
+    """Return this author's earlier annotation of the claim."""
     ours = (annotation_rows.c.organization_id == organization_id, annotation_rows.c.author == author)
     query = sa.select(annotation_rows).where(*ours, annotation_rows.c.subject_id == subject_id, annotation_rows.c.claim == claim)
     found = (await connection.execute(query.order_by(annotation_rows.c.created_at.desc()).limit(1))).mappings().first()
@@ -29,7 +29,7 @@ async def find_own_annotation(connection: AsyncConnection, organization_id: str,
 
 
 async def list_labelled_claims(connection: AsyncConnection, organization_id: str, subject_ids: Collection[str]) -> set[tuple[str, int]]:
-    """Return the claims that somebody has labelled, or passed over, by the id of what they are about and their number."""
+    """Return the claims that have a label or were skipped, as id of the subject and number of the claim."""
     query = sa.select(annotation_rows.c.subject_id, annotation_rows.c.claim).where(
         annotation_rows.c.organization_id == organization_id,
         annotation_rows.c.subject_id.in_(list(subject_ids)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.store.sql.list_queries import ListQuery, list_query
+from proctor.store.sql.queries import ListQuery, list_query
 from proctor.store.sql.tables import audit
 
 

@@ -1,4 +1,4 @@
-"""Keys as rows. Only the hash of a key is kept, so that whoever has the database cannot use its keys."""
+"""Keys as rows. Only the hash of a key is stored, so that a copy of the database does not give access."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CREATED = "keys_created"
 
 async def add_key(connection: AsyncConnection, values: dict[str, object]) -> Row:
     """Insert a key. Of an organization's key, also note for ever that there was one; other keys do not count, because they would lock out
-    the local user while nobody holds a key that can do what only an organization key can.
+    the local user while no key with the rights of an organization key exists.
     """
     row = (await connection.execute(keys.insert().values(values).returning(*keys.c))).mappings().one()
     if row["kind"] == "organization":

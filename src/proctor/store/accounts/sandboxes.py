@@ -1,8 +1,8 @@
-"""Sandboxes in a database, so that several servers serve one, and what was answered survives a crash.
+"""Sandboxes in a database, so that several servers serve one, and answers survive a crash.
 
-A request is one row of the log: its event, and the changes it made. The revision of the sandbox is counted up in the same transaction, on
-the condition that it is still the one that the request saw. Rows that were read are remembered by their revision; whoever finds a newer
-one reads the changes since.
+A request is one row of the log: its event, and its changes. The revision of the sandbox is incremented in the same transaction, on the
+condition that it is still the one that the request saw. Rows are cached by their revision; a reader of a newer revision reads the changes
+since.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from proctor.simulators.store import SandboxClosed, SandboxFull, Snapshot
 from proctor.store.sql.compressed_json import pack, unpack
 from proctor.store.sql.database import Database
 from proctor.store.sql.pages import Row
-from proctor.store.sql.sandbox_tables import sandbox_events, sandboxes
+from proctor.store.sql.tables import sandbox_events, sandboxes
 
 _HEAD = tuple(column for column in sandboxes.c if column.name != "baseline")
 """Every column but the large one."""
 _LARGE = 100_000
-"""Bytes that are opened beside the event loop: less takes about a millisecond."""
+"""Larger values are decoded in a thread; smaller ones take about a millisecond."""
 
 
 class Cache(Protocol):
@@ -41,7 +41,7 @@ class Cache(Protocol):
         ...
 
     def put(self, key: str, value: Any, weight: int, /) -> None:
-        """Remember something that weighs so much."""
+        """Cache a value of this size."""
         ...
 
 
@@ -50,11 +50,11 @@ class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     rows: int
     bytes: int
-    """Of its baseline and its log, as kept."""
+    """Stored bytes of its baseline and its log."""
 
 
 class NewSandbox(msgspec.Struct, frozen=True, kw_only=True):
-    """A sandbox that is to be kept."""
+    """A sandbox to be stored."""
 
     id: str
     organization_id: str
@@ -62,17 +62,17 @@ class NewSandbox(msgspec.Struct, frozen=True, kw_only=True):
     rows: Rows
     """The baseline."""
     packed: bytes
-    """The same, as it is kept: `pack_rows`."""
+    """The same in stored form: `pack_rows`."""
     happened: tuple[tuple[dict[str, Json], tuple[Change, ...]], ...] = ()
-    """What has happened by itself before anybody works there: a note each, and what it changed."""
+    """Events before the first request: a note each, and its changes."""
     steps: tuple[dict[str, Json], ...] = ()
-    """What will happen by itself: `at`, `step` and `given`, in the order of time."""
+    """Scheduled steps: `at`, `step` and `given`, in the order of time."""
     benchmark_run_id: str | None = None
     expires_at: str | None = None
 
 
 def pack_rows(rows: Rows, limits: SandboxLimits) -> bytes:
-    """Return rows as they are kept. Takes long for many. Raises `SandboxFull` for more than a sandbox holds."""
+    """Return rows in stored form. Slow for many rows. Raises `SandboxFull` above the limit."""
     if count_rows(rows) > limits.rows:
         raise SandboxFull(f"a sandbox holds {limits.rows} rows, and these are {count_rows(rows)}")
     packed = pack(rows)
@@ -94,7 +94,7 @@ async def add_sandbox(connection: AsyncConnection, new: NewSandbox, *, now: str)
         "benchmark_run_id": new.benchmark_run_id,
         "revision": len(log),
         "events": len(log),
-        "bytes": len(new.packed) + sum(_weigh_log_row(row) for row in log),
+        "bytes": len(new.packed) + sum(_count_log_bytes(row) for row in log),
         "steps": list(new.steps) or None,
         "expires_at": new.expires_at,
         "baseline": new.packed,
@@ -128,12 +128,12 @@ def _name_log_row(sandbox: str, number: int) -> dict[str, Any]:
     return {"number": number, "id": f"ev_{sandbox.partition('_')[2] or sandbox}_{number:09}"}
 
 
-def _weigh_log_row(row: dict[str, Any]) -> int:
+def _count_log_bytes(row: dict[str, Any]) -> int:
     return len(row["body"]) + len(row["changes"] or b"")
 
 
 async def find_heads(connection: AsyncConnection, ids: list[str]) -> dict[str, Row]:
-    """Return what is known of sandboxes without their rows, by id."""
+    """Return the heads of sandboxes, without their rows, by id."""
     if not ids:
         return {}
     found = await connection.execute(sa.select(*_HEAD).where(sandboxes.c.id.in_(ids)))
@@ -154,7 +154,7 @@ async def list_open_of_run(connection: AsyncConnection, run_id: str) -> list[Row
 
 
 async def count_open(connection: AsyncConnection, organization_id: str) -> int:
-    """Return how many sandboxes of an organization are not closed. Nobody else opens one until the transaction ends."""
+    """Return the number of open sandboxes of an organization, and block others from opening one until the transaction ends."""
     # Two servers that counted at the same moment would both open the last one. SQLite has one writer anyway.
     if connection.dialect.name == "postgresql":
         name = sa.func.hashtextextended(f"sandboxes of {organization_id}", 0)
@@ -164,7 +164,7 @@ async def count_open(connection: AsyncConnection, organization_id: str) -> int:
 
 
 async def list_overdue(connection: AsyncConnection, organization_id: str, now: str) -> list[str]:
-    """Return the ids of an organization's sandboxes whose time is over and which nobody has closed."""
+    """Return the ids of an organization's open sandboxes that have expired."""
     query = sa.select(sandboxes.c.id).where(
         sandboxes.c.organization_id == organization_id, sandboxes.c.closed_at.is_(None), sandboxes.c.expires_at <= now
     )
@@ -217,7 +217,7 @@ class DatabaseStore:
         rows = new.rows
         for _, changes in new.happened:
             rows = apply_changes(rows, changes)
-        self._cache.put(new.id, Snapshot(len(new.happened), rows), _weigh(rows))
+        self._cache.put(new.id, Snapshot(len(new.happened), rows), _estimate_bytes(rows))
 
     async def load(self, sandbox: str) -> Snapshot:
         """Return the rows as they are."""
@@ -234,11 +234,11 @@ class DatabaseStore:
                 since = sa.or_(sandbox_events.c.by_itself, sandbox_events.c.revision > head["reset_revision"])
                 rows = apply_changes(await _read_baseline(connection, sandbox), await _read_changes(connection, sandbox, since))
         found = Snapshot(head["revision"], rows)
-        self._cache.put(sandbox, found, _weigh(rows))
+        self._cache.put(sandbox, found, _estimate_bytes(rows))
         return found
 
     async def load_baseline(self, sandbox: str) -> Rows:
-        """Return the rows that the sandbox began with, and what came to them by itself."""
+        """Return the initial rows of the sandbox, with the changes of scheduled steps."""
         async with self._database.reading() as connection:
             await self._find_head(connection, sandbox)
             baseline = await _read_baseline(connection, sandbox)
@@ -251,9 +251,9 @@ class DatabaseStore:
     async def advance(
         self, sandbox: str, revision: int, changes: tuple[Change, ...], note: dict[str, Json], *, step: int | None = None
     ) -> bool:
-        """Keep changes that no request made, in the rows and in the baseline; `step` says which of the steps to come it was.
+        """Store changes that no request made, in the rows and in the baseline; `step` is the number of the performed step.
 
-        False also where somebody else has performed that step.
+        False also if another server has performed that step.
         """
         return await self._append(sandbox, revision, changes, note, by_itself=True, step=step)
 
@@ -277,7 +277,7 @@ class DatabaseStore:
         return await asyncio.to_thread(lambda: tuple(convert_to(unpack(body), StateRequest) for body in bodies))
 
     async def list_notes(self, sandbox: str) -> tuple[dict[str, Json], ...]:
-        """Return the notes of what happened by itself, oldest first."""
+        """Return the notes of scheduled steps, oldest first."""
         async with self._database.reading() as connection:
             await self._find_head(connection, sandbox)
             query = sa.select(sandbox_events.c.body).where(sandbox_events.c.sandbox_id == sandbox, sandbox_events.c.by_itself)
@@ -306,19 +306,19 @@ class DatabaseStore:
             raise SandboxFull(f"the sandbox holds {self._limits.rows} rows, and no more go in")
         # What changes nothing fits any revision: a request that only reads is not done again because others write.
         seen = revision if changes else None
-        # Made before it has a number: how much it weighs decides whether it gets one.
+        # Built before it has a number: its size decides whether it gets one.
         log_revision = None if seen is None else seen + 1
         make_row = functools.partial(_make_log_row, sandbox, 0, body, changes, revision=log_revision, by_itself=by_itself, now=self._now())
         row = await asyncio.to_thread(make_row) if changes else make_row()
         async with self._database.writing() as connection:
-            number = await self._count_up(connection, sandbox, seen, step, _weigh_log_row(row))
+            number = await self._count_up(connection, sandbox, seen, step, _count_log_bytes(row))
             if number is None:
                 return False
             numbered = _name_log_row(sandbox, number)
             await connection.execute(sandbox_events.insert().values({**row, **numbered}))
         if rows is not None:
-            # Behind the transaction: what could not be committed must not be remembered.
-            self._cache.put(sandbox, Snapshot(revision + 1, rows), _weigh(rows))
+            # After the transaction: an uncommitted state must not be cached.
+            self._cache.put(sandbox, Snapshot(revision + 1, rows), _estimate_bytes(rows))
         return True
 
     async def _count_up(self, connection: AsyncConnection, sandbox: str, revision: int | None, step: int | None, size: int) -> int | None:
@@ -364,5 +364,5 @@ async def _read_changes(connection: AsyncConnection, sandbox: str, which: sa.Col
     return await asyncio.to_thread(lambda: tuple(Change(*change) for blob in blobs for change in unpack(blob)))
 
 
-def _weigh(rows: Rows) -> int:
+def _estimate_bytes(rows: Rows) -> int:
     return 1 + count_rows(rows)

@@ -6,8 +6,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.store.sql.pages import Row
+from proctor.store.sql.queries import insert_or_update
 from proctor.store.sql.tables import secrets
-from proctor.store.sql.upserts import insert_or_update
 
 
 async def put_secret(connection: AsyncConnection, values: dict[str, object]) -> Row:

@@ -1,4 +1,4 @@
-"""Sessions of browsers as rows. Only the hash of a session's token is kept, so that whoever has the database cannot use its sessions."""
+"""Browser sessions as rows. Only the hash of a token is stored, so that a copy of the database does not give access."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rows that belong to an organization: found, made, changed and deleted only with its id.
 
-A row of somebody else is the same as one that is not there. The verbs one floor up decide who may do what; here nothing is decided.
+A row of another organization is treated as missing. Permissions are checked in `service`, not here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.store.sql.pages import Row
+from proctor.store.sql.queries import insert_or_ignore, insert_or_update
 from proctor.store.sql.tables import meta, organizations
-from proctor.store.sql.upserts import insert_or_ignore, insert_or_update
 
 
 def query_owned(table: sa.Table, organization_id: str, **equal: object) -> sa.Select[Any]:
@@ -28,8 +28,8 @@ async def find_row(connection: AsyncConnection, table: sa.Table, organization_id
 
 
 async def lock_row(connection: AsyncConnection, table: sa.Table, organization_id: str, id: str, **equal: object) -> Row | None:
-    """Return one row of an organization that is changed by what it says: until the transaction ends, nobody else changes it."""
-    # PostgreSQL: whoever changes it at the moment is waited for. SQLite has one writer, and leaves this out. A key is never changed, so
+    """Return one row of an organization and lock it until the transaction ends."""
+    # PostgreSQL waits for a concurrent change. SQLite has one writer, and ignores this. A key is never changed, so
     # rows that only refer to this one are not held up.
     query = query_owned(table, organization_id, id=id, **equal).with_for_update(key_share=True)
     found = (await connection.execute(query)).mappings().first()

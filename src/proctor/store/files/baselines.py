@@ -12,7 +12,7 @@ from proctor.model.typed import decode_json
 BASELINE_FILE = "baseline.json"
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _BaselineFile(msgspec.Struct, frozen=True):
     runs: dict[str, str] = {}
 
 
@@ -25,7 +25,7 @@ class Baselines:
     def read(self) -> dict[str, str]:
         """Return the ids of the runs by the names of their suites. Raises `StoreError`."""
         try:
-            return dict(decode_json(self._path.read_bytes(), _Kept).runs)
+            return dict(decode_json(self._path.read_bytes(), _BaselineFile).runs)
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -38,7 +38,7 @@ class Baselines:
         self._write({**self.read(), suite: run_id})
 
     def unset(self, suite: str | None = None) -> list[str]:
-        """Forget the baseline of a suite, or all; returns the ids of the runs that were chosen. Nothing that is kept is removed."""
+        """Forget the baseline of a suite, or all; returns the ids of the runs that were chosen. No run is deleted."""
         if suite is None:
             try:
                 known = self.read()
@@ -55,8 +55,8 @@ class Baselines:
         partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.part")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(write_document(_Kept(runs)))
-            # In one step, so that whoever reads meanwhile finds the old one or the new one.
+            partial.write_bytes(write_document(_BaselineFile(runs)))
+            # Atomic: a concurrent reader gets the old file or the new one.
             os.replace(partial, self._path)
         except OSError as error:
-            raise StoreError(f"the baseline {str(self._path)!r} cannot be kept: {error.strerror}") from error
+            raise StoreError(f"the baseline {str(self._path)!r} cannot be written: {error.strerror}") from error

@@ -1,8 +1,8 @@
-"""Where every attempt of a run stands in its log, and what lists have to know of it: a long log is read once, not for every page.
+"""An index of the attempts in the log of a run, so that a long log is read once, not for every page.
 
-Some forty bytes are held of a line. What stands behind the last line that was read is read when somebody asks again, so that a run can be
-followed while it is written. A log that was cut off, replaced or written over is read from its beginning. A line that cannot be read costs
-itself: it keeps its number, and is no attempt. Of long lines a digest is put aside (`entry_digests.py`) in a file without a name.
+About forty bytes are held per line. New lines are read on the next request, so that a running run can be followed. A log that was cut off,
+replaced or overwritten is read from its beginning. An unreadable line keeps its number, and is no attempt. For long lines a digest
+(`entry_digests.py`) is stored in an unnamed file.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ import msgspec
 from proctor.errors import StoreError
 from proctor.model.run import EntryDigest, RunEntry
 from proctor.model.typed import make_json_decoder
-from proctor.store.files.run_entries import open_regular
+from proctor.store.files.run_files import open_regular
 from proctor.store.runs.entry_digests import LARGEST_DIGEST, decode_digest, make_digest, shorten_entry
 
 T = TypeVar("T")
 _ENTRY = make_json_decoder(RunEntry)
 _DIGEST = make_json_decoder(EntryDigest)
 _BROKEN = 255
-"""Stands for the outcome of a line that cannot be read."""
+"""The outcome of a line that cannot be read."""
 _EDGE = 256
 """Bytes before the end of what was read, by which it is known again."""
 _AT_ONCE = 1 << 20
-"""Bytes that are read from the disk at once."""
+"""Bytes of one read."""
 _MOST_FACTS = 16
 """Things found out about one log that are remembered."""
 Stamp = tuple[int, int, int, int]
@@ -66,11 +66,11 @@ class LogIndex:
         """Hashes of the ids of the cases."""
         self._attempts = array("q")
         self._took_ms = array("d")
-        """How long the agent took; less than nothing where nobody knows."""
+        """Duration of the agent; negative if unknown."""
         self._digests = array("Q")
-        """One more than where the digest stands among those that were put aside; 0: it is made of the line."""
+        """One more than the position of the digest in the unnamed file; 0: the digest is made from the line."""
         self._apart = array("Q")
-        """Numbers of the lines that are long or cannot be read; those between them are read many at once."""
+        """Numbers of the lines that are long or cannot be read; the lines between them are read together."""
         self._outcomes = bytearray()
         """Of each line the place of its outcome in `_names`; last of all that a line has, so that it counts once it is all there."""
         self._names: list[str] = []
@@ -136,13 +136,13 @@ class LogIndex:
         try:
             if len(line) > LARGEST_DIGEST:
                 digest = make_digest(line)
-                told = decode_digest(digest or line)
+                digested = decode_digest(digest or line)
                 aside = self._put_aside(digest)
             else:
-                told = decode_digest(line)
-            outcome = self._find_outcome(told.outcome)
-            hashed, attempt = hash(told.case), told.attempt
-            took = told.find_agent_ms()
+                digested = decode_digest(line)
+            outcome = self._find_outcome(digested.outcome)
+            hashed, attempt = hash(digested.case), digested.attempt
+            took = digested.find_agent_ms()
             # Last of all: a number beyond 64 bits raises here, and so far no array has anything of the line.
             self._attempts.append(attempt)
         except (StoreError, OverflowError) as error:
@@ -174,7 +174,7 @@ class LogIndex:
             at = self._digest_file.seek(0, os.SEEK_END)
             self._digest_file.write(digest + b"\n")
         except OSError:
-            return 0  # no room for it: then it is made of the line each time
+            return 0  # no space for it: the digest is made from the line each time
         return at + 1
 
     @property
@@ -185,7 +185,7 @@ class LogIndex:
     def count(self) -> LogCounts:
         """Return what the log has in all."""
         counts = {name: self._outcomes.count(code) for code, name in enumerate(self._names)}
-        # Not strict: a line may be added meanwhile, and counts once it has an outcome, which comes last.
+        # Not strict: a line may be added concurrently, and counts once it has an outcome, which comes last.
         pairs = zip(self._cases, self._attempts, self._outcomes, strict=False)
         different = len({(case, attempt) for case, attempt, outcome in pairs if outcome != _BROKEN})
         return LogCounts(outcomes={name: count for name, count in counts.items() if count}, different=different, problem=self._problem)
@@ -219,7 +219,7 @@ class LogIndex:
         return [None if took < 0 else took for took, outcome in pairs if outcome != _BROKEN]
 
     def read(self, number: int) -> RunEntry:
-        """Return an attempt with everything that was kept of it. Raises `StoreError`."""
+        """Return an attempt with its evidence. Raises `StoreError`."""
         return self._decode(number, self._read_line(number))
 
     def read_digest(self, number: int) -> RunEntry:
@@ -257,7 +257,7 @@ class LogIndex:
             begin = end
 
     def _read_stretch(self, begin: int, end: int) -> Sequence[RunEntry | EntryDigest]:
-        """Return the digests of lines that stand one behind the other."""
+        """Return the digests of consecutive lines."""
         lines = self._read_bytes(self._starts[begin], self._find_end(end - 1))
         try:
             found = _DIGEST.decode_lines(lines)
@@ -267,12 +267,12 @@ class LogIndex:
         return found if len(found) == end - begin else [self.read_digest(number) for number in range(begin, end)]
 
     def remember(self, key: Hashable, make: Callable[[], T], *, is_small: Callable[[T], bool] | None = None) -> T:
-        """Return what is made of the log as it is now, made once for as long as nothing is added; what is not small is not kept."""
+        """Return a value computed from the log, cached until something is added; values that are not small are not cached."""
         count = len(self)
         known = self._facts.get(key)
         if known is not None and known[0] == count:
             return cast(T, known[1])
-        # Without the lock, since it may take long: two who ask at once make it twice, which does no harm.
+        # Without the lock, since it may take long: two concurrent callers compute it twice, which does no harm.
         made = make()
         if is_small is not None and not is_small(made):
             return made
@@ -328,7 +328,7 @@ def _find_code(codes: bytearray, wanted: int, count: int) -> array[int]:
 
 
 class LogIndexes:
-    """The logs that were asked for last, as long as they are not too many attempts together; of the others what they have in all."""
+    """The logs that were used last, up to a number of attempts; of older ones only the counts."""
 
     def __init__(self, most: int = 1_000_000, most_counts: int = 5_000) -> None:
         self._most, self._most_counts = most, most_counts
@@ -340,14 +340,14 @@ class LogIndexes:
         """Return a log as it is now. Raises `StoreError`."""
         with self._lock:
             log = self._logs.setdefault(path, LogIndex(path))
-        # Without the lock of all logs: reading a long one holds up nobody who asks for another.
+        # Without the lock of all logs: reading a long one must not block requests for another.
         if not log.read_on():
             log = LogIndex(path)
             log.read_on()
         with self._lock:
             self._logs[path] = log
             self._logs.move_to_end(path)
-            # The one that was asked for stays, however long it is.
+            # The requested one stays, whatever its length.
             while len(self._logs) > 1 and (len(self._logs) > _MOST_OPEN or sum(map(len, self._logs.values())) > self._most):
                 self._logs.popitem(last=False)
         return log
@@ -358,7 +358,7 @@ class LogIndexes:
         if known is not None and known[0] == _find_stamp(path):
             return known[1]
         log = self.open(path)
-        # The stamp first: what is written meanwhile is counted, and looked for once more.
+        # The stamp first: lines that are written now are counted, and read once more.
         stamp, counts = log.stamp, log.count()
         with self._lock:
             self._counts[path] = (stamp, counts)

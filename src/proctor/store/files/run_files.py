@@ -1,4 +1,4 @@
-"""Keeps runs as folders of plain files: `<home>/runs/<run id>/`.
+"""Stores runs as folders of plain files: `<home>/runs/<run id>/`.
 
     run.json        the header, written once
     cases.jsonl     the cases of a suite that has very many, a line each
@@ -6,36 +6,119 @@
     results.jsonl   one entry per finished attempt, appended and forced to disk
     ended.json      how the run ended or was left; not there while it goes on, or after a crash
 
-One thread writes: entries that arrive while it waits for the disk are written together, so that being durable costs one wait per
-batch instead of one per entry. Entries are handed to it when the event loop has started whatever else was ready, since waking a thread can
-cost more than the work it is woken for. A half-written last line, which only a crash leaves, is cut off when the run is opened again. A
-run that is being written is locked; a second process is told so.
+One thread writes: entries that arrive while it waits for the disk are written together, so that durability costs one wait per batch instead
+of one per entry. Entries are handed to it after the event loop has started all other ready tasks, since waking a thread can cost more than
+its work. An incomplete last line, which only a crash leaves, is cut off when the run is opened again. A run that is being written is
+locked; a second process gets an error.
 """
 
 import asyncio
 import contextlib
+import errno
 import os
 import queue
+import stat
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # not on Windows; there two writers of a run are not told apart
-    fcntl = None
-
 import msgspec
 
 from proctor.errors import InputError, StoreError
 from proctor.model.result import Ending
-from proctor.model.run import RunEntry, RunHeader
+from proctor.model.run import EntryDigest, RunEntry, RunHeader
 from proctor.model.show import show
 from proctor.model.typed import make_json_decoder
-from proctor.store.files.run_entries import EntryFile, open_regular, read_regular
 from proctor.store.files.run_references import Found, RunReferences, is_path
 from proctor.store.sql.settle_futures import settle_waiters
+
+
+def open_regular(path: str, flags: int) -> int:
+    """Open a file for `open(..., opener=open_regular)`. Raises `OSError` for links, FIFOs and devices: who made the folder?"""
+    file = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o644)
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    raise OSError(errno.EINVAL, "it is not a regular file", path)
+
+
+def read_regular(path: Path) -> bytes:
+    """Return what a regular file holds. Raises `OSError`."""
+    with open(path, "rb", opener=open_regular) as file:
+        return file.read()
+
+
+class _Code(msgspec.Struct, frozen=True):
+    code: str | None = None
+
+
+class EntryHead(msgspec.Struct, frozen=True):
+    """The fields of an entry that identify its attempt."""
+
+    case: str
+    outcome: str
+    attempt: int = 0
+    code: str | None = None
+    verdicts: tuple[_Code, ...] = ()
+
+
+_HEAD = make_json_decoder(EntryHead)
+
+
+def left_nothing(entry: RunEntry | EntryDigest | EntryHead) -> bool:
+    """Whether the agent could not be driven, so that every assertion ended as the attempt did; evidence may not have been loaded."""
+    return entry.outcome in ("error", "skip") and entry.code is not None and all(verdict.code == entry.code for verdict in entry.verdicts)
+
+
+class EntryFile:
+    """The file of results of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = os.fdopen(open_regular(str(path), os.O_RDONLY), "rb") if path.exists() else None
+        except OSError as error:
+            raise StoreError(f"{str(path)!r} cannot be read: {error.strerror}") from error
+        # Several threads may ask for entries, and a file has one position.
+        self._lock = threading.Lock()
+
+    def iterate_heads(self) -> Iterator[tuple[int, EntryHead]]:
+        """Yield the offset and the head of each entry; an incomplete last line is no entry."""
+        if self._file is None:
+            return
+        with open(self._path, "rb", opener=open_regular) as file:
+            start = 0
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    yield start, _HEAD.decode(line)
+                except msgspec.MsgspecError as error:
+                    raise StoreError(f"{self._path}:{number}: a broken entry: {error}") from error
+                start += len(line)
+
+    def read(self, start: int) -> RunEntry:
+        """Return the entry at an offset."""
+        assert self._file is not None, "a file without entries has no places"
+        with self._lock:
+            self._file.seek(start)
+            line = self._file.readline()
+        try:
+            return _ENTRY.decode(line)
+        except msgspec.MsgspecError as error:
+            raise StoreError(f"{self._path}: a broken entry at byte {start}: {error}") from error
+
+    def __del__(self) -> None:
+        file = getattr(self, "_file", None)
+        if file is not None:
+            file.close()
+
+
+try:
+    import fcntl
+except ImportError:  # not on Windows; where a second writer of a run is not detected
+    fcntl = None
 
 HEADER, SUITE, RESULTS, ENDED = "run.json", "suite.yaml", "results.jsonl", "ended.json"
 CASES = "cases.jsonl"
@@ -45,7 +128,7 @@ _ENTRY = make_json_decoder(RunEntry)
 # macOS and Windows have only `fsync`, which writes more.
 _FORCE_TO_DISK = getattr(os, "fdatasync", os.fsync)
 _LOCK_TRIES = 5
-"""How often the lock of a file is tried for: whoever only looks whether it is locked holds it for an instant."""
+"""Attempts to lock a file: a process that only tests the lock holds it for an instant."""
 _Line = tuple[bytes, "asyncio.Future[None]"]
 
 
@@ -56,10 +139,10 @@ class RunFiles:
         self.folder = home / "runs"
 
     def create(self, header: RunHeader, suite_text: str = "", cases: Iterable[bytes] | None = None) -> "RunFolder":
-        """Create a run, open for writing; `cases` are the lines of a suite whose cases are kept apart."""
+        """Create a run, open for writing; `cases` are the lines of a suite whose cases are stored in a file of their own."""
         folder = self.folder / header.run_id
         try:
-            told = msgspec.json.format(msgspec.json.encode(header), indent=2) + b"\n"
+            text = msgspec.json.format(msgspec.json.encode(header), indent=2) + b"\n"
         except UnicodeEncodeError as error:
             # The name of a file can be any bytes; a header is JSON, in UTF-8.
             raise InputError(f"cannot keep a run: {show(error.object)} is no UTF-8 text; rename it") from None
@@ -72,7 +155,7 @@ class RunFiles:
                     file.flush()
                     os.fsync(file.fileno())
             # The header last: a folder is a run once it has one, so a crash before leaves no run without its suite.
-            _write_whole(folder / HEADER, told)
+            _write_whole(folder / HEADER, text)
             _sync_folder(self.folder)
         except FileExistsError:
             raise StoreError(f"there is a run {header.run_id!r} already") from None
@@ -81,7 +164,7 @@ class RunFiles:
         return RunFolder(folder, header, writing=True)
 
     def open(self, run: str, *, writing: bool = False, suite: str | None = None) -> "RunFolder":
-        """Return the run that a word means (`run_references.py`); `suite` says whose baseline."""
+        """Return the run that a word refers to (`run_references.py`); `suite` decides whose baseline."""
         folder = self.find(run, suite=suite).folder
         return RunFolder(folder, _read_header(folder, run), writing=writing)
 
@@ -89,7 +172,7 @@ class RunFiles:
         """Return which run a word means, and why; raises `StoreError`."""
         if is_path(run) or (Path(run) / HEADER).is_file():
             return Found(folder=Path(run))
-        # A whole id needs no look at the others: a list of all runs opens each of them.
+        # A complete id needs no list of all runs, which opens each of them.
         if run not in ("", ".", "..") and (self.folder / run / HEADER).exists():
             return Found(folder=self.folder / run)
         return self._references.find(run, suite=suite)
@@ -128,7 +211,7 @@ class RunFolder:
         await self._writer.put_line(msgspec.json.encode(entry) + b"\n", asyncio.get_running_loop().create_future())
 
     def entries(self) -> Iterator[RunEntry]:
-        """Yield everything kept so far, in order; a half-written last line is no entry."""
+        """Yield all entries so far, in order; an incomplete last line is no entry."""
         path = self.folder / RESULTS
         if not path.exists():
             return
@@ -146,7 +229,7 @@ class RunFolder:
                     raise StoreError(f"{path}:{number}: a broken entry: {error}") from error
 
     def open_entries(self) -> EntryFile:
-        """Return everything kept so far, to be read one by one and again."""
+        """Return all entries so far, for repeated reading one by one."""
         return EntryFile(self.folder / RESULTS)
 
     def suite_text(self) -> str:
@@ -157,7 +240,7 @@ class RunFolder:
             raise StoreError(f"the suite of run {self._header.run_id!r} cannot be read: {error}") from error
 
     def read_end(self) -> str | None:
-        """Return how the run ended; None while it goes on, or after a crash."""
+        """Return how the run ended; None while it is running, or after a crash."""
         try:
             found = msgspec.json.decode(read_regular(self.folder / ENDED))
         # It is not forced to the disk, so a crash may leave none, or a broken one.
@@ -166,7 +249,7 @@ class RunFolder:
         return str(found.get("ended")) if isinstance(found, dict) else None
 
     def find_ending(self) -> Ending:
-        """Return how the run ended, as far as its files tell: `running` while a process writes it, `not_ended` after a crash."""
+        """Return how the run ended, according to its files: `running` while a process writes it, `not_ended` after a crash."""
         ended = self.read_end()
         for known in ("completed", "interrupted", "budget", "failed"):
             if ended == known:
@@ -182,7 +265,7 @@ class RunFolder:
             _write_whole(self.folder / ENDED, msgspec.json.encode({"ended": ended}) + b"\n", durable=False)
 
     def release(self, ended: str | None = None) -> None:
-        """Stop writing a run that can be resumed; `ended` is kept as the reason why it was left."""
+        """Stop writing a run that can be resumed; `ended` is stored as the reason."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -210,7 +293,7 @@ class _Writer:
             _sync_folder(folder)
         except OSError as error:
             raise StoreError(f"cannot write {str(self._path)!r}: {error.strerror}") from error
-        # The lock is the system's and goes with the process, so a crash leaves none behind, as a lock file would.
+        # The system releases the lock with the process, so a crash leaves none, as a lock file would.
         if not _try_to_lock(self._file):
             os.close(self._file)
             raise StoreError(f"run {folder.name!r} is being written by another process")
@@ -237,13 +320,13 @@ class _Writer:
         if at != size:
             os.ftruncate(self._file, at)
 
-    def put_line(self, line: bytes, kept: "asyncio.Future[None]") -> "asyncio.Future[None]":
-        """Hand a line to the thread; `kept` is done when it is on the disk."""
-        self._gathered.append((line, kept))
+    def put_line(self, line: bytes, written: "asyncio.Future[None]") -> "asyncio.Future[None]":
+        """Hand a line to the thread; `written` is done when it is on the disk."""
+        self._gathered.append((line, written))
         # Once the loop has run what is ready now: entries that finish in the same turn wake the thread once.
         if len(self._gathered) == 1:
-            kept.get_loop().call_soon(self._hand_over)
-        return kept
+            written.get_loop().call_soon(self._hand_over)
+        return written
 
     def _hand_over(self) -> None:
         gathered, self._gathered = self._gathered, []
@@ -265,7 +348,7 @@ class _Writer:
             entries = [entry for gathered in batch if gathered is not None for entry in gathered]
             if entries:
                 fault = self._write_batch(b"".join(line for line, _ in entries))
-                _wake_waiting([kept for _, kept in entries], fault)
+                _wake_waiting([written for _, written in entries], fault)
             if None in batch:
                 return
 
@@ -279,9 +362,9 @@ class _Writer:
             # Enough for an appended file: it also writes the new length, and leaves out only the times.
             _FORCE_TO_DISK(self._file)
         except OSError as error:
-            fault = StoreError(f"results cannot be kept in {str(self._path)!r}: {error.strerror}")
+            fault = StoreError(f"results cannot be stored in {str(self._path)!r}: {error.strerror}")
             try:
-                # None of them was told to be kept, so all of them go: half a line would spoil the next one.
+                # None of them was acknowledged, so all of them go: an incomplete line would spoil the next one.
                 os.ftruncate(self._file, before)
             except OSError:
                 # Half a line may stand there, and nothing may follow it.
@@ -291,11 +374,11 @@ class _Writer:
 
 
 def _wake_waiting(waiting: "list[asyncio.Future[None]]", fault: StoreError | None) -> None:
-    """Wake everybody who waits for a batch, each loop once. Who has gone meanwhile gets no answer, but what was finished is written."""
-    loops = {kept.get_loop() for kept in waiting}
+    """Wake all waiters of a batch, each loop once."""
+    loops = {written.get_loop() for written in waiting}
     for loop in loops:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle_waiters, [kept for kept in waiting if kept.get_loop() is loop], fault)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle_waiters, [written for written in waiting if written.get_loop() is loop], fault)
 
 
 def _write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
@@ -317,7 +400,7 @@ def _try_to_lock(file: int) -> bool:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            time.sleep(0.01)  # somebody who only looks whether it is locked holds it for an instant
+            time.sleep(0.01)  # a process that only tests the lock holds it for an instant
         else:
             return True
     return False

@@ -1,4 +1,4 @@
-"""What a word that names a run means: one rule for every command and for MCP.
+"""References to runs: one rule for every command and for MCP.
 
     a path          the folder of a run
     20261115-...    a whole id, or the beginning of one that no other run shares
@@ -7,7 +7,7 @@
     @nightly        the newest run with this tag
     v2              the newest run with this name
 
-A name may be given to many runs: the newest is meant, and `Found.said` tells so.
+Many runs may have one name: the newest is meant, and `Found.note` mentions it.
 """
 
 import os
@@ -31,12 +31,12 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """The run that a word means."""
 
     folder: Path
-    said: str | None = None
-    """Why this one, where the word does not say it by itself."""
+    note: str | None = None
+    """Why this one, if the reference does not make it clear."""
 
 
 class RunReferences:
-    """The runs of one folder, as somebody may refer to them."""
+    """The runs of one folder, found by reference."""
 
     def __init__(self, runs: Path, list_ids: Callable[[], list[str]], read_header: Callable[[Path], RunHeader]) -> None:
         """`list_ids` gives all ids, newest first; `read_header` raises `StoreError` for a run that is broken."""
@@ -45,7 +45,7 @@ class RunReferences:
         self._read_header = read_header
 
     def find(self, word: str, *, suite: str | None = None) -> Found:
-        """Return the run that a word means; `suite` says whose baseline, where there are several. Raises `StoreError`."""
+        """Return the run of a reference; `suite` decides whose baseline, if there are several. Raises `StoreError`."""
         if word.startswith("@") and len(word) > 1:
             return self._find_newest(word, [run_id for run_id, header in self._headers() if word[1:] in header.tags], "tagged")
         if word in (BASELINE, MAIN):
@@ -54,15 +54,15 @@ class RunReferences:
         if word in (LATEST, PREVIOUS):
             number = (LATEST, PREVIOUS).index(word)
             if len(ids) > number:
-                return Found(folder=self._runs / ids[number], said=f"{word} is {ids[number]}")
-            raise StoreError(f"no run {word!r}: {self._describe_kept(ids)}")
+                return Found(folder=self._runs / ids[number], note=f"{word} is {ids[number]}")
+            raise StoreError(f"no run {word!r}: {self._list_known(ids)}")
         named = [run_id for run_id, header in self._headers() if header.name == word]
         if named:
             return self._find_newest(word, named, "named")
         return self._find_by_beginning(word, ids)
 
     def list_meant(self, word: str) -> list[str]:
-        """Return the ids of all runs that a word fits, newest first: every run with a tag or a name, else the one that is meant."""
+        """Return the ids of all runs of a reference, newest first: every run with a tag or a name, else the only one."""
         if word.startswith("@"):
             return [run_id for run_id, header in self._headers() if word[1:] in header.tags]
         named = [run_id for run_id, header in self._headers() if header.name == word]
@@ -73,7 +73,7 @@ class RunReferences:
             try:
                 yield run_id, self._read_header(self._runs / run_id)
             except StoreError:
-                continue  # a run that cannot be read has no name; `list` says what is wrong with it
+                continue  # an unreadable run has no name; `list` reports it
 
     def _find_newest(self, word: str, fitting: Sequence[str], how: str) -> Found:
         if not fitting:
@@ -82,7 +82,7 @@ class RunReferences:
             there = f"; nearest: {', '.join(close)}" if close else f"; tags there are: {', '.join(known[:5])}" if known else ""
             raise StoreError(f"no run is tagged {word!r}{there}")
         several = f", the newest of {len(fitting)} runs {how} so" if len(fitting) > 1 else ""
-        return Found(folder=self._runs / fitting[0], said=f"{word} is {fitting[0]}{several}")
+        return Found(folder=self._runs / fitting[0], note=f"{word} is {fitting[0]}{several}")
 
     def _find_baseline(self, word: str, suite: str | None) -> Found:
         known = Baselines(self._runs.parent).read()
@@ -97,8 +97,8 @@ class RunReferences:
             of = f" of the suite {suite!r}" if suite is not None else ""
             raise StoreError(f"there is no baseline{of} yet; {SET_ONE}")
         if not (self._runs / run_id).is_dir():
-            raise StoreError(f"the baseline {run_id!r} is not kept any more; {SET_ONE}")
-        return Found(folder=self._runs / run_id, said=f"the baseline is {run_id}")
+            raise StoreError(f"the baseline {run_id!r} was deleted; {SET_ONE}")
+        return Found(folder=self._runs / run_id, note=f"the baseline is {run_id}")
 
     def _find_by_beginning(self, word: str, ids: Sequence[str]) -> Found:
         fitting = [run_id for run_id in ids if word and run_id.startswith(word)]
@@ -108,10 +108,10 @@ class RunReferences:
             raise StoreError(f"{word!r} could be any of {', '.join(fitting[:5])}")
         names = sorted({header.name for _, header in self._headers() if header.name})
         close = nearest(word, [*names, LATEST, PREVIOUS, BASELINE])
-        raise StoreError(f"no run {word!r}; {self._describe_kept(ids)}" + (f"; nearest: {', '.join(close)}" if close else ""))
+        raise StoreError(f"no run {word!r}; {self._list_known(ids)}" + (f"; nearest: {', '.join(close)}" if close else ""))
 
-    def _describe_kept(self, ids: Sequence[str]) -> str:
-        return f"there are {', '.join(ids[:5])}" if ids else f"nothing is kept in {str(self._runs)!r} yet"
+    def _list_known(self, ids: Sequence[str]) -> str:
+        return f"there are {', '.join(ids[:5])}" if ids else f"there are no runs in {str(self._runs)!r} yet"
 
 
 def is_path(word: str) -> bool:

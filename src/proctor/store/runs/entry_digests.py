@@ -1,8 +1,8 @@
-"""What lists, groups and comparisons read of an attempt, kept beside its body: a body may be megabytes, of which they show a line.
+"""Digests of attempts for lists, groups and comparisons, stored next to the body, which may be megabytes.
 
-A digest is an entry in the JSON of entries, without what is long: of the evidence times and tokens stay, of the verdicts those up to the
+A digest is an entry in the JSON of entries, without long values: of the evidence it has times and tokens, of the verdicts those up to the
 first that failed, each without details, and only that one with its reason. Attempts of earlier versions have none, nor have those with a
-very long reason: theirs is made of the body, each time it is asked for.
+very long reason: their digest is made from the body on demand.
 """
 
 from __future__ import annotations
@@ -74,17 +74,17 @@ def make_digest(entry: bytes) -> bytes | None:
 
 
 def read_digest(row: Row) -> RunEntry:
-    """Return what is kept of an attempt for lists and comparisons; the row has what `DIGEST` selects. Raises `StoreError`."""
-    return _decode_kept(row["digest"], row["body"])
+    """Return the digest of an attempt; the row has the columns of `DIGEST`. Raises `StoreError`."""
+    return _decode_stored(row["digest"], row["body"])
 
 
-def _shorten_kept(digest: bytes | None, body: bytes) -> bytes:
+def _read_or_make_digest(digest: bytes | None, body: bytes) -> bytes:
     return digest if digest is not None else shorten_entry(expand_bytes(body))
 
 
-def _decode_kept(digest: bytes | None, body: bytes) -> RunEntry:
+def _decode_stored(digest: bytes | None, body: bytes) -> RunEntry:
     try:
-        return _ENTRY.decode(_shorten_kept(digest, body))
+        return _ENTRY.decode(_read_or_make_digest(digest, body))
     except msgspec.MsgspecError as error:
         raise StoreError(f"a stored result cannot be read: {error}") from error
 
@@ -101,14 +101,14 @@ async def tally_digests(connection: AsyncConnection, run_id: str, add: Callable[
 
 
 async def _find_edge(connection: AsyncConnection, run_id: str, begin: Edge | None) -> Edge | None:
-    """Return the last attempt of the stretch that begins behind `begin`, along the index alone; None where the run ends within it."""
+    """Return the last attempt of the stretch after `begin`, from the index alone; None if the run ends within it."""
     query = sa.select(*_ORDER).where(*_match_stretch(run_id, begin, None)).order_by(*_ORDER)
     found = (await connection.execute(query.offset(_MANY - 1).limit(1))).first()
     return None if found is None else (found[0], found[1])
 
 
 def _match_stretch(run_id: str, begin: Edge | None, end: Edge | None) -> list[sa.ColumnElement[bool]]:
-    """Return the condition for the attempts of a run behind one of them and up to another."""
+    """Return the condition for the attempts of a run after one of them and up to another."""
     matched: list[sa.ColumnElement[bool]] = [run_entries.c.run_id == run_id]
     if begin is not None:
         matched.append(sa.tuple_(*_ORDER) > sa.tuple_(*map(sa.literal, begin)))
@@ -125,7 +125,7 @@ async def _tally_stretch(
     joined = _JoinedDigests(rows.c.digest, rows.c.created_at, rows.c.id)
     count, known, digests = (await connection.execute(sa.select(sa.func.count(), sa.func.count(rows.c.digest), joined))).one()
     if count == known:
-        # Beside the event loop, many at once: a thread for each attempt takes longer than reading it.
+        # In a thread, many at once: a thread for each attempt takes longer than decoding it.
         await asyncio.to_thread(lambda: add(_decode_joined(digests or b"", count)))
         return
     # Few at once: there are bodies among them, which may be large.
@@ -133,7 +133,7 @@ async def _tally_stretch(
     while begin < count:
         query = sa.select(*DIGEST).where(*where).order_by(*_ORDER).offset(begin).limit(_FEW)
         found = (await connection.execute(query)).all()
-        await asyncio.to_thread(lambda rows=found: add([decode_digest(_shorten_kept(digest, body)) for digest, body in rows]))
+        await asyncio.to_thread(lambda rows=found: add([decode_digest(_read_or_make_digest(digest, body)) for digest, body in rows]))
         begin += _FEW
 
 
@@ -157,11 +157,11 @@ def decode_digest(entry: bytes) -> EntryDigest:
 
 def shorten_entry(entry: bytes) -> bytes:
     """Return the digest of an entry, whatever its length. Raises `StoreError`."""
-    told = decode_digest(entry)
-    failed = next((number for number, verdict in enumerate(told.verdicts) if verdict.outcome in ("fail", "error")), None)
+    digest = decode_digest(entry)
+    failed = next((number for number, verdict in enumerate(digest.verdicts) if verdict.outcome in ("fail", "error")), None)
     verdicts: tuple[Verdict, ...] = ()
     if failed is not None:
-        before = (Verdict(verdict.outcome, verdict.score, "", verdict.code) for verdict in told.verdicts[:failed])
-        last = told.verdicts[failed]
+        before = (Verdict(verdict.outcome, verdict.score, "", verdict.code) for verdict in digest.verdicts[:failed])
+        last = digest.verdicts[failed]
         verdicts = (*before, Verdict(last.outcome, last.score, last.reason, last.code))
-    return msgspec.json.encode(msgspec.structs.replace(told, verdicts=verdicts))
+    return msgspec.json.encode(msgspec.structs.replace(digest, verdicts=verdicts))

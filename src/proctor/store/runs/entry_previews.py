@@ -1,33 +1,103 @@
-"""What a page shows of an attempt with very long texts, kept beside its body: unpacking ten megabytes takes longer than the page itself.
+"""Shortened attempts with very long texts for pages, and the text by which attempts are searched; both are stored next to the body.
 
-Every long text of the evidence is kept without what no page shows: its two ends stay, and what stands around the characters that verdicts
-are about. Read again it has its old length, with something as long in the place of what was left out, so that whoever shows it counts and
-cuts as before. The characters that verdicts are about are kept too: nobody can look for them any more. Attempts without long texts have
-none of this, nor have those of earlier versions: their body is read.
+Unpacking ten megabytes takes longer than the page itself. A long text is stored with its two ends and the surroundings of the characters
+that verdicts point to. Read again it has its old length, with filling in place of the omitted text, so that offsets stay valid. The
+characters that verdicts point to are stored too, since they can no longer be found. Attempts without long texts, and those of earlier
+versions, have no preview: their body is read.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from proctor.errors import StoreError
+from proctor.model.evidence import Evidence, Json
 from proctor.model.run import RunEntry
 from proctor.model.typed import convert_to, make_json_decoder
 from proctor.model.verdict import TextRange
-from proctor.store.sql.compressed_json import compress_bytes, expand_bytes
+from proctor.store.sql.compressed_json import compress_bytes, expand_bytes, to_json
+from proctor.store.sql.queries import clean_text
+from proctor.store.sql.tables import run_entries
+
+MOST_ANSWERED, MOST_INPUT, MOST_REASONS = 8_000, 2_000, 2_000
+"""Characters that are looked into: the beginning of each."""
+_MOST_PIECES = 1_000
+
+SEARCHED = sa.case((run_entries.c.search_text.is_(None), run_entries.c.body), else_=sa.null()).label("searched_body")
+"""What is selected to look into attempts that have no text: their body."""
+
+
+class _Place(FunctionElement[int]):
+    """The position of a text in another, from 1; 0 if it is not in it."""
+
+    inherit_cache = True
+    type = sa.Integer()
+    name = "place_in"
+
+
+@compiles(_Place)
+def _compile_strpos(element: _Place, compiler: SQLCompiler, **named: Any) -> str:
+    return f"strpos({compiler.process(element.clauses, **named)})"
+
+
+@compiles(_Place, "sqlite")
+def _compile_instr(element: _Place, compiler: SQLCompiler, **named: Any) -> str:
+    return f"instr({compiler.process(element.clauses, **named)})"
+
+
+def make_search_text(entry: RunEntry) -> str:
+    """Return the text that an attempt is found by."""
+    seen = entry.evidence or Evidence()
+    turns = seen.turns or ()
+    answered: list[Json] = [turn.text for turn in turns]
+    answered += [seen.text] if seen.text is not None else [] if any(answered) else [seen.body]
+    inputs: list[Json] = [turn.input for turn in turns] if any(turn.input for turn in turns) else [seen.input]
+    # Those that decided first: of many assertions most have passed.
+    reasons = [verdict.reason for verdict in sorted(entry.verdicts, key=lambda verdict: verdict.outcome == "pass")]
+    parts = (_join(answered, MOST_ANSWERED), _join(inputs, MOST_INPUT), _join([entry.reason, *reasons], MOST_REASONS))
+    return "\n".join(part for part in parts if part)
+
+
+def fold_text(text: str) -> str:
+    """Return a text in the letters in which texts are compared."""
+    return clean_text(text).casefold()
+
+
+def match_search_text(query: str) -> sa.ColumnElement[bool]:
+    """Return the condition for attempts that contain a text, and for those whose body must be searched."""
+    return sa.or_(_Place(run_entries.c.search_text, sa.literal(fold_text(query), sa.Text)) > 0, run_entries.c.search_text.is_(None))
+
+
+def _join(pieces: Iterable[Json], most: int) -> str:
+    """Return the beginning of some texts, each once, in the letters in which they are compared."""
+    found: dict[str, None] = {}
+    left = most
+    for piece in islice(pieces, _MOST_PIECES):
+        if piece is None or left <= 0:
+            continue
+        text = piece if isinstance(piece, str) else to_json(piece).decode("utf-8", errors="replace")
+        found[fold_text(text[:left])] = None
+        left -= len(text)
+    return "\n".join(found)
+
 
 LONG_TEXT = 1_000_000
 """Characters from which on a text is long."""
 LARGEST_SHOWN = 1_000_000
 """Bytes of JSON. An attempt that has more to show is read from its body."""
 _END = 8_000
-"""Characters kept at either end of a text; a page shows 6,000 in all."""
-_BEFORE, _BEHIND = 300, 700
-"""Characters kept before and behind where a verdict points to; a page shows 200 before, and 400 behind."""
+"""Stored characters at either end of a text; a page shows 6,000 in all."""
+_BEFORE, _AFTER = 300, 700
+"""Stored characters before and after the place that a verdict points to; a page shows 200 before, and 400 after."""
 _SHORTEST_GAP = 100
 """Characters; what is less is not left out."""
 _DEEPEST = 60
@@ -38,7 +108,7 @@ Ranges = tuple[tuple[TextRange, ...], ...]
 
 
 class _Piece(msgspec.Struct, frozen=True, array_like=True):
-    """A piece of a text, and what was left out behind it."""
+    """A piece of a text, and the length of the omitted text after it."""
 
     text: str
     gap: int = 0
@@ -58,7 +128,7 @@ class _LongText(msgspec.Struct, frozen=True, array_like=True):
 
 class _Shown(msgspec.Struct, frozen=True, array_like=True):
     entry: dict[str, Any]
-    """A `RunEntry`, with nothing in the place of long texts."""
+    """A `RunEntry` without its long texts."""
     texts: tuple[_LongText, ...]
     ranges: Ranges
 
@@ -74,7 +144,7 @@ class ShownEntry(NamedTuple):
 
 
 def make_shown(entry: RunEntry, find_ranges: Callable[[RunEntry], Ranges]) -> bytes | None:
-    """Return what is kept of an attempt to be shown; nothing where its texts are short, or where too much would be left."""
+    """Return the preview of an attempt; None if its texts are short, or if the preview would be too long."""
     if entry.evidence is None:
         return None
     written: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(entry))
@@ -89,10 +159,10 @@ def make_shown(entry: RunEntry, find_ranges: Callable[[RunEntry], Ranges]) -> by
     return compress_bytes(data) if len(data) <= LARGEST_SHOWN else None
 
 
-def read_shown(kept: bytes) -> ShownEntry:
+def read_shown(data: bytes) -> ShownEntry:
     """Return what `make_shown` was given, its long texts filled up. Raises `StoreError`."""
     try:
-        found = _SHOWN.decode(expand_bytes(kept, largest=2 * LARGEST_SHOWN))
+        found = _SHOWN.decode(expand_bytes(data, largest=2 * LARGEST_SHOWN))
         for text in found.texts:
             _replace_text(found.entry["evidence"], text.keys, "".join(map(_fill_up, text.pieces)))
         return ShownEntry(convert_to(found.entry, RunEntry), found.ranges)
@@ -121,15 +191,15 @@ def _replace_text(evidence: Any, keys: tuple[str | int, ...], text: str) -> str:
 
 
 def _cut_text(text: str, spots: list[int]) -> Iterator[_Piece]:
-    wanted = sorted([(0, _END), (len(text) - _END, len(text)), *((max(0, spot - _BEFORE), spot + _BEHIND) for spot in spots)])
+    wanted = sorted([(0, _END), (len(text) - _END, len(text)), *((max(0, spot - _BEFORE), spot + _AFTER) for spot in spots)])
     begin, end = 0, 0
-    for start, behind in wanted:
+    for start, after in wanted:
         if start >= len(text):
             break
         if start >= end + _SHORTEST_GAP:
             yield _write_piece(text, begin, end, start)
             begin = start
-        end = max(end, min(behind, len(text)))
+        end = max(end, min(after, len(text)))
     yield _Piece(text[begin:end])
 
 
@@ -144,5 +214,5 @@ def _fill_up(piece: _Piece) -> str:
     # JSON writes a control character with five characters more, and a line break with one more.
     controls, breaks = divmod(piece.escapes, 5)
     filling = (chr(1) * controls + chr(10) * breaks)[: piece.gap]
-    room = piece.gap - len(filling)
-    return f"{piece.text}{filling}{piece.hash[:room]}{' ' * (room - len(piece.hash))}"
+    left = piece.gap - len(filling)
+    return f"{piece.text}{filling}{piece.hash[:left]}{' ' * (left - len(piece.hash))}"

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.store.sql.tables import alert_deliveries, runs, traces
 
 MOST_COUNTED = 100_000
-"""What is beyond is not counted: whoever asks every few seconds must not walk over millions of rows."""
+"""Rows beyond this are not counted: the figure is read every few seconds."""
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):

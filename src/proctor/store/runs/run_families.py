@@ -1,8 +1,8 @@
 """Benchmark runs with everything below them, over all organizations, for retention.
 
-Below a benchmark run are its task runs, their criterion runs, the states that were uploaded for either, its tokens, the links by which it
-is shared, and the playground of each task run with its sandboxes, what happened in them and their branches of datasets. What was authored
-(benchmarks, tasks, the datasets themselves) is nobody's child here and stays.
+Below a benchmark run are its task runs, their criterion runs, uploaded states of either, its tokens, its share links, and the playground of
+each task run with its sandboxes, their events and their branches of datasets. Authored records (benchmarks, tasks, the datasets themselves)
+are not below a run and stay.
 
 Whether a run has ended is in its body, which only Python looks into: PostgreSQL refuses some of the JSON that SQLite takes.
 """
@@ -18,12 +18,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.store.accounts.sandboxes import delete_sandboxes, sum_bytes_of_runs
 from proctor.store.sql.pages import Row
-from proctor.store.sql.sandbox_tables import sandboxes
-from proctor.store.sql.tables import keys, links, records
+from proctor.store.sql.tables import keys, links, records, sandboxes
 
 _RUN = "benchmark_run"
 _COUNTED = (_RUN, "task_run", "criterion_run", "state", "sealed_state")
-"""What a run takes beside its sandboxes: playgrounds and their like also exist without one, and are small."""
+"""Records of a run besides its sandboxes: playgrounds and the like also exist without a run, and are small."""
 _BELOW = ("run_share", "task_run", "criterion_run", "state", "sealed_state", "sandbox", "event", "entity")
 _IDS_AT_ONCE = 500
 """Ids in one statement: SQLite bounds how many parameters one may have."""
@@ -62,7 +61,7 @@ async def list_oldest_families(connection: AsyncConnection, *, limit: int, befor
             families[root].touched_at = max(families[root].touched_at, row["updated_at"])
         for id, size in await sum_bytes_of_runs(connection, list(families)):
             families[id].size += size
-        # Read on until there are enough: many unfinished runs at the old end must not hide the finished ones behind them.
+        # Read on until there are enough: many unfinished old runs must not hide finished ones after them.
         found += [family for family in families.values() if family.ended or family.touched_at < idle]
         if len(some) < limit:
             break
@@ -117,15 +116,15 @@ async def _walk_members(connection: AsyncConnection, ids: Iterable[str]) -> Asyn
             ).mappings():
                 found[row["id"]], roots[row["id"]] = dict(row), level[row["parent_id"]]
         # Found with their level and walked further from there: a playground has sandboxes below it, a branch of a dataset has entities.
-        for row in await _list_beside(connection, list(found.values())):
+        for row in await _list_attached(connection, list(found.values())):
             found[row["id"]], roots[row["id"]] = row, roots[row["of"]]
         for id, row in found.items():
             yield roots[id], row
         level = roots
 
 
-async def _list_beside(connection: AsyncConnection, members: list[Row]) -> list[Row]:
-    """Return what belongs to these under another parent: the playground of a task run, the branches of a sandbox; `of` says whose."""
+async def _list_attached(connection: AsyncConnection, members: list[Row]) -> list[Row]:
+    """Return records that belong to these under another parent: playgrounds of task runs, branches of sandboxes; `of` is the owner."""
     owner_of = {
         row["body"]["playground_id"]: row["id"] for row in members if row["kind"] == "task_run" and row["body"].get("playground_id")
     }

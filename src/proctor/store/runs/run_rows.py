@@ -1,9 +1,9 @@
-"""Runs in the database: a queue with leases, results that are kept once, events that can be read again.
+"""Runs in the database: a queue with leases, results that are stored once, events that can be read again.
 
-A run that waits is taken by one statement, so that of two servers one gets it. Whoever has it holds a lease and renews it; when the lease
-is over, because the holder died or lost the database, the run can be taken by anybody. Everything that is written for a run is written in
-a transaction that first makes sure, on the row of the run, that the writer still holds the lease: who lost it without noticing can write
-nothing any more. An attempt is kept once, under its case and number.
+A queued run is taken by one statement, so that of two servers one gets it. The holder renews its lease; when the lease expires, because the
+holder died or lost the database, any server can take the run. Every write for a run is in a transaction that first checks, on the row of
+the run, that the writer still holds the lease: a holder that lost it without noticing cannot write any more. An attempt is stored once,
+under its case and number.
 
 Events are numbered within their run, from 1, without gaps. The row of the run is locked before a number is taken.
 """
@@ -23,14 +23,13 @@ from proctor.model.evidence import Json
 from proctor.model.run import RunEntry
 from proctor.model.typed import make_json_decoder
 from proctor.store.runs.entry_digests import make_digest
-from proctor.store.runs.entry_previews import LONG_TEXT, Ranges, make_shown
-from proctor.store.runs.entry_texts import make_search_text
+from proctor.store.runs.entry_previews import LONG_TEXT, Ranges, make_search_text, make_shown
 from proctor.store.sql.compressed_json import compress_bytes, expand_bytes
 from proctor.store.sql.database import Database
 from proctor.store.sql.pages import Row
+from proctor.store.sql.queries import insert_or_ignore
 from proctor.store.sql.settle_futures import settle_waiters
 from proctor.store.sql.tables import projects, run_entries, run_events, runs
-from proctor.store.sql.upserts import insert_or_ignore
 
 UNFINISHED = ("queued", "running")
 _ENTRY = make_json_decoder(RunEntry)
@@ -40,7 +39,7 @@ _UNPACKED = 20
 """Entries decompressed at once in a thread: evidence may be large."""
 
 Event = tuple[str, dict[str, Json]]
-"""A kind and what is told."""
+"""A kind, and the data of the event."""
 
 
 class EntryCleaner(Protocol):
@@ -56,11 +55,11 @@ class EntryCleaner(Protocol):
 
 
 class LeaseLost(StoreError):
-    """Raised when somebody else has taken the run over, or it is gone."""
+    """Raised when another server has taken the run over, or it is gone."""
 
 
 class RunLease(msgspec.Struct, frozen=True, kw_only=True):
-    """Who drives a run, and for how long without a sign of life: then anybody may take it over."""
+    """The holder of a run, and the time after which another server may take it over."""
 
     run_id: str
     owner: str
@@ -78,7 +77,7 @@ class WaitingProject(msgspec.Struct, frozen=True):
 
 
 async def list_waiting_projects(connection: AsyncConnection, *, now: float) -> list[WaitingProject]:
-    """Return every project of which `claim_run` could take a run."""
+    """Return every project from which `claim_run` could take a run."""
     columns = (runs.c.organization_id, runs.c.project_id, sa.func.min(runs.c.created_at))
     query = sa.select(*columns).where(_is_free(now), _is_active()).group_by(runs.c.organization_id, runs.c.project_id)
     return [WaitingProject(*row) for row in await connection.execute(query)]
@@ -99,7 +98,7 @@ async def claim_run(
 
     With `project_id` only runs of that project are looked at.
     """
-    # `skip_locked`: two workers that look at the same time take two runs, and neither waits for the other.
+    # `skip_locked`: two workers take two runs, and neither waits for the other.
     free = _is_free(now)
     where = [free, _is_active(), *([runs.c.project_id == project_id] if project_id is not None else [])]
     first = sa.select(runs.c.id).where(*where).order_by(runs.c.created_at, runs.c.id).limit(1).with_for_update(skip_locked=True)
@@ -122,16 +121,16 @@ async def claim_run(
 
 
 async def renew_lease(connection: AsyncConnection, run_id: str, owner: str, until: float) -> bool:
-    """Hold a run for longer and return whether its end was asked for. Raises `LeaseLost`."""
+    """Extend the lease of a run and return whether its cancellation was requested. Raises `LeaseLost`."""
     return bool((await _change_held(connection, run_id, owner, {"leased_until": until}))["cancel_requested"])
 
 
 async def is_cancel_requested(connection: AsyncConnection, run_id: str, owner: str) -> bool:
-    """Return whether the end of a run was asked for; nothing is written. Raises `LeaseLost`."""
+    """Return whether the cancellation of a run was requested. Raises `LeaseLost`."""
     query = sa.select(runs.c.cancel_requested).where(*_match_lease(run_id, owner))
     found = (await connection.execute(query)).first()
     if found is None:
-        raise LeaseLost(f"run {run_id!r} is somebody else's now")
+        raise LeaseLost(f"run {run_id!r} was taken over by another server")
     return bool(found[0])
 
 
@@ -141,7 +140,7 @@ async def keep_settings(connection: AsyncConnection, run_id: str, owner: str, se
 
 
 async def requeue_run(connection: AsyncConnection, run_id: str, owner: str, at: str, reason: str) -> None:
-    """Give a run back to the queue; readers of its events are told the reason. Raises `LeaseLost`."""
+    """Give a run back to the queue; its events have the reason. Raises `LeaseLost`."""
     values = {"status": "queued", "lease_owner": None, "leased_until": None, "claims": 0, "updated_at": at}
     await _change_held(connection, run_id, owner, values)
     await add_events(connection, run_id, [("waiting", {"reason": reason})], at)
@@ -158,7 +157,7 @@ async def add_events(connection: AsyncConnection, run_id: str, events: Sequence[
     """Number events and keep them. The caller's transaction has changed the row of the run before."""
     if not events:
         return
-    # Safe without a sequence: the row of the run is locked, so nobody else numbers its events now.
+    # Safe without a sequence: the row of the run is locked.
     number = await get_last_number(connection, run_id)
     values = [
         {"run_id": run_id, "number": number + place, "kind": kind, "body": body, "at": at} for place, (kind, body) in enumerate(events, 1)
@@ -178,13 +177,13 @@ async def get_status(connection: AsyncConnection, run_id: str) -> str | None:
 
 
 async def list_events_after(connection: AsyncConnection, run_id: str, number: int, *, limit: int = _STEP) -> list[Row]:
-    """Return the events of a run behind a number, oldest first."""
+    """Return the events of a run after a number, oldest first."""
     query = sa.select(run_events).where(run_events.c.run_id == run_id, run_events.c.number > number).order_by(run_events.c.number)
     return [dict(row) for row in (await connection.execute(query.limit(limit))).mappings()]
 
 
 async def list_done_attempts(connection: AsyncConnection, run_id: str) -> list[tuple[str, int]]:
-    """Return case and number of every attempt that is kept."""
+    """Return case and number of every stored attempt."""
     query = sa.select(run_entries.c.case_id, run_entries.c.attempt).where(run_entries.c.run_id == run_id)
     return [(case, int(attempt)) for case, attempt in await connection.execute(query)]
 
@@ -192,7 +191,7 @@ async def list_done_attempts(connection: AsyncConnection, run_id: str) -> list[t
 async def iterate_entries(
     connection: AsyncConnection, run_id: str, *, evidence: bool = True, trim: Callable[[RunEntry], RunEntry] | None = None
 ) -> AsyncIterator[RunEntry]:
-    """Yield everything that was kept of a run, in order; without `evidence` only what was decided, or of each what `trim` leaves."""
+    """Yield the stored attempts of a run, in order; without `evidence` only the decisions, or of each what `trim` leaves."""
     edge: tuple[str, str] | None = None
     columns = (run_entries.c.created_at, run_entries.c.id, run_entries.c.body)
     while True:
@@ -201,7 +200,7 @@ async def iterate_entries(
             query = query.where(sa.tuple_(run_entries.c.created_at, run_entries.c.id) > sa.tuple_(*map(sa.literal, edge)))
         found = (await connection.execute(query.order_by(run_entries.c.created_at, run_entries.c.id).limit(_STEP))).all()
         for first in range(0, len(found), _UNPACKED):
-            # Evidence may be large: unpacking it must hold up nobody, and only a little of it is held at once.
+            # Evidence may be large: it is unpacked in a thread, and only a little of it is held at once.
             bodies = [body for _, _, body in found[first : first + _UNPACKED]]
             for entry in await asyncio.to_thread(_unpack_entries, bodies, evidence, trim):
                 yield entry
@@ -217,7 +216,7 @@ def _unpack_entries(bodies: Sequence[bytes], evidence: bool, trim: Callable[[Run
 
 
 def read_entry(body: bytes) -> RunEntry:
-    """Return what was kept of one attempt. Raises `StoreError`."""
+    """Return a stored attempt. Raises `StoreError`."""
     return _decode_entry(expand_bytes(body))
 
 
@@ -237,7 +236,7 @@ async def _change_held(connection: AsyncConnection, run_id: str, owner: str, val
     changed = sa.update(runs).where(*_match_lease(run_id, owner)).values(values).returning(runs.c.cancel_requested, runs.c.counts)
     found = (await connection.execute(changed)).mappings().first()
     if found is None:
-        raise LeaseLost(f"run {run_id!r} is somebody else's now")
+        raise LeaseLost(f"run {run_id!r} was taken over by another server")
     return dict(found)
 
 
@@ -257,10 +256,10 @@ class RunRows:
         now: Callable[[], str],
         new_id: Callable[[str], str],
         clean: EntryCleaner,
-        told: Callable[[], None],
+        on_written: Callable[[], None],
         find_ranges: Callable[[RunEntry], Ranges],
     ) -> None:
-        """`told` is called whenever something was written, `find_ranges` for attempts with very long texts."""
+        """`on_written` is called after every write, `find_ranges` for attempts with very long texts."""
         self._database = database
         self._lease = lease
         self._run_id = lease.run_id
@@ -268,7 +267,7 @@ class RunRows:
         self._now = now
         self._new_id = new_id
         self._clean = clean
-        self._told = told
+        self._on_written = on_written
         self._find_ranges = find_ranges
         self._entries: list[tuple[dict[str, Any], dict[str, Json], asyncio.Future[None]]] = []
         self._events: list[Event] = []
@@ -286,7 +285,7 @@ class RunRows:
     def _forget_task(self, task: asyncio.Task[None]) -> None:
         self._appending.discard(task)
         if not task.cancelled():
-            task.exception()  # looked at, also when whoever waited for it has gone
+            task.exception()  # retrieved, also if its waiter was cancelled
 
     def add_event(self, kind: str, body: dict[str, Json]) -> None:
         """Queue an event to be written soon."""
@@ -294,8 +293,8 @@ class RunRows:
         self._wake_writer()
 
     async def wait_until_written(self) -> None:
-        """Wait until everything is written, or cannot be. Never raises for what could not be kept: who appended it was told."""
-        # In a loop: an attempt that has been packed meanwhile wakes the writer again.
+        """Wait until everything is written or has failed. Does not raise for failed writes: their callers got the error."""
+        # In a loop: an attempt that was packed in the meantime wakes the writer again.
         while self._appending or (self._writer is not None and not self._writer.done()):
             waiting = [*self._appending, *([self._writer] if self._writer is not None else [])]
             await asyncio.gather(*waiting, return_exceptions=True)
@@ -307,17 +306,17 @@ class RunRows:
         about: dict[str, Json] = {"case": entry.case, "attempt": entry.attempt, "outcome": entry.outcome, "score": entry.score}
         reason = self._clean.clean_text(entry.reason)[:500] if entry.reason else None
         about |= {"code": entry.code, "reason": reason, "duration_ms": entry.duration_ms}
-        kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._entries.append((row, about, kept))
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._entries.append((row, about, written))
         self._wake_writer()
-        await kept
+        await written
 
     def _pack_entry(self, entry: RunEntry) -> dict[str, bytes | str | None]:
         clean = self._clean.clean_entry(entry)
-        # Of what is kept, not of what came: no secret can be searched for.
-        kept = _decode_entry(clean)
-        shown = make_shown(kept, self._find_ranges) if len(clean) > LONG_TEXT else None
-        return {"digest": make_digest(clean), "search_text": make_search_text(kept), "shown": shown, "body": compress_bytes(clean)}
+        # From the redacted entry: no secret can be searched for.
+        stored = _decode_entry(clean)
+        shown = make_shown(stored, self._find_ranges) if len(clean) > LONG_TEXT else None
+        return {"digest": make_digest(clean), "search_text": make_search_text(stored), "shown": shown, "body": compress_bytes(clean)}
 
     def _wake_writer(self) -> None:
         # One writer at a time: what comes while it writes is its next batch, so a fast run makes few transactions.
@@ -332,14 +331,14 @@ class RunRows:
                 async with self._database.writing() as connection:
                     await self._write_batch(connection, entries, events)
             except BaseException as error:
-                # Also when cancelled: whoever waits for these attempts would wait for ever.
+                # Also when cancelled: callers must not wait for ever.
                 fault = error if isinstance(error, Exception) else StoreError("the results could not be written: interrupted")
-                settle_waiters([kept for _, _, kept in entries], fault)
+                settle_waiters([written for _, _, written in entries], fault)
                 if not isinstance(error, Exception):
                     raise
                 continue
-            settle_waiters([kept for _, _, kept in entries], None)
-            self._told()
+            settle_waiters([written for _, _, written in entries], None)
+            self._on_written()
 
     async def _write_batch(
         self,
@@ -352,16 +351,16 @@ class RunRows:
         values: dict[str, object] = {"leased_until": self._clock() + self._lease.lasts_s, "updated_at": at}
         # First of all: who lost the lease raises here and writes nothing. A run that makes progress is not counted as taken in vain.
         held = await _change_held(connection, run_id, self._lease.owner, {**values, "claims": 0} if entries else values)
-        # From the row that is locked now: whoever held the run before has counted there.
+        # From the row that is locked now: an earlier holder of the run has counted there.
         counts: dict[str, int] = dict(held["counts"] or {})
-        told = list(events)
+        added = list(events)
         for row, about, _ in entries:
             new = {**row, "id": self._new_id("att"), "created_at": at}
             adding = insert_or_ignore(connection, run_entries, new, key=("run_id", "case_id", "attempt")).returning(run_entries.c.id)
-            # Whoever held the run before may have kept this attempt already: then it counts once, and nobody is told again.
+            # An earlier holder of the run may have stored this attempt already: then it counts once, without a second event.
             if (await connection.execute(adding)).first() is not None:
                 counts[row["outcome"]] = counts.get(row["outcome"], 0) + 1
-                told.append(("finished", about))
+                added.append(("finished", about))
         if entries:
             await connection.execute(sa.update(runs).where(runs.c.id == run_id).values(counts=counts))
-        await add_events(connection, run_id, told, at)
+        await add_events(connection, run_id, added, at)

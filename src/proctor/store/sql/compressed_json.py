@@ -1,4 +1,4 @@
-"""Stores large values (evidence, results, kept documents) as compressed JSON.
+"""Stores large values (evidence, results, documents) as compressed JSON.
 
 zlib at its fastest level, on every version of Python: a database must stay readable when the interpreter changes. What is read back is
 bounded, so that a row that was tampered with cannot fill the memory.

@@ -3,11 +3,11 @@
     sqlite:///path/to/proctor.db        (also a bare path)
     postgresql://user@host/name         (`?sslmode=...` and `?application_name=...` as everywhere)
 
-Opened, it has been brought to the newest schema; one that is newer than this program is refused. SQLite runs in WAL mode with one writer at
-a time, in this process by a lock and between processes by waiting; what was committed survives a crash (`synchronous=FULL`). Its file is
-made for its owner only: it holds what agents were told.
+Opening it migrates it to the newest schema; a newer one than this program knows is rejected. SQLite runs in WAL mode with one writer at a
+time, in this process by a lock and between processes by waiting; committed data survives a crash (`synchronous=FULL`). Its file is readable
+by its owner only, since it contains the inputs of agents.
 
-Whatever keeps the database from being used is a `StoreError` with one line; an `IntegrityError` is an answer and passes.
+Any failure of the database is a `StoreError` with one line; an `IntegrityError` is an answer and passes.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ Dialect = Literal["sqlite", "postgresql"]
 _BUSY_MS = 30_000
 """How long opening waits for other processes."""
 WRITE_WAIT_S = 5.0
-"""How long a writer waits for the lock of another process, or for a connection, before it is told that the database is away."""
+"""How long a writer waits for the lock of another process, or for a connection, before it fails."""
 AWAY_S = 1.0
-"""How long others are told the same, without waiting themselves, after one could not write."""
+"""How long other writers fail at once, without waiting themselves, after one could not write."""
 _GIVE_BACK_S = 2.0
-"""How long closing waits for connections that are still in somebody's hands."""
+"""How long closing waits for connections that are still in use."""
 _STATEMENT_S = 60.0
 """How long one statement may take on PostgreSQL before it is given up."""
 _EXPECTED = "expected sqlite:///FILE or postgresql://USER@HOST/NAME"
-# A reader of PostgreSQL sees one moment too, and cannot write by mistake; both are said in the same message that begins the transaction.
+# A reader of PostgreSQL sees one snapshot too, and cannot write by mistake; both are part of the message that begins the transaction.
 _ONE_MOMENT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-# The cache of prepared statements must be switched off behind a pooler such as PgBouncer, which hands connections around.
+# A pooler such as PgBouncer shares connections, so the cache of prepared statements must be switched off.
 _ADDRESS_OPTIONS = ("ssl", "host", "port", "prepared_statement_cache_size")
 
 
@@ -68,8 +68,8 @@ class Database:
         self.engine = engine
         self.dialect: Dialect = dialect
         self._threads = threads
-        """Connections of SQLite, each with a thread, as long as somebody holds them."""
-        # SQLite has one writer. Waiting for it here is fair and cheap; its own waiting is a poll that may starve somebody.
+        """Connections of SQLite, each with a thread, while they are in use."""
+        # SQLite has one writer. Waiting for it here is fair and cheap; its own waiting is a poll that may starve a writer.
         self._one_writer = asyncio.Lock()
         self._writes = False
         """Whether a transaction of ours holds the lock of a file."""
@@ -97,7 +97,7 @@ class Database:
         path = self.file
         if path is None or self._writes:
             return False
-        # Who began to write meanwhile is one of ours.
+        # A writer that has begun since is one of ours.
         return await asyncio.to_thread(_is_locked, path, within_s) and not self._writes
 
     def call_at_end(self, connection: AsyncConnection, call: Callable[[], None]) -> None:
@@ -116,7 +116,7 @@ class Database:
 
     def _refuse_while_away(self) -> None:
         if self._away is not None and time.monotonic() - self._away[0] < AWAY_S:
-            # A new error for everybody: one object raised in several tasks would gather the tracebacks of all of them.
+            # A new error for each caller: one object raised in several tasks would gather all their tracebacks.
             raise StoreError(str(self._away[1])) from self._away[1].__cause__
 
     @contextlib.asynccontextmanager
@@ -134,20 +134,20 @@ class Database:
     async def writing(self) -> AsyncGenerator[AsyncConnection]:
         """Yield a transaction that is durable when the block has been left, and undone when it was left by an exception.
 
-        While the database is away, one writer after the other finds that out; whoever comes meanwhile is told at once.
+        While the database is away, one writer at a time tests it; the others fail at once.
         """
         self._refuse_while_away()
         try:
             async with translate_errors(), contextlib.AsyncExitStack() as stack:
                 endings: list[Callable[[], None]] = []
-                # Below everything else on the stack, so that it comes behind the commit.
+                # Lowest on the stack, so that it runs after the commit.
                 stack.callback(self._call_endings, endings)
                 if self.dialect == "sqlite":
                     await stack.enter_async_context(self._one_writer)
-                    # The writer before may have found out meanwhile that the database is away: then nobody else waits for it.
+                    # The writer before may have found that the database is away: then the next one does not wait for it.
                     self._refuse_while_away()
                     connection = await stack.enter_async_context(self.engine.begin())
-                    # The lock is taken at once: a transaction that read first could not write after somebody else did.
+                    # The lock is taken at once: a transaction that read first could not write after another writer.
                     await connection.exec_driver_sql("BEGIN IMMEDIATE")
                     self._writes = True
                     stack.callback(self._end_writing)
@@ -164,7 +164,7 @@ class Database:
         self._away = None
 
     async def _begin_in_time(self, stack: contextlib.AsyncExitStack) -> AsyncConnection:
-        """Return a transaction of PostgreSQL; a server that stands still is not waited for."""
+        """Return a transaction of PostgreSQL, or fail if the server does not respond in time."""
         try:
             async with asyncio.timeout(WRITE_WAIT_S):
                 return await stack.enter_async_context(self.engine.begin())
@@ -172,9 +172,9 @@ class Database:
             raise _Unusable(f"the database cannot be used: it did not answer within {WRITE_WAIT_S:g} s") from error
 
     async def close(self) -> None:
-        """Close every connection. Those that somebody is just giving back have a moment for it."""
-        # Whoever is cancelled gives its connection back in a task of its own; what an event loop that ends leaves of it, a socket or a
-        # thread, would be found by the garbage collector or write to a loop that is closed.
+        """Close every connection, after a short wait for those that are being returned."""
+        # A cancelled task returns its connection in another task; if the event loop ends first, a socket or thread would be left for the
+        # garbage collector or write to a closed loop.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GIVE_BACK_S):
                 while cast(AsyncAdaptedQueuePool, self.engine.pool).checkedout():
@@ -217,7 +217,7 @@ def _came_from_a_driver(error: Exception) -> bool:
         return True
     if not isinstance(error, OSError):
         return False
-    # An OSError of the driver and one of the caller's own block look alike; only the frames that they came through tell them apart.
+    # An OSError of the driver and one of the caller's own block look alike; only the frames of the traceback differ.
     trace = error.__traceback__
     while trace is not None:
         if str(trace.tb_frame.f_globals.get("__name__", "")).startswith(("sqlalchemy.", "asyncpg.", "aiosqlite.")):
@@ -227,9 +227,15 @@ def _came_from_a_driver(error: Exception) -> bool:
 
 
 def _make_store_error(error: Exception) -> StoreError:
-    told = str(getattr(error, "orig", None) or error).splitlines()
+    lines = str(getattr(error, "orig", None) or error).splitlines()
     # The driver wraps its own errors once more: `<class 'asyncpg.exceptions.X'>: message`.
-    line = told[0].partition(">: ")[2] or told[0] if told and told[0].startswith("<class ") else told[0] if told else type(error).__name__
+    line = (
+        lines[0].partition(">: ")[2] or lines[0]
+        if lines and lines[0].startswith("<class ")
+        else lines[0]
+        if lines
+        else type(error).__name__
+    )
     return _Unusable(f"the database cannot be used: {line}")
 
 
@@ -265,7 +271,7 @@ async def open_database(url: str | Path, *, pool_size: int = 10, migrating: bool
             if migrating:
                 await migrate(engine, dialect)
     except BaseException:
-        # Also when cancelled: connections have threads or sockets, and nobody else knows of this engine yet.
+        # Also when cancelled: connections have threads or sockets, and no other code knows of this engine yet.
         await engine.dispose()
         raise
     return database
@@ -337,7 +343,7 @@ def _is_locked(path: Path, within_s: float) -> bool:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    # Kept in the file, so it is a change only once. For that change SQLite does not wait when another process makes it just now.
+    # Stored in the file, so it changes only once. SQLite does not wait if another process makes this change at the same time.
     end = time.monotonic() + _BUSY_MS / 1000
     while True:
         try:
@@ -350,7 +356,7 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 
 def _connect_sqlite(threads: WeakSet[OneWayConnection], database: str, **options: Any) -> Any:
-    from proctor.store.sql.sqlite_driver import connect  # the driver may be missing, which is told by whoever opens the database
+    from proctor.store.sql.sqlite_driver import connect  # the driver may be missing, which opening the database reports
 
     connection = connect(database, **options)
     threads.add(connection)

@@ -1,7 +1,7 @@
-"""Migrates the schema: small named steps, applied once each, in order, never changed afterwards.
+"""Migrates the schema: small named steps, each applied once, in order, and never changed afterwards.
 
-Each step runs in a transaction together with the note that it ran, so that one that is interrupted leaves nothing half done. Two
-servers that start at once take turns. A database that knows more steps than this program was made by a newer one and is refused.
+Each step runs in a transaction together with the note that it ran, so that an interrupted one leaves nothing half done. Two servers that
+start at once take turns. A database with more steps than this program knows was made by a newer one and is rejected.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from proctor.errors import StoreError
-from proctor.store.sql.columns import METADATA
-from proctor.store.sql.run_figures import run_figures
-from proctor.store.sql.sandbox_tables import sandbox_events, sandboxes
 from proctor.store.sql.tables import (
+    METADATA,
     agents,
     alert_rules,
     annotation_rows,
@@ -28,7 +26,10 @@ from proctor.store.sql.tables import (
     records,
     results,
     run_entries,
+    run_figures,
     runs,
+    sandbox_events,
+    sandboxes,
     sessions,
     traces,
 )
@@ -113,12 +114,12 @@ def _add_project_retention(connection: sa.Connection) -> None:
 
 
 def _add_entry_texts(connection: sa.Connection) -> None:
-    """Let attempts be found by what was asked, answered and decided."""
+    """Let attempts be searched by input, answer and reasons."""
     _add_column(connection, "run_entries", "search_text", "TEXT")
 
 
 def _add_sandboxes(connection: sa.Connection) -> None:
-    """Let simulated systems be kept, and keys be for one of them."""
+    """Store simulated systems, and keys for one of them."""
     for table in (sandboxes, sandbox_events):
         table.create(connection, checkfirst=True)
     _add_column(connection, "keys", "sandbox_id", "TEXT")
@@ -137,7 +138,7 @@ def _count_by_index(connection: sa.Connection) -> None:
 
 
 def _add_run_figures(connection: sa.Connection) -> None:
-    """Let what was found out about a run that has ended be kept."""
+    """Store figures of ended runs."""
     run_figures.create(connection, checkfirst=True)
 
 
@@ -158,9 +159,9 @@ STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (
     ("0014_attempts_by_case", _count_by_index),
     ("0015_figures_of_runs", _add_run_figures),
 )
-"""Append only. From the first release on a step says itself what it creates, and `tables.py` says what has become of it."""
+"""Append only. After the first release a step must contain what it creates; `tables.py` is the current schema."""
 MADE_AT_ONCE = frozenset(name for name, _ in STEPS)
-"""Steps that an empty database need not take: its tables are made as `tables.py` says, which is what comes out of all of them."""
+"""Steps that an empty database skips: its tables are created from `tables.py`, which is the result of all steps."""
 
 
 class SchemaState(msgspec.Struct, frozen=True, kw_only=True):

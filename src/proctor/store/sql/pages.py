@@ -1,4 +1,4 @@
-"""Lists in pages: newest first, going on from where the last page ended, whatever was added meanwhile.
+"""Lists in pages: newest first, continued after the last page, whatever was added in between.
 
 A cursor is the time and id of the row at the edge and the direction to go. It is opaque to callers and checked when it comes back.
 """
@@ -16,10 +16,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import ProctorError
 from proctor.model.typed import make_json_decoder
-from proctor.store.sql.list_queries import ListQuery
+from proctor.store.sql.queries import ListQuery
 
 STRETCH = 10_000
-"""Rows along an index that are looked at for one page."""
+"""Rows along an index that are examined for one page."""
 DEFAULT_LIMIT, LARGEST_LIMIT = 20, 100
 _LONGEST_CURSOR = 500
 """Characters. A cursor comes back from outside, and a longer one was never given out."""
@@ -57,7 +57,7 @@ async def fetch_page(
 ) -> Page:
     """Return the page of `query` at `cursor`; `time` and `id` name the columns of `table` that order it, and must be among those selected.
 
-    Of a list with conditions beside its path only so many rows are looked at: its page may be short, and yet there is a way on.
+    Of a list with conditions beside its path only a bounded number of rows is examined: its page may be short, and still have a next page.
     """
     query = query if isinstance(query, ListQuery) else ListQuery(path=query)
     size = clamp_limit(limit)
@@ -78,7 +78,7 @@ async def fetch_page(
         if stop is not None:
             end = sa.tuple_(sa.literal(stop[time]), sa.literal(stop[id]))
             path = path.where(here <= end if newer else here >= end)
-    # One row more than asked for tells whether there is another page, which a count would have to read everything for.
+    # One row more than the limit shows whether there is another page, for which a count would have to read everything.
     found = await connection.execute(path.where(*beside).limit(size + 1))
     rows: list[Row] = [dict(row) for row in found.mappings()]
     more = len(rows) > size
@@ -100,7 +100,7 @@ async def fetch_page(
 async def find_cursor(connection: AsyncConnection, query: ListQuery, table: sa.Table, position: int, total: int) -> str | None:
     """Return the cursor of the page that begins at a position of a list of `total` rows, counted from the newest; None for the first page.
 
-    The index alone is gone along, from the nearer end. Conditions beside the path are looked at for every row on the way.
+    Only the index is read, from the nearer end. Conditions beside the path are tested for every row on the way.
     """
     at, key = table.c.created_at, table.c.id
     if position <= 0:
@@ -120,9 +120,8 @@ async def count_rows(connection: AsyncConnection, query: ListQuery) -> int:
 
 
 async def _find_end_of_stretch(connection: AsyncConnection, path: sa.Select[Any, Any]) -> Row | None:
-    """Return the last row that a search looks at, or None where fewer are left."""
-    # Asked for first, over the index alone: conditions beside the path could otherwise be looked for through the whole table, and find
-    # nothing.
+    """Return the last row that a search examines, or None if fewer are left."""
+    # Queried first, over the index alone: with conditions beside the path the database could search the whole table, and find nothing.
     found = (await connection.execute(path.offset(STRETCH - 1).limit(1))).mappings().first()
     return None if found is None else dict(found)
 
@@ -138,7 +137,7 @@ def _short_page(rows: list[Row], stop: Row, edge: _Edge | None, size: int, time:
 
 
 def clamp_limit(limit: int | None) -> int:
-    """Return the limit that was asked for, brought into 1-100; 20 when none was."""
+    """Return the requested limit, clamped to 1-100; 20 without one."""
     return DEFAULT_LIMIT if limit is None else max(1, min(limit, LARGEST_LIMIT))
 
 

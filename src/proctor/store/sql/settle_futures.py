@@ -1,4 +1,4 @@
-"""Answers those who wait for a batch of writes: all of it is kept, or none."""
+"""Resolves the futures of a batch of writes: all of it is stored, or none."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 
 def settle_waiters(waiting: Sequence[asyncio.Future[None]], fault: Exception | None) -> None:
-    """Tell everybody who still waits that the write succeeded, or raise `fault` where they wait."""
-    for kept in waiting:
-        # Who was cancelled meanwhile has gone, but what they handed over is written all the same.
-        if kept.done():
+    """Resolve the pending futures, or fail them with `fault`."""
+    for written in waiting:
+        # A cancelled caller is gone, but its line is written all the same.
+        if written.done():
             continue
         if fault is None:
-            kept.set_result(None)
+            written.set_result(None)
         else:
-            kept.set_exception(fault)
+            written.set_exception(fault)

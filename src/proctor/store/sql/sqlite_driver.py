@@ -1,8 +1,8 @@
 """Connections to SQLite that switch to their thread once for each statement.
 
-The driver has a thread for every connection, and SQLAlchemy goes there and back for a cursor, for the statement, for its rows, for the end
-of the cursor and once more when the connection is given back. Beside an event loop that is busy reading requests every one of these ways
-waits for its turn, while the one lock for writing is held. Here a statement and its rows are one way, and what needs none has none.
+The driver has a thread for every connection, and SQLAlchemy switches to it and back for a cursor, for the statement, for its rows, for the
+end of the cursor and once more when the connection is returned. Next to a busy event loop every one of these switches waits for its turn,
+while the one lock for writing is held. Here a statement and its rows are one switch, and what needs none has none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import aiosqlite
 T = TypeVar("T")
 
 _AHEAD = 1_000
-"""Rows that come along with a statement; more are fetched when they are asked for, so that what is streamed is never held whole."""
+"""Rows that come along with a statement; more are fetched on demand, so that a stream is never held whole."""
 
 
 def connect(database: str, **options: Any) -> OneWayConnection:
@@ -30,10 +30,10 @@ class OneWayConnection(aiosqlite.Connection):
 
     def __init__(self, database: str, options: dict[str, Any]) -> None:
         super().__init__(lambda: sqlite3.connect(database, **options), iter_chunk_size=64)
-        # As SQLAlchemy does: nobody who forgets to close a connection shall keep the process from ending.
+        # As SQLAlchemy does: a connection that was not closed must not prevent the process from ending.
         self._thread.daemon = True
         self._given_up = False
-        """Whether somebody no longer waits for something that the thread may still do."""
+        """Whether a caller stopped waiting for something that the thread may still do."""
         self._is_stopped = False
         self._end: asyncio.Future[Any] | None = None
 
@@ -44,8 +44,8 @@ class OneWayConnection(aiosqlite.Connection):
 
     def stop(self) -> asyncio.Future[Any] | None:
         """End the thread after what it was given, and return what is done when it has ended, where there is an event loop to wait in."""
-        # Whoever is cancelled while closing stops the thread by force, and the closing that goes on behind it stops it again. The driver
-        # would wait without end for a thread that has ended, and so would the end of the program.
+        # A caller that is cancelled while closing stops the thread by force, and the closing that goes on stops it again. The driver would
+        # wait without end for a thread that has ended, and so would the end of the program.
         if not self._is_stopped:
             self._is_stopped = True
             self._end = super().stop()
@@ -56,13 +56,13 @@ class OneWayConnection(aiosqlite.Connection):
         try:
             return await self._execute(work, *arguments)
         except asyncio.CancelledError:
-            # The thread may still be at it, so what `in_transaction` says from here on is not to be relied on.
+            # The thread may still be at it, so `in_transaction` is no longer reliable.
             self._given_up = True
             raise
 
     @property
     def inner(self) -> sqlite3.Connection:
-        """The connection itself, for whoever is in its thread."""
+        """The connection itself, for code in its thread."""
         return self._conn
 
     def cursor(self) -> OneWayCursor:  # type: ignore[override]  # a context as well, and made without a way
@@ -102,7 +102,7 @@ class OneWayCursor:
         self.lastrowid: int | None = None
 
     async def __aenter__(self) -> OneWayCursor:
-        """Return the cursor; nothing has to be made yet."""
+        """Return the cursor; nothing is created yet."""
         return self
 
     async def execute(self, statement: str, values: Any = ()) -> OneWayCursor:
@@ -148,7 +148,7 @@ class OneWayCursor:
         self._rows = cursor.fetchmany(_AHEAD) if cursor.description is not None else []
         # After the rows: sqlite3 knows the count of a statement with RETURNING only when its rows were fetched.
         self.rowcount = cursor.rowcount
-        # Fewer rows than asked for are all of them, and the cursor needs no way of its own to be closed.
+        # Fewer rows than the limit are all of them, and the cursor needs no extra switch to be closed.
         if len(self._rows) == _AHEAD:
             self._open = cursor
         else:

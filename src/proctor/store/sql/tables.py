@@ -1,11 +1,11 @@
 """The tables of the service, for SQLite and PostgreSQL alike.
 
-Times are ISO 8601 text in UTC with milliseconds: they sort as they are and read the same in both databases. Ids are text with a prefix
-that says what they name. Everything that belongs to somebody carries `organization_id`, and no query goes without it. Bodies (evidence,
-results, kept documents) are compressed JSON: they are read whole or not at all.
+Times are ISO 8601 text in UTC with milliseconds: they sort as they are and read the same in both databases. Ids are text with a prefix for
+their kind. Every tenant's row has `organization_id`, and no query goes without it. Bodies (evidence, results, documents) are compressed
+JSON: they are read whole or not at all.
 
-The resources of the verification API (environments, tasks, criteria, runs of them) are plain records with a parent; what they mean is
-decided one floor up.
+The resources of the verification API (environments, tasks, criteria, runs of them) are plain records with a parent; their meaning is
+in `service`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,107 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from proctor.store.sql.columns import boolean_column, integer_column, json_column, make_table, text_column, timestamp_columns
+METADATA = sa.MetaData()
+
+
+class _Text(sa.TypeDecorator[str]):
+    """Text that both databases can hold: PostgreSQL knows no NUL character, and no encoding knows half of a surrogate pair."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
+        """Return the same text, with a replacement character where one cannot be stored."""
+        if value is None or (value.isascii() and "\0" not in value):
+            return value
+        return value.encode("utf-8", errors="replace").decode().replace("\0", "\ufffd")
+
+
+def make_table(name: str, *columns: sa.schema.SchemaItem) -> sa.Table:
+    """Return a table of the service."""
+    return sa.Table(name, METADATA, *columns)
+
+
+def text_column(name: str, *, null: bool = False, **options: object) -> sa.Column[str]:
+    """Return a column of text that both databases can hold."""
+    return sa.Column(name, _Text, nullable=null, **options)  # type: ignore[arg-type]  # passed on as they are
+
+
+def json_column(name: str) -> sa.Column[object]:
+    """Return a column of JSON, null where there is none."""
+    return sa.Column(name, sa.JSON(none_as_null=True), nullable=True)
+
+
+def integer_column(name: str, *, null: bool = False, default: int | None = None) -> sa.Column[int]:
+    """Return a column of integers."""
+    return sa.Column(name, sa.BigInteger, nullable=null, server_default=None if default is None else str(default))
+
+
+def boolean_column(name: str, *, default: bool = False) -> sa.Column[bool]:
+    """Return a column of yes and no."""
+    return sa.Column(name, sa.Boolean, nullable=False, server_default=sa.true() if default else sa.false())
+
+
+def timestamp_columns() -> tuple[sa.Column[str], sa.Column[str]]:
+    """Return the columns that say when a row was made and last changed."""
+    return text_column("created_at"), text_column("updated_at")
+
+
+run_figures = make_table(
+    "run_figures",
+    text_column("run_id", primary_key=True),
+    sa.Column("facts", sa.LargeBinary, nullable=False),  # shown on the page of the run, next to its attempts
+    sa.Column("tally", sa.LargeBinary, nullable=False),  # what it is compared by
+)
+
+
+sandboxes = make_table(
+    "sandboxes",
+    text_column("id", primary_key=True),
+    text_column("organization_id"),
+    text_column("kind"),  # of the simulated system
+    text_column("benchmark_run_id", null=True),  # none: made by hand
+    integer_column("revision", default=0),  # counts up with every change of the rows
+    integer_column("reset_revision", default=0),  # the revision at which the rows were brought back to the baseline
+    integer_column("events", default=0),  # how many rows the log has
+    integer_column("bytes", default=0),  # stored size of the baseline and the log
+    json_column("steps"),  # what will happen by itself: {at, step, given}, in the order of time
+    integer_column("steps_done", default=0),
+    text_column("expires_at", null=True),
+    text_column("closed_at", null=True),  # from then on nothing changes any more
+    sa.Column("baseline", sa.LargeBinary, nullable=False),
+    *timestamp_columns(),
+    sa.Index("sandboxes_by_run", "benchmark_run_id"),
+)
+sa.Index(
+    "sandboxes_open",
+    sandboxes.c.organization_id,
+    sandboxes.c.expires_at,
+    sqlite_where=sandboxes.c.closed_at.is_(None),
+    postgresql_where=sandboxes.c.closed_at.is_(None),
+)
+
+sandbox_events = make_table(
+    "sandbox_events",
+    text_column("sandbox_id"),
+    integer_column("number"),  # counts from 1
+    text_column("id"),
+    integer_column("revision", null=True),  # that the rows had afterwards; none: nothing was changed
+    boolean_column("by_itself"),  # a step of a scenario, or a dataset that was added: part of the baseline from then on
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Column("changes", sa.LargeBinary, nullable=True),
+    text_column("created_at"),
+    sa.PrimaryKeyConstraint("sandbox_id", "number"),
+    sa.Index("sandbox_events_by_time", "sandbox_id", "created_at", "id"),
+)
+
 
 COMMON: dict[tuple[str, str], str] = {("traces", "outcome"): "pass", ("traces", "status"): "evaluated", ("results", "outcome"): "pass"}
 """Values that most rows have, by table and column: indices leave them out."""
 
 
 def _index_by_time(table: sa.Table, *columns: str, time: str = "created_at", where: sa.ColumnElement[bool] | None = None) -> None:
-    """Add an index that finds rows with these values in the order of time; of some of the rows only, where `where` says so."""
+    """Add an index for rows with these values in the order of time, optionally only for rows that match `where`."""
     options: dict[str, Any] = {} if where is None else {"sqlite_where": where, "postgresql_where": where}
     sa.Index(f"{table.name}_listed_by_{'_'.join(columns)}", *(table.c[name] for name in (*columns, time, "id")), **options)
 
@@ -147,17 +240,17 @@ traces = make_table(
     text_column("format"),  # mibo, otlp
     text_column("status"),  # open (more may come), complete, evaluated, failed
     integer_column("revision", default=1),  # counts up with every change of what was received
-    integer_column("size", default=0),  # bytes as kept
+    integer_column("size", default=0),  # stored bytes
     sa.Column("body", sa.LargeBinary, nullable=True),  # of a body in one piece; OTLP comes in parts
-    json_column("metadata"),  # what was sent beside it, for `when` and for search
-    text_column("input_text", null=True),  # the start of what was asked, for search
+    json_column("metadata"),  # metadata of the request, for `when` and for search
+    text_column("input_text", null=True),  # the start of the input, for search
     text_column("outcome", null=True),  # the worst of its results
     text_column("error", null=True),  # why it could not be evaluated: a code and a sentence
     text_column("no_run", null=True),  # why it is no run of an agent, and not judged
     sa.Column("due_at", sa.Float, nullable=True),  # unix seconds from which it may be evaluated; none: nothing to do
     sa.Column("leased_until", sa.Float, nullable=True),
     text_column("lease_owner", null=True),
-    integer_column("attempts", default=0),  # how often whoever worked on it was gone before the end
+    integer_column("attempts", default=0),  # how often its worker died before the end
     *timestamp_columns(),
     sa.UniqueConstraint("agent_id", "external_id", name="traces_by_external_id"),
     sa.Index("traces_by_agent", "agent_id", "created_at", "id"),
@@ -165,7 +258,7 @@ traces = make_table(
     sa.Index("traces_by_age", "created_at", "id", "size"),  # for retention, which needs nothing else
 )
 
-# Of those that wait only, which are few: whose turn it is, and what was left behind by somebody who is gone.
+# Only of waiting traces, which are few: whose turn it is, and expired leases.
 sa.Index(
     "traces_waiting",
     traces.c.agent_id,
@@ -220,7 +313,7 @@ annotation_rows = make_table(
     text_column("agent_id"),  # empty for attempts of runs, which belong to no agent
     text_column("subject"),  # trace, result, attempt
     text_column("subject_id"),
-    text_column("parent_id"),  # the trace or the run: what is said about it goes with it
+    text_column("parent_id"),  # the trace or the run, with which it is deleted
     integer_column("claim", null=True),  # which assertion of a result or an attempt, counted from 0
     text_column("label", null=True),  # pass, fail, skip; none: only a note
     text_column("note"),
@@ -239,7 +332,7 @@ exports = make_table(
     text_column("organization_id"),
     text_column("since"),  # results that were written from then on are to be exported
     sa.Column("queued_at", sa.Float, nullable=False),
-    sa.Column("next_at", sa.Float, nullable=False),  # unix seconds of the next attempt; moved on by whoever makes it
+    sa.Column("next_at", sa.Float, nullable=False),  # unix seconds of the next attempt; moved on by the server that makes it
     sa.Index("exports_due", "next_at"),
 )
 
@@ -312,9 +405,9 @@ run_entries = make_table(
     text_column("case_id"),
     integer_column("attempt"),
     text_column("outcome"),
-    # Before the body: SQLite goes through all of a large value to reach what stands behind it.
+    # Before the body: SQLite reads all of a large value to reach the columns after it.
     sa.Column("digest", sa.LargeBinary, nullable=True),  # the same without what is long, see `entry_digests.py`
-    text_column("search_text", null=True),  # what was asked, answered and decided, see `entry_texts.py`
+    text_column("search_text", null=True),  # input, answer and reasons, see `entry_previews.py`
     sa.Column("shown", sa.LargeBinary, nullable=True),  # what a page shows of very long texts, see `shown_entries.py`
     sa.Column("body", sa.LargeBinary, nullable=False),  # a RunEntry
     text_column("created_at"),
@@ -371,7 +464,7 @@ links = make_table(
     sa.Index("links_by_target", "to_id", "kind"),
 )
 
-# Lists: `list_queries.py` says which is taken for which filters.
+# Lists: `queries.py` chooses one of them by the filters.
 _index_by_time(agents, "organization_id")
 for _scope in ("organization_id", "project_id", "agent_id"):
     _index_by_time(cases, _scope, "active")

@@ -1,19 +1,19 @@
-"""Looks for a text in columns; upper and lower case are one, in every script.
-
-SQLite's own `lower` knows the letters of ASCII alone: `Ärger` would not be found, not even by that very word. There a function of ours is
-used for texts with other letters; for the rest its own is faster.
-"""
+"""Text search in columns, and a bounded search for ids and names over all tables (names among the newest rows of each)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from proctor.store.sql.chunked_queries import clean_text
+from proctor.store.sql.pages import Row
+from proctor.store.sql.queries import clean_text
+from proctor.store.sql.tables import records
 
 _NAME = "lower_text"
 
@@ -43,9 +43,45 @@ def contains_text(column: sa.ColumnElement[Any], text: str) -> sa.ColumnElement[
 
 
 def add_text_functions(connection: Any) -> None:
-    """Tell a connection to SQLite the function that `contains_text` uses."""
+    """Register the function that `contains_text` uses with a connection to SQLite."""
     connection.create_function(_NAME, 1, _lower, deterministic=True)
 
 
 def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
+
+
+MOST_LOOKED_AT = 5_000
+"""Rows of each table, the newest, among which names are looked for."""
+
+
+async def find_in_table(
+    connection: AsyncConnection, query: sa.Select[Any], table: sa.Table, text: str, names: Sequence[str], limit: int
+) -> list[Row]:
+    """Return the rows of a query whose id is this text or whose names hold it, the newest first."""
+    shown = [
+        table.c.id,
+        table.c.created_at,
+        *(table.c[name] for name in ("project_id",) if name in table.c),
+        *(table.c[name] for name in names),
+    ]
+    by_id = (await connection.execute(query.where(table.c.id == text).with_only_columns(*shown))).mappings().first()
+    newest = query.with_only_columns(*shown).order_by(table.c.created_at.desc(), table.c.id.desc()).limit(MOST_LOOKED_AT).subquery()
+    matches = sa.or_(*(contains_text(newest.c[name], text) for name in names))
+    named = sa.select(newest).where(matches).order_by(newest.c.created_at.desc(), newest.c.id.desc()).limit(limit)
+    found: list[Row] = [dict(row) for row in (await connection.execute(named)).mappings()]
+    if by_id is not None:
+        found = [dict(by_id), *(row for row in found if row["id"] != text)]
+    return found[:limit]
+
+
+async def find_record_by_id(connection: AsyncConnection, organization_id: str, id: str) -> Row | None:
+    """Return the record of the verification API with this id or slug, whatever its kind."""
+    query = sa.select(records.c.id, records.c.kind, records.c.slug, records.c.body, records.c.created_at)
+    query = query.where(records.c.organization_id == organization_id)
+    # With the kind, which the index of slugs begins with.
+    for matches in (records.c.id == id, sa.and_(records.c.kind.in_(("benchmark", "benchmark_version", "solver")), records.c.slug == id)):
+        found = (await connection.execute(query.where(matches).limit(1))).mappings().first()
+        if found is not None:
+            return dict(found)
+    return None

@@ -1,11 +1,11 @@
-"""Writes a whole database as lines of JSON, and reads it back: to move it between SQLite and PostgreSQL, or to keep a copy.
+"""Exports a whole database as lines of JSON, and imports it: to move it between SQLite and PostgreSQL, or as a backup. Reads its status.
 
     {"proctor_export": 1, "schema": ["0001_first_tables"], "exported_at": "..."}
     {"table": "projects", "row": {"id": "proj_...", ...}}          bytes as base64
     {"end": true, "rows": 1234}
 
-One moment of the database is written, in an order in which nothing refers to what comes later. Reading it in is one transaction: all of
-it, or nothing. What is read was written by somebody: tables, columns and types are checked, and a file that ends too early is refused.
+One snapshot of the database is written, in an order in which no row refers to a later one. An import is one transaction. Its input is
+not trusted: tables, columns and types are checked, and a file that ends too early is rejected.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.errors import InputError
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
-from proctor.store.sql.columns import METADATA
 from proctor.store.sql.compressed_json import from_json, to_json
-from proctor.store.sql.migrations import STEPS
-from proctor.store.sql.upserts import insert_or_ignore
+from proctor.store.sql.database import Database
+from proctor.store.sql.migrations import STEPS, read_schema_state
+from proctor.store.sql.queries import insert_or_ignore
+from proctor.store.sql.tables import METADATA
 
 FORMAT = 1
 _ROWS_AT_ONCE = 50
@@ -75,7 +76,7 @@ async def import_lines(connection: AsyncConnection, lines: Iterable[bytes], *, m
         try:
             await connection.execute(insert_or_ignore(connection, table, rows))
         except (IntegrityError, DataError) as error:
-            raise InputError(f"line {number} or before: a row of {table.name!r} cannot be kept: {_get_first_line(error)}") from error
+            raise InputError(f"line {number} or before: a row of {table.name!r} cannot be stored: {_get_first_line(error)}") from error
         total += len(rows)
     added = await _count_rows(connection) - before
     return ImportCounts(added=added, present=total - added)
@@ -135,12 +136,12 @@ def _read_line(number: int, line: bytes) -> dict[str, Json]:
 
 def _check_header(record: Mapping[str, Json], known: set[str]) -> None:
     if record.get("proctor_export") != FORMAT:
-        told = (
+        problem = (
             "not an export of proctor"
             if "proctor_export" not in record
             else f"an export of a format this proctor does not know (it reads {FORMAT})"
         )
-        raise InputError(f"line 1: {told}")
+        raise InputError(f"line 1: {problem}")
     schema: Json = record.get("schema")
     if not isinstance(schema, list) or not all(isinstance(step, str) for step in schema):
         raise InputError("line 1: `schema` should be a list of names")
@@ -207,3 +208,39 @@ def _write_line(record: dict[str, Json]) -> bytes:
 
 def _get_first_line(error: Exception) -> str:
     return str(getattr(error, "orig", error)).splitlines()[0]
+
+
+class DatabaseStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A database at a glance."""
+
+    dialect: str
+    applied: list[str]
+    """Steps of the schema that were applied."""
+    pending: list[str]
+    """Steps that `migrate` would apply."""
+    unknown: list[str]
+    """Steps of a newer program."""
+    bytes: int
+    """What it takes on disk."""
+    rows: dict[str, int]
+    """How many rows each table has; tables that are not made yet are left out."""
+
+
+async def read_status(database: Database) -> DatabaseStatus:
+    """Return the status of a database."""
+    async with database.reading() as connection:
+        state = await read_schema_state(connection)
+        there = set(await connection.run_sync(lambda sync: sa.inspect(sync).get_table_names()))
+        rows = {
+            str(table.name): int((await connection.execute(sa.select(sa.func.count()).select_from(table))).scalar_one())
+            for table in METADATA.sorted_tables
+            if table.name in there
+        }
+        if database.dialect == "sqlite":
+            pages = [int((await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one()) for name in ("page_count", "page_size")]
+            size = pages[0] * pages[1]
+        else:
+            size = int((await connection.execute(sa.text("SELECT pg_database_size(current_database())"))).scalar_one())
+    return DatabaseStatus(
+        dialect=database.dialect, applied=state.applied, pending=state.pending, unknown=state.unknown, bytes=size, rows=rows
+    )

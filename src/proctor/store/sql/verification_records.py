@@ -4,8 +4,7 @@ A record has a kind, a body of JSON, and where it needs them a parent, a slug th
 what is large. Lists leave the blob out. References that have to be found from their other end are links: JSON in a column is searched
 differently by either database, and PostgreSQL refuses to look into some of it.
 
-Only `public_record`, `shared_record` and `find_marked` go over the border of an organization, and only where its owner left a link that
-says so.
+Only `public_record`, `shared_record` and `find_marked` cross the border of an organization, and only if its owner created a link for it.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
 from proctor.store.sql.pages import Row
+from proctor.store.sql.queries import insert_or_ignore
 from proctor.store.sql.tables import links, records
-from proctor.store.sql.upserts import insert_or_ignore
 
 SHOWN = tuple(column for column in records.c if column.name != "blob")
 """Every column but the blob."""
@@ -123,13 +122,13 @@ async def delete_records(connection: AsyncConnection, organization_id: str, ids:
         some = wanted[start : start + _IDS_AT_ONCE]
         statement = sa.delete(records).where(records.c.organization_id == organization_id, records.c.id.in_(some))
         gone = list((await connection.execute(statement.returning(records.c.id))).scalars())
-        # Of what was deleted, not of what was asked for: an id of another organization keeps its links.
+        # Of the deleted ids, not of the requested ones: an id of another organization keeps its links.
         await connection.execute(sa.delete(links).where(sa.or_(links.c.from_id.in_(gone), links.c.to_id.in_(gone))))
         count += len(gone)
     return count
 
 
-# --- links ------------------------------------------------------------------------------------------------------------
+# Links.
 
 
 async def link(connection: AsyncConnection, from_id: str, kind: str, to_id: str, now: str) -> bool:
@@ -182,11 +181,11 @@ async def linking(connection: AsyncConnection, organization_id: str, kind: str, 
     return await _fetch_all(connection, records_of(organization_id, record_kind).where(records.c.id.in_(from_ids)))
 
 
-# --- over the border --------------------------------------------------------------------------------------------------
+# Across the border of an organization.
 
 
 async def public_record(connection: AsyncConnection, kind: str, link_kind: str, slug: str) -> Row | None:
-    """Return the record that its owner made public under a slug; of several the oldest, so that nobody can take a name over."""
+    """Return the record that its owner made public under a slug; of several the oldest, so that a name cannot be taken over."""
     query = sa.select(*SHOWN).join(links, links.c.from_id == records.c.id)
     query = query.where(links.c.kind == link_kind, links.c.to_id == slug, records.c.kind == kind)
     return await _fetch_first(connection, query.order_by(links.c.created_at, records.c.id))

@@ -1,7 +1,7 @@
-"""Traces whose results are still to be sent to somebody else.
+"""The export queue: traces whose results are still to be sent to another system.
 
-A row is written in the transaction that writes the results, and deleted when they were taken: nothing is forgotten by a crash. Whoever
-sends moves `next_at` on first, so that of several servers one sends; what was queued again meanwhile has another `next_at` and stays.
+A row is written in the transaction that writes the results, and deleted when they were accepted: a crash loses nothing. The sender moves
+`next_at` on first, so that one of several servers sends; a trace that was queued again has another `next_at` and stays.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.store.sql.pages import Row
+from proctor.store.sql.queries import insert_or_update
 from proctor.store.sql.tables import exports, results, traces
-from proctor.store.sql.upserts import insert_or_update
 
 
 async def queue_exports(connection: AsyncConnection, found: Iterable[Row], now: float) -> None:
@@ -33,7 +33,7 @@ async def queue_exports(connection: AsyncConnection, found: Iterable[Row], now: 
         )
         known["since"] = min(known["since"], row["updated_at"])
     if since:
-        # In one order everywhere, so that nobody waits in a circle. What waits already keeps its earlier beginning.
+        # In one order everywhere, to avoid deadlocks. A waiting trace keeps its earlier time.
         ordered = [since[id] for id in sorted(since)]
         await connection.execute(insert_or_update(connection, exports, ordered, key=("trace_id",), change=("next_at",)))
 

@@ -1,7 +1,7 @@
 """The queue of traces to be evaluated: leased by workers, written back at the end.
 
 Any number of workers, also in several processes on one PostgreSQL: a trace is leased by one of them at a time. Results are written by
-whoever holds the lease, in the transaction that gives it back. Agents have turns: one with a long queue does not hold up the others. A
+the holder of the lease, in the transaction that gives it back. Agents have turns: one with a long queue does not hold up the others. A
 lease that ran out means that a worker died; how often that happened to a trace is counted.
 """
 
@@ -17,12 +17,12 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.store.sql.chunked_queries import BulkStatement, clean_text
 from proctor.store.sql.pages import Row
+from proctor.store.sql.queries import BulkStatement, clean_text
 from proctor.store.sql.sqlite_driver import OneWayConnection
 from proctor.store.sql.tables import results, traces
 
-# --- writes many rows to SQLite in few statements and one switch to the driver's thread
+# Writes many rows to SQLite in few statements and one switch to the driver's thread.
 
 _SIZES = (500, 250, 100, 50, 20, 10, 5, 2, 1)
 """Rows in one statement. Few sizes, because the driver keeps what it has prepared."""
@@ -59,7 +59,7 @@ MOST_AGENTS = 50
 
 
 class FinishedTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """A trace that was worked on: as it was leased, and what came of it."""
+    """An evaluated trace: as it was leased, and its result."""
 
     row: Row
     status: str
@@ -71,7 +71,7 @@ class FinishedTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request for a batch: how much is leased at once, and from which agents."""
+    """One request for a batch: how much is leased, and from which agents."""
 
     owner: str
     now: float
@@ -80,13 +80,13 @@ class BatchRequest(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
     most_bytes: int
     after: str = ""
-    """The agent whose turn was last; those behind it come first."""
+    """The agent whose turn was last; those after it come first."""
     without: frozenset[str] = frozenset()
     """Agents that have no turn now."""
 
 
 async def find_next_due(connection: AsyncConnection, now: float) -> float | None:
-    """Return when the next trace is due that nobody works on."""
+    """Return when the next trace is due that no worker has leased."""
     # One look into the index for each waiting agent. A plain minimum over the table would read everything that waits, and an idle worker
     # asks this twice a second.
     of_agent = (
@@ -97,10 +97,10 @@ async def find_next_due(connection: AsyncConnection, now: float) -> float | None
         .scalar_subquery()
     )
     first = (await connection.execute(sa.select(sa.func.min(of_agent)).select_from(_WAITING))).scalar_one_or_none()
-    # A lease that ran out is work too: its worker died, and nobody has given the trace back.
+    # An expired lease is work too: its worker died.
     left = sa.select(traces.c.due_at).where(traces.c.leased_until < now, traces.c.due_at.is_not(None)).limit(1)
-    behind = (await connection.execute(left)).scalar_one_or_none()
-    return min((due for due in (first, behind) if due is not None), default=None)
+    expired = (await connection.execute(left)).scalar_one_or_none()
+    return min((due for due in (first, expired) if due is not None), default=None)
 
 
 async def lease_batch(connection: AsyncConnection, turn: BatchRequest) -> list[tuple[str, str]]:
@@ -111,7 +111,7 @@ async def lease_batch(connection: AsyncConnection, turn: BatchRequest) -> list[t
 
 
 async def lease_chosen(connection: AsyncConnection, turn: BatchRequest, chosen: Sequence[tuple[str, str]]) -> None:
-    """Lease traces, except those that somebody else has leased meanwhile; `list_leased` tells which are ours."""
+    """Lease traces, except those that another worker has leased since; `list_leased` returns ours."""
     await _write_lease(connection, turn, [id for id, _ in chosen], traces.c.leased_until.is_(None))
 
 
@@ -126,32 +126,32 @@ async def list_leased(connection: AsyncConnection, owner: str, ids: Sequence[str
 async def choose_batch(connection: AsyncConnection, turn: BatchRequest) -> list[tuple[str, str]]:
     """Return traces that are due, and their agents: one by one from every agent in turn, its longest due first, none more than its share.
 
-    Bytes may be a little more than asked for, so that a trace larger than the whole room is not left for ever.
+    The sum may exceed the byte limit a little, so that a trace larger than the limit is not left for ever.
     """
     chosen: dict[str, list[tuple[str, str]]] = {agent: [] for agent in await _list_agents_in_turn(connection, turn)}
-    left, room = turn.limit, turn.most_bytes
+    left, left_bytes = turn.limit, turn.most_bytes
     hungry = list(chosen)
     # What some do not use of their share is for those who have more.
     for _ in range(2):
         still: list[str] = []
         for position, agent in enumerate(hungry):
-            # What is left, divided by those who still have no turn, rounded up: nobody gets nothing.
+            # What is left, divided by the agents that still have no turn, rounded up: every agent gets some.
             share = -(-left // (len(hungry) - position))
-            if share <= 0 or room <= 0:
+            if share <= 0 or left_bytes <= 0:
                 break
             query = sa.select(traces.c.id, traces.c.size).where(traces.c.agent_id == agent, traces.c.due_at <= turn.now)
             query = query.where(traces.c.leased_until.is_(None)).order_by(traces.c.due_at, traces.c.id)
             # Nothing is leased yet, so the second pass steps over what the first one chose; `SKIP LOCKED` does not skip rows that this
             # transaction has locked itself.
             query = query.offset(len(chosen[agent])).limit(share)
-            ids, size = await _take_fitting(connection, query, room // (len(hungry) - position))
+            ids, size = await _take_fitting(connection, query, left_bytes // (len(hungry) - position))
             chosen[agent] += [(id, agent) for id in ids]
             left -= len(ids)
-            room -= size
+            left_bytes -= size
             if len(ids) == share:
                 still.append(agent)
         hungry = still
-    # One of each agent, then the second of each: a batch that is cut short has served everybody alike.
+    # One of each agent, then the second of each: a batch that is cut short is fair.
     return [one for round in zip_longest(*chosen.values()) for one in round if one is not None]
 
 
@@ -171,14 +171,14 @@ async def lease_abandoned(connection: AsyncConnection, turn: BatchRequest, few: 
         await connection.execute(query.order_by(traces.c.leased_until, traces.c.id).limit(few).with_for_update(skip_locked=True))
     ).all()
     fresh: list[str] = []
-    room = turn.most_bytes
+    left_bytes = turn.most_bytes
     for id, size, attempts in found:
         if attempts:
             # It was among a group that failed once: alone it shows whether it is the one to blame.
             fresh = [id]
             break
-        room -= size
-        if fresh and room < 0:
+        left_bytes -= size
+        if fresh and left_bytes < 0:
             break
         fresh.append(id)
     await _write_lease(connection, turn, fresh, traces.c.leased_until < turn.now, attempts=traces.c.attempts + 1)
@@ -186,18 +186,18 @@ async def lease_abandoned(connection: AsyncConnection, turn: BatchRequest, few: 
 
 
 async def _list_agents_in_turn(connection: AsyncConnection, turn: BatchRequest) -> list[str]:
-    """Return the agents that have something waiting, once around, from the one behind the last."""
+    """Return the agents with waiting traces, once around, starting after the last one."""
     agents = sorted((await connection.execute(sa.select(_WAITING.c.agent_id).where(_WAITING.c.agent_id.is_not(None)))).scalars())
     ordered = [*(id for id in agents if id > turn.after), *(id for id in agents if id <= turn.after)]
     return [id for id in ordered if id not in turn.without][: min(MOST_AGENTS, turn.limit)]
 
 
-async def _take_fitting(connection: AsyncConnection, query: sa.Select[Any, Any], room: int) -> tuple[list[str], int]:
+async def _take_fitting(connection: AsyncConnection, query: sa.Select[Any, Any], left_bytes: int) -> tuple[list[str], int]:
     ids: list[str] = []
     total = 0
     # SKIP LOCKED is for PostgreSQL; SQLite has one writer, and the compiler leaves it out there.
     for id, size in (await connection.execute(query.with_for_update(skip_locked=True))).all():
-        if ids and total + size > room:
+        if ids and total + size > left_bytes:
             break
         ids.append(id)
         total += size
@@ -208,8 +208,8 @@ async def _write_lease(
     connection: AsyncConnection, turn: BatchRequest, ids: Sequence[str], free: sa.ColumnElement[bool], **more: Any
 ) -> None:
     if ids:
-        # SQLite chooses in a read transaction before this one, so another process may have leased or even finished some of them meanwhile.
-        # What is no longer free, or no longer due, is left alone here and missing in `list_leased`.
+        # SQLite chooses in a read transaction before this one, so another process may have leased or even finished some of them. What is no
+        # longer free, or no longer due, is skipped here and missing in `list_leased`.
         mine = sa.update(traces).where(traces.c.id.in_(ids), free, traces.c.due_at.is_not(None))
         await connection.execute(mine.values(leased_until=turn.until, lease_owner=turn.owner, **more))
 
@@ -220,12 +220,12 @@ async def renew_leases(connection: AsyncConnection, *, owner: str, ids: Sequence
 
 
 def _update_mine(owner: str, ids: Sequence[str]) -> sa.Update:
-    # By owner: a worker that stalled beyond its lease must not touch the lease of whoever has taken over.
+    # By owner: a worker that stalled beyond its lease must not touch the lease of its successor.
     return sa.update(traces).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
 
 
 async def return_leases(connection: AsyncConnection, *, owner: str, ids: Sequence[str]) -> None:
-    """Leave traces to others at once, as they were."""
+    """Give traces back unchanged."""
     # `due_at` and `attempts` stay: the trace keeps its place in the queue, and giving it back is no fault of it.
     await connection.execute(_update_mine(owner, ids).values(leased_until=None, lease_owner=None))
 
@@ -281,7 +281,7 @@ def _make_end_row(one: FinishedTrace) -> dict[str, Any]:
 _FORGET = sa.delete(results).where(
     results.c.trace_id == sa.bindparam("of_trace"), results.c.trace_revision < sa.bindparam("of_revision", type_=sa.BigInteger)
 )
-# Something came meanwhile when either of these has changed; then the trace stays due, as whoever changed it wanted.
+# If either of these has changed, something arrived since; then the trace stays due.
 _UNCHANGED = sa.and_(
     traces.c.revision == sa.bindparam("at_revision", type_=sa.BigInteger), traces.c.due_at == sa.bindparam("at_due", type_=sa.Float)
 )
@@ -290,7 +290,7 @@ _FINISH = BulkStatement(
     .where(traces.c.id == sa.bindparam("at_id"))
     .values(
         status=sa.case((_UNCHANGED, sa.bindparam("new_status", type_=sa.Text)), else_=traces.c.status),
-        # Written also when something came meanwhile: it is what was decided last, and the trace is evaluated again soon.
+        # Written also if something arrived since: it is the last decision, and the trace is evaluated again soon.
         outcome=sa.bindparam("new_outcome"),
         error=sa.bindparam("new_error"),
         no_run=sa.bindparam("new_no_run"),
@@ -298,7 +298,7 @@ _FINISH = BulkStatement(
         due_at=sa.case((_UNCHANGED, sa.null()), else_=traces.c.due_at),
         leased_until=sa.null(),
         lease_owner=sa.null(),
-        # Somebody has come to an end with it. Whoever asks for it again later begins to count anew.
+        # The evaluation was finished: the next one counts its attempts from 0.
         attempts=sa.literal_column("0"),
     ),
     ("new_status", "new_outcome", "new_error", "new_no_run", "new_input"),
@@ -345,13 +345,13 @@ def _write_sqlite_finish(values: str) -> str:
 
 
 def _query_waiting_agents() -> sa.CTE:
-    """Return a query for every agent with something waiting, by a few looks into an index however much there is."""
+    """Return a query for every agent with a waiting trace, by a few index lookups."""
     first = sa.select(sa.func.min(traces.c.agent_id).label("agent_id")).where(traces.c.due_at.is_not(None))
     # Neither database skips from one value of an index to the next by itself (`SELECT DISTINCT` reads every entry), so the query steps from
-    # each agent to the smallest one behind it.
+    # each agent to the next larger one.
     found = first.cte("waiting", recursive=True)
-    behind = sa.select(sa.func.min(traces.c.agent_id)).where(traces.c.due_at.is_not(None), traces.c.agent_id > found.c.agent_id)
-    return found.union_all(sa.select(behind.scalar_subquery()).where(found.c.agent_id.is_not(None)))
+    after = sa.select(sa.func.min(traces.c.agent_id)).where(traces.c.due_at.is_not(None), traces.c.agent_id > found.c.agent_id)
+    return found.union_all(sa.select(after.scalar_subquery()).where(found.c.agent_id.is_not(None)))
 
 
 _WAITING = _query_waiting_agents()

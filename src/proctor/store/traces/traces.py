@@ -1,10 +1,10 @@
-"""Traces as they are kept: a row each, with what came first in it and what came later in parts beside it.
+"""One row per trace; spans that arrive later are stored in a parts table.
 
-A trace is known by its agent and its external id. A body in one piece replaces what was there; spans are added to it. Every arrival counts
-`revision` up, and a part has the number of the revision it came with, so that parts stand in the order of their arrival.
+A trace is identified by its agent and its external id. A body in one piece replaces the earlier one; spans are added to it. Every arrival
+increments `revision`, and a part has the number of its revision, so that parts are in the order of their arrival.
 
-Who works on a trace has leased it: `leased_until` and `lease_owner`. A worker that died loses its lease by time alone. What is written at
-the end of the work takes `due_at` away only if nothing has come meanwhile.
+A worker leases a trace: `leased_until` and `lease_owner`. A dead worker loses its lease by time alone. Results clear `due_at` only if
+nothing has arrived since.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import agents, trace_parts, traces
 
 LARGEST_TRACE = 64 * 1024 * 1024
-"""Bytes of one trace as they are kept. Spans that come beyond that are refused."""
+"""Stored bytes of one trace. Spans beyond that are rejected."""
 
 Format = Literal["mibo", "otlp"]
 Key = tuple[str, str]
@@ -30,7 +30,7 @@ Key = tuple[str, str]
 
 
 class Arrival(msgspec.Struct, kw_only=True):
-    """What came in for one trace, ready to be kept. `id` is the trace's if it is new."""
+    """Data that arrived for one trace, ready to be stored. `id` is the trace's if it is new."""
 
     id: str
     organization_id: str
@@ -66,11 +66,11 @@ class KeptTrace(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str
     updated_at: str
     refused: str | None = None
-    """Why it was not kept: `agent_gone`, `too_large`."""
+    """Why it was rejected: `agent_gone`, `too_large`."""
 
 
 async def keep_arrivals(connection: AsyncConnection, arrivals: Sequence[Arrival], now: str) -> dict[Key, KeptTrace]:
-    """Keep what came in, at most one arrival for each trace. Arrivals for agents that are gone are not kept, and say so."""
+    """Store arrivals, at most one for each trace. Arrivals for deleted agents are rejected."""
     there = await _list_existing_agents(connection, {arrival.agent_id for arrival in arrivals})
     answers: dict[Key, KeptTrace] = {}
     # In one order everywhere: two servers that keep the same traces never wait for each other in a circle.
@@ -177,7 +177,7 @@ _ADD = (
         due_at=sa.bindparam("new_due_at"),
         size=sa.bindparam("new_size"),
         metadata=sa.bindparam("new_metadata"),
-        # Other content than what ended a worker earlier: it is counted anew.
+        # New content: the count of dead workers starts again.
         attempts=0,
     )
 )
@@ -193,7 +193,7 @@ async def _list_existing_agents(connection: AsyncConnection, ids: set[str]) -> s
 async def list_pieces(connection: AsyncConnection, rows: Sequence[Row]) -> dict[str, list[bytes]]:
     """Return everything that came for these traces, by their ids and in the order it came. The rows have `id`, `body` and `revision`."""
     found = {row["id"]: [row["body"]] if row["body"] is not None else [] for row in rows}
-    # What came first stands in the row itself; only few traces come in several pieces and cost a second query.
+    # The first part is in the row itself; only few traces have several parts and cost a second query.
     several = [row["id"] for row in rows if row["revision"] > 1]
     if several:
         query = sa.select(trace_parts.c.trace_id, trace_parts.c.body).where(trace_parts.c.trace_id.in_(several))

@@ -38,8 +38,7 @@ from proctor.model.json_values import MISSING, write_as_text
 from proctor.model.problem import Problem
 from proctor.model.show import shorten, show
 from proctor.model.system import list_variables
-from proctor.processes.groups import TAIL_BYTES, kill_strays, mark_program, read_tail, release_pipes, signal_group
-from proctor.processes.guard import GUARD
+from proctor.processes.guard import GUARD, TAIL_BYTES, kill_strays, mark_program, read_tail, release_pipes, signal_group
 from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank, is_empty, mark_empty_answer
 from proctor.targets.answers.json_answers import read_json_answer
 from proctor.targets.shared.conversation import Message, converse

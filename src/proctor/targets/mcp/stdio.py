@@ -25,8 +25,7 @@ from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 
 from proctor.evidence.values.json_bytes import mend_surrogates
 from proctor.model.show import shorten
-from proctor.processes.groups import TAIL_BYTES, kill_strays, mark_program, read_tail, release_pipes, signal_group
-from proctor.processes.guard import GUARD
+from proctor.processes.guard import GUARD, TAIL_BYTES, kill_strays, mark_program, read_tail, release_pipes, signal_group
 
 MOST_LINE_BYTES = 256_000_000
 """The longest message that is read; a server that sends more would fill the memory."""

@@ -35,7 +35,7 @@ from proctor.simulators.type_names import describe_spec_error, find_kind
 from proctor.store.accounts.sandboxes import find_heads, query_events
 from proctor.store.sql.compressed_json import unpack
 from proctor.store.sql.pages import Row
-from proctor.store.sql.sandbox_tables import sandbox_events
+from proctor.store.sql.tables import sandbox_events
 from proctor.store.sql.verification_records import children, delete_records, link, linked, read_blob
 
 EVENT = Resource(

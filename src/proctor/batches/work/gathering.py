@@ -1,11 +1,4 @@
-"""Spans on their way from where they stood to the share in which their trace is decided: one file for each partition, sorted into shares.
-
-Spans are written in segments, each of one share and compressed, as they come; the index of all segments stands at the end of the file, and
-its length in the last eight bytes. Which share a trace belongs to is told by a digest of its id, so that all partitions agree. What could
-not be read is a segment of its own; that it is missing is kept with the traces that it names, or once for all of them. The memory of the
-writer is bounded, and so is that of a reader: where a share is larger than expected, it is read several times, a part of its traces each
-time.
-"""
+"""Gathers the spans of one partition and sorts them into shares, in which their traces are decided; one spill file per partition."""
 
 from __future__ import annotations
 
@@ -17,27 +10,36 @@ from typing import Any
 
 import msgspec
 
+from proctor.batches.slices.slicer import write_value
+from proctor.errors import EvidenceError
+from proctor.evidence.otlp.merging import find_lost_traces
 from proctor.evidence.otlp.spans import Span, SpanEvent
+from proctor.evidence.values.json_bytes import decode
 from proctor.model.account import Part
-from proctor.model.evidence import Evidence
+from proctor.model.evidence import Evidence, Json
 from proctor.model.typed import make_json_decoder, make_msgpack_decoder
+from proctor.sources.datasets.cells import Cells, read_cells
+from proctor.sources.datasets.columns import LostRows
 from proctor.sources.datasets.files import import_arrow
-from proctor.sources.records import MAX_LINE_BYTES
+from proctor.sources.datasets.plan import Partition
+from proctor.sources.datasets.rows import RowChoice, read_folder_keys
+from proctor.sources.records import MAX_LINE_BYTES, RecordReader
+from proctor.sources.span_lines import is_metrics
 
 MAX_TRACE_BYTES = MAX_LINE_BYTES
 """The largest trace that is put together, as large as the largest record."""
 WAITING_BYTES = 32 * 1024 * 1024
 """How much waits in the memory of a writer."""
 HELD_BYTES = 128 * 1024 * 1024
-"""How much of a share a reader holds at once."""
+"""Bytes of a share that a reader holds."""
 ERRORS = -1
 """In the index, in place of a share."""
 EVERYWHERE = -2
-"""The same for what was lost of traces that nobody can name."""
+"""The same for losses whose traces are unknown."""
 
 
-Beside = tuple[str | None, ...] | None
-"""What stands beside a record under the names by which a batch is sliced, written as text; None where nobody asks."""
+Extra = tuple[str | None, ...] | None
+"""The extra values by which a batch is sliced, as text; None if there are none."""
 
 
 class HeldSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -49,8 +51,8 @@ class HeldSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     run: int
     """Which trace of its record it belongs to, from 0."""
     span: bytes
-    """As JSON; nothing where `lost` says why."""
-    beside: Beside = None
+    """As JSON; empty if `lost` has a reason."""
+    extra: Extra = None
     lost: str | None = None
     """Why a span of the trace could not be read, and where it stood."""
     file: int = 0
@@ -68,14 +70,14 @@ class GatheredError(msgspec.Struct, frozen=True, array_like=True, gc=False):
     rows: int = 1
 
     def describe_loss(self) -> str:
-        """Return what a verdict says of a trace that may lack what stood here."""
+        """Return the reason for a verdict on a trace that may lack what was here."""
         row = "" if self.row is None else f", row {self.row}"
         place = f", byte {self.offset}" if self.row is None and self.offset is not None else row
         return f"{self.file}{place} could not be read and may hold spans of this trace: {self.reason}"
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where some of a file stands."""
+    """A range of bytes in a file."""
 
     share: int
     start: int
@@ -91,7 +93,7 @@ class GatheredTrace(msgspec.Struct):
     row: int | None
     offset: int | None
     run: int
-    beside: Beside = None
+    extra: Extra = None
     """Under each name what the first span has that has anything."""
     size: int = 0
     spans: list[bytes] = []
@@ -119,7 +121,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def digest_trace(trace: str) -> int:
-    """Return the number that tells the share of a trace."""
+    """Return the number that decides the share of a trace."""
     # Not `hash`, which differs from process to process: workers would put the spans of one trace into several shares.
     return int.from_bytes(hashlib.blake2b(trace.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
@@ -137,9 +139,9 @@ def _read_span(data: bytes) -> Span:
         return _SPAN.decode(data)
     except msgspec.MsgspecError:
         # What the slow encoder above wrote, the fast decoder may refuse.
-        told = json.loads(data)
-        events = tuple(SpanEvent(event["name"], event["attributes"]) for event in told.pop("events", ()))
-        return Span(**told, events=events)
+        fields = json.loads(data)
+        events = tuple(SpanEvent(event["name"], event["attributes"]) for event in fields.pop("events", ()))
+        return Span(**fields, events=events)
 
 
 class SpillWriter:
@@ -155,13 +157,13 @@ class SpillWriter:
         self._size = self._position = 0
         self._lost_everywhere: str | None = None
 
-    def add_record(self, spans: Sequence[Span], row: int | None, offset: int | None, beside: Beside = None) -> None:
+    def add_record(self, spans: Sequence[Span], row: int | None, offset: int | None, extra: Extra = None) -> None:
         """Add the spans of one record."""
         runs: dict[str, int] = {}
         for span in spans:
             run = runs.setdefault(span.trace_id, len(runs))
             data = _write_span(span)
-            held = HeldSpan(span.trace_id, row, offset, run, data, beside, None, self.file)
+            held = HeldSpan(span.trace_id, row, offset, run, data, extra, None, self.file)
             self._hold(digest_trace(span.trace_id) % self._shares, held, len(data))
 
     def add_error(self, error: GatheredError, traces: frozenset[str] | None = None) -> None:
@@ -221,7 +223,7 @@ class Spills:
         segments, lost = self._list_segments(share, EVERYWHERE)
         size = sum(segment.size for listed in segments for segment in listed)
         passes = -(-size // HELD_BYTES) or 1
-        everywhere = next((told for _, data in self._read_segments(lost) for told in _LOSSES.decode(data)), None)
+        everywhere = next((loss for _, data in self._read_segments(lost) for loss in _LOSSES.decode(data)), None)
         for turn in range(passes):
             # Divided first: within a share all digests have the same remainder, and every trace would fall into one turn.
             for trace in self._read_turn(segments, lambda trace, turn=turn: digest_trace(trace) // shares % passes == turn):
@@ -238,23 +240,23 @@ class Spills:
                         # Noted, so that the digest of an unwanted trace is made once in a turn, not for each of its spans.
                         found[held.trace] = None
                         continue
-                    trace = found[held.trace] = GatheredTrace(held.trace, number, held.row, held.offset, held.run, held.beside)
-                elif trace.beside is not None and held.beside is not None and None in trace.beside:
-                    trace.beside = tuple([a if a is not None else b for a, b in zip(trace.beside, held.beside, strict=True)])
+                    trace = found[held.trace] = GatheredTrace(held.trace, number, held.row, held.offset, held.run, held.extra)
+                elif trace.extra is not None and held.extra is not None and None in trace.extra:
+                    trace.extra = tuple([a if a is not None else b for a, b in zip(trace.extra, held.extra, strict=True)])
                 if held.lost is not None:
                     trace.lost = trace.lost or held.lost
                     continue
                 if not trace.size:
                     # Its place is that of the first span, not of one that could not be read.
-                    trace.source, trace.row, trace.offset, trace.run, trace.beside = number, held.row, held.offset, held.run, held.beside
+                    trace.source, trace.row, trace.offset, trace.run, trace.extra = number, held.row, held.offset, held.run, held.extra
                     trace.file = held.file
                 trace.size += len(held.span)
                 if trace.size <= MAX_TRACE_BYTES:
                     trace.spans.append(held.span)
                 else:
-                    # Nothing of it is held any more, and its size goes on growing: by that whoever decides it sees that it is too large.
+                    # Its spans are dropped, but its size goes on growing, by which it is recognised as too large.
                     trace.spans.clear()
-        # A trace of which nothing was read is told by what could not be.
+        # A trace without a readable span is reported by its losses.
         yield from (trace for trace in found.values() if trace is not None and trace.size)
 
     def _list_segments(self, share: int, also: int) -> tuple[list[list[Segment]], list[list[Segment]]]:
@@ -280,3 +282,72 @@ class Spills:
                 for segment in segments:
                     file.seek(segment.start)
                     yield number, codec.decompress(file.read(segment.packed), segment.size, asbytes=True)
+
+
+_NO_SPANS = EvidenceError("no spans, while the first record of the file has some", code="not_spans")
+
+
+def gather_spans(reader: RecordReader, partition: Partition, column: str | None, choice: RowChoice, spill: SpillWriter) -> int:
+    """Gather every span of a partition; returns how many records there were. Raises `ChangedFile` and `OSError`."""
+    gathering = _Gathering(reader, partition, choice, spill)
+    for cells in read_cells(partition, column, choice):
+        gathering.gather_cells(cells)
+    return gathering.records
+
+
+class _Gathering:
+    """One partition while it is gathered."""
+
+    def __init__(self, reader: RecordReader, partition: Partition, choice: RowChoice, spill: SpillWriter) -> None:
+        self._reader, self._spill = reader, spill
+        keys = read_folder_keys(partition.file.path)
+        self._from_folders = [keys.get(name) for name in choice.extra]
+        self._file, self._row = partition.file.name, partition.first_row
+        # As in `worker.py`: after the first part of a file of lines the place is the byte offset.
+        self._counts_rows = partition.broken is None and (partition.file.kind != "lines" or partition.start == 0)
+        self.records = 0
+
+    def gather_cells(self, cells: Cells) -> None:
+        """Gather the spans of some records."""
+        for number, record in enumerate(cells.records):
+            self._row += 1
+            offset = None if cells.offsets is None else cells.offsets[number]
+            if type(record) is not bytes:
+                assert isinstance(record, EvidenceError)
+                self._note_error(record, offset, record.traces if isinstance(record, LostRows) else None, cells.lost or 1)
+            elif record and not record.isspace():
+                self.records += 1
+                self._gather_record(record, offset, None if cells.extra is None else self._write_extra(cells.extra[number]))
+        self._row += max(0, cells.lost - 1)
+
+    def _write_extra(self, values: tuple[Json, ...]) -> Extra:
+        """Return what a trace is sliced by: keys of folders first, as everywhere."""
+        pairs = zip(self._from_folders, values, strict=True)
+        return tuple([write_value(value) if key is None else key for key, value in pairs])
+
+    def _gather_record(self, record: bytes, offset: int | None, extra: Extra) -> None:
+        try:
+            spans = self._reader.find_spans(record)
+        except EvidenceError as error:
+            self._note_error(error, offset, find_lost_traces(record))
+            return
+        if spans is None and is_metrics(record):
+            return
+        if spans is None:
+            self._note_error(_NO_SPANS, offset, find_lost_traces(record, readable=self._is_json(record)))
+        else:
+            self._spill.add_record(spans, self._show_row(), offset, extra)
+
+    def _is_json(self, record: bytes) -> bool:
+        try:
+            decode(record)
+        except EvidenceError:
+            return False
+        return True
+
+    def _show_row(self) -> int | None:
+        return self._row if self._counts_rows else None
+
+    def _note_error(self, error: EvidenceError, offset: int | None, traces: frozenset[str] | None, rows: int = 1) -> None:
+        reason = error.message.encode("utf-8", "replace").decode()
+        self._spill.add_error(GatheredError(self._file, self._show_row(), offset, error.code, reason, rows), traces)

@@ -1,25 +1,107 @@
-"""Queries of lists: which index answers a filter, whatever else is asked beside it.
+"""Queries: lists by the best index, statements for many rows, inserts that ignore existing rows.
 
-A list may be narrowed by several columns at once, and not every combination has an index. So each table has *paths*: columns with an index
-that goes on by time, from the narrowest to the widest. The first path whose columns are all asked for leads the query; every other
-condition is *beside* it, and only looked at along a bounded stretch of the path (`pages.py`). So no list reads or sorts a whole table, and
-a page of a strange combination may be short, with the way on.
+A list may be filtered by several columns at once, and not every combination has an index. So each table has *paths*: columns with an index
+that is ordered by time, from the narrowest to the widest. The first path whose columns are all in the filter leads the query; every other
+condition is *beside* it, and only tested along a bounded stretch of the path (`pages.py`). So no list reads or sorts a whole table, and
+a page of a rare combination may be short, with a next page.
 
 Of outcomes and states only the rare ones have an index: those that are `pass` or `evaluated` are found soon anyhow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
+from proctor.model.evidence import Json
 from proctor.store.sql.tables import COMMON
+
+
+class BulkStatement:
+    """A statement that is run for many rows. `names` are the parameters that every row has; the statement has no others."""
+
+    def __init__(self, statement: sa.sql.Executable, names: Sequence[str]) -> None:
+        self._statement = statement
+        self._names = list(names)
+        self._known: dict[str, tuple[str, Any]] = {}
+
+    async def run(self, connection: AsyncConnection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Run it once for each row."""
+        if not rows:
+            return
+        text, values = self._compile_for(connection.dialect)
+        await connection.exec_driver_sql(text, [values(row) for row in rows])
+
+    def _compile_for(self, dialect: sa.Dialect) -> tuple[str, Any]:
+        # By dialect: the statement is a constant of its module, and one process may have databases of both kinds open.
+        known = self._known.get(dialect.name)
+        if known is None:
+            compiled: Any = self._statement.compile(dialect=dialect, column_keys=self._names)  # type: ignore[attr-defined]  # all have it
+            known = self._known[dialect.name] = (str(compiled), itemgetter(*compiled.positiontup))
+        return known
+
+
+def clean_text(text: str) -> str:
+    """Return text that both databases take: without NUL characters and halves of surrogate pairs."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.encode("utf-8", errors="replace").decode().replace("\0", "\ufffd")
+
+
+def clean_json(value: Json) -> Json:
+    """Return JSON that both databases can look into, by the same rules."""
+    match value:
+        case str():
+            return clean_text(value)
+        case dict():
+            return {clean_text(name): clean_json(member) for name, member in value.items()}
+        case list():
+            return [clean_json(member) for member in value]
+        case _:
+            return value
+
+
+Values = Mapping[str, object] | Sequence[Mapping[str, object]]
+Insert = sqlite.Insert | postgresql.Insert
+
+
+def insert_or_update(
+    connection: AsyncConnection,
+    table: sa.Table,
+    values: Values,
+    *,
+    key: Iterable[str],
+    change: Iterable[str] | Mapping[str, object],
+) -> Insert:
+    """Return a statement that inserts, and where a row of the same key is there, changes it.
+
+    `change` names the columns that get their new values, or maps columns to what they become (an expression may use the table's own
+    columns, which are the values before). `.returning(...)` gives the row that is there afterwards.
+    """
+    statement = _make_insert(connection, table, values)
+    if not isinstance(change, Mapping):
+        change = {name: statement.excluded[name] for name in change}
+    return statement.on_conflict_do_update(index_elements=list(key), set_=change)
+
+
+def insert_or_ignore(connection: AsyncConnection, table: sa.Table, values: Values, *, key: Iterable[str] = ()) -> Insert:
+    """Return a statement that inserts unless a row of the same key is there; without `key`, of any key that is unique."""
+    return _make_insert(connection, table, values).on_conflict_do_nothing(index_elements=list(key) or None)
+
+
+def _make_insert(connection: AsyncConnection, table: sa.Table, values: Values) -> Insert:
+    make = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    return make(table).values(values)
+
 
 PATHS: dict[str, tuple[tuple[str, ...], ...]] = {
     "projects": (("id",), ("organization_id",)),
@@ -47,7 +129,7 @@ PATHS: dict[str, tuple[tuple[str, ...], ...]] = {
     "runs": (("organization_id", "name"), ("project_id", "status"), ("organization_id", "status"), ("project_id",), ("organization_id",)),
     "run_entries": (("run_id", "case_id"), ("run_id", "outcome"), ("run_id",)),
 }  # fmt: skip
-"""The columns that lead a list, by table; each tuple with an index of its own that goes on by time and id."""
+"""The columns that lead a list, by table; each tuple has an index that continues with time and id."""
 
 
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +138,7 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     path: sa.Select[Any]
     """Everything along an index."""
     beside: tuple[sa.ColumnElement[bool], ...] = ()
-    """What else is asked of its rows."""
+    """Other conditions on its rows."""
 
     @property
     def whole(self) -> sa.Select[Any]:
@@ -105,7 +187,7 @@ def list_query(
         query = query.where(table.c[name] == wanted[name])
         common = COMMON.get((table.name, name))
         if common is not None:
-            # Said as the index says it, so that both databases see that it holds all of these rows.
+            # Written as in the index, so that both databases see that it has all of these rows.
             query = query.where(table.c[name] != sa.literal_column(f"'{common}'"))
     others = {name: value for name, value in wanted.items() if name not in path}
     owner = others.pop("organization_id", None)
@@ -116,5 +198,5 @@ def list_query(
 
 
 def _is_leading(table: sa.Table, path: tuple[str, ...], wanted: Mapping[str, object]) -> bool:
-    """Return whether every column of a path is asked for, with a value that its index holds."""
+    """Return whether every column of a path is in the filter, with a value that its index has."""
     return all(name in wanted and wanted[name] != COMMON.get((table.name, name)) for name in path)

@@ -1,1 +1,0 @@
-"""Spans of one trace gathered from many rows."""
