@@ -16,9 +16,7 @@ from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import stamp
-from proctor.service.runs.failures import find_failures
-from proctor.service.runs.figures import keep_figures, tally_run
-from proctor.service.runs.latency import find_latency
+from proctor.service.runs.figures import find_failures, find_latency, keep_figures, tally_run
 from proctor.service.runs.worker import make_range_finder
 from proctor.store.runs.entry_digests import make_digest
 from proctor.store.runs.entry_previews import LONG_TEXT, make_shown

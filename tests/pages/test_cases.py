@@ -14,8 +14,7 @@ from proctor.pages.document_diff import MOST_LINES, compare_documents
 from proctor.pages.pictures import draw_history
 from proctor.service.access.agents import create_agent
 from proctor.service.access.callers import LOCAL
-from proctor.service.access.keys import list_keys, revoke_key
-from proctor.service.access.sessions import open_session
+from proctor.service.access.keys import list_keys, open_session, revoke_key
 from proctor.service.hub import Hub
 from proctor.service.traces.cases import get_case, update_case
 from tests.pages.markup import Markup

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.service.access.callers import LOCAL
-from proctor.service.access.keys import KeySpec, create_key
-from proctor.service.access.sessions import open_session
+from proctor.service.access.keys import KeySpec, create_key, open_session
 from proctor.service.hub import Hub, stamp
 from proctor.store.sql.compressed_json import pack
 from proctor.store.sql.tables import results

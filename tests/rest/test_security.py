@@ -15,8 +15,7 @@ import pytest
 
 from proctor.errors import StoreError
 from proctor.rest import security
-from proctor.rest.decompression import InflateLimits, inflate_bounded
-from proctor.rest.limits import RateLimits
+from proctor.rest.limits import InflateLimits, RateLimits, inflate_bounded
 from proctor.rest.security import Doorkeeper, is_loopback, is_unspecified
 from proctor.service.access.keys import authenticate
 from proctor.service.hub import Hub

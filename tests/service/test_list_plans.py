@@ -22,7 +22,7 @@ from proctor.service.recent import RecentValues
 from proctor.service.refusals import Refusal
 from proctor.service.runs import requests as runs
 from proctor.service.runs import results as run_results
-from proctor.service.runs.latency import measure_latency
+from proctor.service.runs.figures import measure_latency
 from proctor.service.runs.results import AttemptFilter
 from proctor.service.traces import cases, search
 from proctor.service.traces.search import ResultSearch, TraceSearch

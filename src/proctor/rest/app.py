@@ -21,13 +21,11 @@ from proctor.rest import errors, openapi, workers
 from proctor.rest.limits import BodyLimits
 from proctor.rest.metrics import Metrics
 from proctor.rest.request_records import RequestRecorder
-from proctor.rest.route_parts import DecodingTurns
+from proctor.rest.route_parts import DecodingTurns, Streams
 from proctor.rest.security import Authentication, Doorkeeper, is_loopback
 from proctor.rest.settings import ServeSettings
-from proctor.rest.streams import Streams
 from proctor.service.access.secret_box import SecretBox
-from proctor.service.decisions.pool import Decisions, ThreadDecisions
-from proctor.service.decisions.waiting_client import CLIENT_LEAVES
+from proctor.service.decisions.pool import CLIENT_LEAVES, Decisions, ThreadDecisions
 from proctor.service.hub import Hub
 from proctor.service.verification.sandboxes import requests as sandbox_requests
 from proctor.store.sql.database import open_database

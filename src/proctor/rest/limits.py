@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
@@ -17,11 +18,208 @@ import msgspec
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from proctor.rest.body_room import BodyRoom, HeldBody
-from proctor.rest.decompression import InflateLimits, Inflater
 from proctor.rest.errors import PROTOBUF, find_dialect, make_refusal_response
+from proctor.rest.memory import RELEASED
 from proctor.service.refusals import Refusal
 from proctor.service.settings import ServiceSettings
+
+FREE_RATIO = 1_000_000
+"""Bytes up to which a body may be any number of times as large as it came."""
+_AT_ONCE = 100_000
+"""Bytes that are inflated on the event loop: about a millisecond."""
+_INFLATE_SLICE = 65_536
+
+
+class InflateLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How large and how strange a compressed body may be."""
+
+    largest: int
+    members: int
+    ratio: int
+
+    @classmethod
+    def of(cls, settings: ServiceSettings) -> InflateLimits:
+        """Return the limits of a service."""
+        return cls(largest=settings.largest_body, members=settings.gzip_members, ratio=settings.compression_ratio)
+
+
+class _TooMuchAtOnce(Exception):
+    """More than is inflated on the event loop."""
+
+
+class Inflater:
+    """Inflates small bodies at once and others one by one in a thread."""
+
+    def __init__(self, limits: InflateLimits) -> None:
+        self._limits = limits
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="inflate")
+
+    async def inflate(self, body: bytes) -> bytes:
+        """Return the body as it was before it was compressed. Raises `Refusal`."""
+        if len(body) <= _AT_ONCE:
+            try:
+                return inflate_bounded(body, self._limits, stop=_AT_ONCE)
+            except _TooMuchAtOnce:
+                pass
+        return await asyncio.get_running_loop().run_in_executor(self._pool, inflate_bounded, body, self._limits)
+
+
+def inflate_bounded(body: bytes, limits: InflateLimits, *, stop: int | None = None) -> bytes:
+    """Return the body decompressed. Raises `Refusal` for what is beyond a limit, before it is all there."""
+    view = memoryview(body)
+    out = bytearray()
+    largest = min(limits.largest, max(FREE_RATIO, limits.ratio * len(body)))
+    place = members = 0
+    try:
+        while place < len(body):
+            members += 1
+            if members > limits.members:
+                told = f"the compressed body consists of more than {limits.members} files of gzip (--gzip-members)"
+                raise Refusal("PAYLOAD_TOO_LARGE", told)
+            place = _inflate_member(view, place, out, largest, limits, stop)
+            place = _skip_zeros(body, place)
+    except zlib.error:
+        raise Refusal("BAD_REQUEST", "the body cannot be decompressed") from None
+    return bytes(out)
+
+
+def _inflate_member(view: memoryview, place: int, out: bytearray, largest: int, limits: InflateLimits, stop: int | None) -> int:
+    """Inflate one file of gzip, and return where it ends."""
+    # 32 lets zlib tell gzip from zlib by the header, whatever the client called it.
+    engine = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+    # Slices: what an engine does not use of its input it copies, each time.
+    while not engine.eof:
+        if not engine.unconsumed_tail and place >= len(view):
+            raise Refusal("BAD_REQUEST", "the compressed body is cut off")
+        given = engine.unconsumed_tail or view[place : place + _INFLATE_SLICE]
+        if not engine.unconsumed_tail:
+            place += len(given)
+        # One byte beyond the limit is enough to see that there is more. At least 1, since zlib takes 0 for no limit at all.
+        out += engine.decompress(given, max(1, min(_INFLATE_SLICE * 16, largest - len(out) + 1)))
+        if stop is not None and len(out) > stop:
+            raise _TooMuchAtOnce
+        if len(out) > largest:
+            raise _refuse_too_large(len(view), largest, limits)
+    return place - len(engine.unused_data)
+
+
+def _refuse_too_large(size: int, largest: int, limits: InflateLimits) -> Refusal:
+    if largest == limits.largest:
+        told = f"the body is larger than {limits.largest} bytes once it is decompressed (--largest-body)"
+    else:
+        told = f"the body of {size} bytes becomes more than {limits.ratio} times as large once it is decompressed (--compression-ratio)"
+    return Refusal("PAYLOAD_TOO_LARGE", told)
+
+
+def _skip_zeros(body: bytes, place: int) -> int:
+    """Return where the next file begins: gzip may be padded with zeros."""
+    while place < len(body) and body[place] == 0:
+        # A slice at a time: `lstrip` copies what it leaves, and of the whole rest after each file that would be quadratic.
+        piece = body[place : place + _INFLATE_SLICE]
+        place += len(piece) - len(piece.lstrip(b"\0"))
+    return place
+
+
+STALLED_S = 1.0
+"""From when on a silent body makes room for others of the same key."""
+
+
+class HeldBody:
+    """The bytes that one request holds."""
+
+    def __init__(self, room: BodyRoom, organization: str, client: str) -> None:
+        self.room = room
+        self.organization = organization
+        self.client = client
+        self.size = 0
+        self.last = 0.0
+        """When something of it last came, by the clock of the event loop."""
+        self.arriving: asyncio.Timeout | None = None
+        """The time limit of a body that is still on its way."""
+        self.given_up = False
+
+    def is_arriving(self) -> bool:
+        """Return whether the body still comes in, and not because its time has just run out."""
+        return self.arriving is not None and not self.arriving.expired()
+
+    def add(self, count: int) -> None:
+        """Hold so many bytes more. Raises `Refusal`."""
+        self.room.take_bytes(self, count)
+
+    def drop(self, count: int) -> None:
+        """Hold so many bytes less."""
+        count = min(count, self.size)
+        self.size -= count
+        self.room.left += count
+        RELEASED.add(count)
+
+    def release(self) -> None:
+        """Give all bytes back."""
+        self.drop(self.size)
+        self.room.bodies.discard(self)
+
+
+class BodyRoom:
+    """All bodies that are held."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.left = most
+        self.bodies: set[HeldBody] = set()
+
+    def enter(self, organization: str, client: str) -> HeldBody:
+        """Return a place for one request."""
+        held = HeldBody(self, organization, client)
+        self.bodies.add(held)
+        return held
+
+    def take_bytes(self, held: HeldBody, count: int) -> None:
+        """Give so many bytes to one of the bodies, taken from others where there are no more. Raises `Refusal`."""
+        while count > self.left:
+            other = self._find_greediest(held, count)
+            if other is None:
+                told = f"the service is busy with other requests, which hold {self.most - self.left} of {self.most} bytes (--waiting-bytes)"
+                raise Refusal("UNAVAILABLE", told, retry_after_s=1)
+            # The task that reads it wakes up as if its time were over; `given_up` says that it was not.
+            other.given_up = True
+            other.release()
+            assert other.arriving is not None
+            other.arriving.reschedule(asyncio.get_running_loop().time())
+            # So that its next bytes do not move the limit on again, and nobody gives up the same body twice.
+            other.arriving = None
+        self.left -= count
+        held.size += count
+
+    def _find_greediest(self, held: HeldBody, count: int) -> HeldBody | None:
+        """Return the body that makes room for another one, or None."""
+        organizations: dict[str, int] = {}
+        clients: dict[tuple[str, str], int] = {}
+        for body in self.bodies:
+            organizations[body.organization] = organizations.get(body.organization, 0) + body.size
+            client = (body.organization, body.client)
+            clients[client] = clients.get(client, 0) + body.size
+
+        def holds(body: HeldBody) -> tuple[int, int]:
+            return organizations[body.organization], clients[body.organization, body.client]
+
+        # A body that is all there is being worked on and stays; an empty one has nothing to give.
+        others = [body for body in self.bodies if body is not held and body.is_arriving() and body.size]
+        if not others:
+            return None
+        found = max(others, key=lambda body: (*holds(body), -body.last))
+        of_all, of_client = holds(held)
+        most_of_all, most_of_client = holds(found)
+        # Whoever would then hold more than the greediest takes nothing from it: else two large senders could give up each other's
+        # bodies in turn, and neither would get through.
+        if found.organization != held.organization:
+            return found if of_all + count <= most_of_all else None
+        if found.client != held.client:
+            return found if of_client + count <= most_of_client else None
+        now = asyncio.get_running_loop().time()
+        stalled = [body for body in others if (body.organization, body.client) == (held.organization, held.client)]
+        oldest = min(stalled, key=lambda body: body.last)
+        return oldest if now - oldest.last >= STALLED_S else None
+
 
 # --- bounds how much JSON one request may hold, before anybody decodes it
 

@@ -24,12 +24,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from proctor.errors import StoreError
 from proctor.pages.forms import LARGEST_FORM, is_form
 from proctor.pages.session_cookie import LOGIN_PATH, find_session_token, is_secure
-from proctor.rest.body_room import BodyRoom, HeldBody
 from proctor.rest.errors import find_presented_key, make_error_response, make_refusal_response
-from proctor.rest.limits import RateLimits, drain_body, has_body, promises_at_most
+from proctor.rest.limits import BodyRoom, HeldBody, RateLimits, drain_body, has_body, promises_at_most
 from proctor.service.access.callers import Caller
-from proctor.service.access.keys import authenticate, find_local_caller
-from proctor.service.access.sessions import find_session_caller
+from proctor.service.access.keys import authenticate, find_local_caller, find_session_caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 

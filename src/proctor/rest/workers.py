@@ -16,9 +16,36 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+import msgspec
 from fastapi import FastAPI
 
+from proctor.errors import StoreError
 from proctor.service.hub import Hub
+from proctor.service.upkeep.retention import SweepCounts, keep_sweeping
+
+
+async def sweep_old(hub: Hub, stop: asyncio.Event) -> None:
+    """Delete what is too old or too much, now and then, until told to stop."""
+    sweeping = asyncio.create_task(keep_sweeping(hub, told=_log_sweep))
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((sweeping, stopped), return_when=asyncio.FIRST_COMPLETED)
+        # It never ends but by an error: raised here, that is logged, and the worker is started again (`workers.py`).
+        if sweeping.done():
+            sweeping.result()
+    finally:
+        for task in (sweeping, stopped):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+def _log_sweep(what: SweepCounts | StoreError) -> None:
+    if isinstance(what, StoreError):
+        _LOG.warning("old traces and runs could not be deleted", extra={"error": str(what)})
+    elif what != SweepCounts():
+        _LOG.info("old traces and runs were deleted", extra=msgspec.structs.asdict(what))
+
 
 Worker = Callable[[Hub, asyncio.Event], Awaitable[None]]
 Part = Callable[[FastAPI, Hub], AbstractAsyncContextManager[None]]
@@ -27,7 +54,7 @@ WORKERS: list[str] = [
     "proctor.service.traces.evaluator:evaluate_traces",
     "proctor.service.notify.webhooks:watch_alerts",
     "proctor.service.notify.export:export_results",
-    "proctor.rest.retention_worker:sweep_old",
+    "proctor.rest.workers:sweep_old",
     "proctor.service.runs.worker:run_worker",
     "proctor.service.upkeep.clock_watch:watch_clock",
 ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -13,14 +15,90 @@ import msgspec
 from proctor.model.stamps import stamp_moment
 from proctor.service.access.agent_cache import AgentCache
 from proctor.service.access.secret_box import SecretBox
-from proctor.service.counters import Counters
 from proctor.service.decisions.pool import Decisions, ThreadDecisions
 from proctor.service.fair_turns import FairTurns
 from proctor.service.recent import RecentValues, Turns
-from proctor.service.run_signals import RunSignals
 from proctor.service.settings import ServiceSettings
 from proctor.store.sql.database import Database
 from proctor.store.sql.pages import Row
+
+QUEUED = ""
+"""What is waited for by those who look for any run to drive."""
+
+
+class RunSignals:
+    """Wakes by run id."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+
+    def wake(self, run_id: str) -> None:
+        """Wake those who watch a run."""
+        for event in self._waiting.get(run_id, ()):
+            event.set()
+
+    def watch(self, run_id: str) -> Watch:
+        """Watch a run, from now to the end of the block."""
+        return Watch(self._waiting, run_id)
+
+
+class Watch:
+    """One who waits. Entered before looking at the database, nothing that happens after the look is missed."""
+
+    def __init__(self, waiting: dict[str, set[asyncio.Event]], run_id: str) -> None:
+        self._waiting = waiting
+        self._run_id = run_id
+        self._event = asyncio.Event()
+
+    def __enter__(self) -> Watch:
+        self._waiting.setdefault(self._run_id, set()).add(self._event)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        others = self._waiting[self._run_id]
+        others.discard(self._event)
+        if not others:
+            del self._waiting[self._run_id]
+
+    async def wait(self, timeout_s: float) -> None:
+        """Wait until something has happened since the last wait, or the time is up."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._event.wait(), timeout_s)
+        # After the wait and before the caller looks: what happens during its look sets the event again.
+        self._event.clear()
+
+
+COUNTED = {
+    "traces_received": "Traces that were kept, replaced ones included.",
+    "spans_received": "Spans that came in over OTLP.",
+    "log_records_received": "Log records about spans that came in over OTLP.",
+    "traces_evaluated": "Traces that were evaluated.",
+    "evaluations": "Cases that were decided on a trace.",
+    "runs_finished": "Runs that came to their end here.",
+    "alerts_sent": "Alerts that a webhook took.",
+    "results_exported": "Results that an OpenTelemetry receiver took.",
+    "results_not_exported": "Results that it refused, or did not take in time.",
+    "worker_failures": "Workers that failed and were started again.",
+}
+"""Every counter there is, and what it counts."""
+
+
+class Counters:
+    """Counters by name; see `COUNTED`."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Count something that happened."""
+        if name not in COUNTED:
+            raise KeyError(name)
+        self._counts[name] += count
+
+    def read(self) -> dict[str, int]:
+        """Return all counters by name."""
+        return {name: self._counts[name] for name in COUNTED}
+
 
 # --- A clock for waits and leases that are kept in a database: it shows the time of day and never goes back
 

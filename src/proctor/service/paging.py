@@ -9,9 +9,20 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.service.refusals import Refusal
+from proctor.service.refusals import Refusal, not_found
+from proctor.store.accounts.tenants import find_row, lock_row
 from proctor.store.sql.list_queries import ListQuery
 from proctor.store.sql.pages import BadCursor, Page, Row, fetch_page
+
+
+async def require_row(
+    connection: AsyncConnection, table: sa.Table, organization_id: str, what: str, id: str, *, locked: bool = False, **equal: object
+) -> Row:
+    """Return one row of an organization, `locked` until the transaction ends. Raises `Refusal` when it is not there."""
+    row = await (lock_row if locked else find_row)(connection, table, organization_id, id, **equal)
+    if row is None:
+        raise not_found(what, id)
+    return row
 
 
 async def fetch_page_or_refuse(

@@ -20,10 +20,9 @@ from proctor.model.result import CaseResult
 from proctor.service import fair_turns
 from proctor.service.decisions import pool as decision_pool
 from proctor.service.decisions.messages import Answer, CaseAsk, CaseWork, Job, ReadWork, SuiteSource, pack_plain
-from proctor.service.decisions.pool import DecisionPool, Decisions, ThreadDecisions
+from proctor.service.decisions.pool import CLIENT_LEAVES, DecisionPool, Decisions, ThreadDecisions, run_while_client_waits
 from proctor.service.decisions.record_verdicts import CaseDecider
 from proctor.service.decisions.suite_verdicts import RecordToDecide, SuiteDecisions, read_evidence
-from proctor.service.decisions.waiting_client import CLIENT_LEAVES, run_while_client_waits
 from proctor.service.fair_turns import FairTurns
 from proctor.service.refusals import Refusal
 

@@ -13,10 +13,8 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.runs import backtest, backtest_runner, worker
-from proctor.service.runs.backtest_requests import BacktestSpec, start_backtest
-from proctor.service.runs.events import events
-from proctor.service.runs.requests import cancel_run, get_run, list_runs
-from proctor.service.runs.results import list_run_results, read_run_result, run_report
+from proctor.service.runs.requests import BacktestSpec, cancel_run, get_run, list_runs, start_backtest
+from proctor.service.runs.results import events, list_run_results, read_run_result, run_report
 from proctor.service.runs.worker import run_worker, work_once
 from proctor.service.traces.case_history import list_run_history
 from proctor.service.traces.cases import CaseSpec, create_case

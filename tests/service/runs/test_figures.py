@@ -13,9 +13,8 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub, stamp
 from proctor.service.overview.read import find_suite_changes
 from proctor.service.runs.comparisons import compare_runs
-from proctor.service.runs.ending import keep_run_figures
-from proctor.service.runs.failures import group_run_failures
-from proctor.service.runs.latency import measure_latency
+from proctor.service.runs.figures import group_run_failures, measure_latency
+from proctor.service.runs.worker import keep_run_figures
 from proctor.store.sql.pages import Row
 from proctor.store.sql.run_figures import run_figures
 from proctor.store.sql.tables import run_entries, runs

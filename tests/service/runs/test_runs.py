@@ -22,9 +22,18 @@ from proctor.service.access.secrets import set_secret
 from proctor.service.hub import Hub, new_id
 from proctor.service.refusals import Refusal
 from proctor.service.runs.comparisons import compare_runs
-from proctor.service.runs.events import events, find_last_event
 from proctor.service.runs.requests import RunSearch, RunSpec, cancel_run, get_run, list_runs, start_run
-from proctor.service.runs.results import REPORTS, AttemptFilter, ReadResult, get_run_result, list_run_results, run_report, show_run_result
+from proctor.service.runs.results import (
+    REPORTS,
+    AttemptFilter,
+    ReadResult,
+    events,
+    find_last_event,
+    get_run_result,
+    list_run_results,
+    run_report,
+    show_run_result,
+)
 from proctor.service.runs.worker import Cleaner, make_range_finder, run_worker, work_once
 from proctor.service.traces.cases import CaseSpec, create_case
 from proctor.store.runs.run_rows import LeaseLost, RunLease, RunRows, claim_run, iterate_entries, list_done_attempts, list_events_after

@@ -10,9 +10,8 @@ import sqlalchemy as sa
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.upkeep import project_retention
-from proctor.service.upkeep.project_retention import Retention, get_retention, preview_retention, set_retention
-from proctor.service.upkeep.retention import SweepCounts, sweep_once
+from proctor.service.upkeep import retention
+from proctor.service.upkeep.retention import Retention, SweepCounts, get_retention, preview_retention, set_retention, sweep_once
 from proctor.store.sql.tables import audit, projects
 from tests.databases import TestDatabase
 from tests.service.upkeep.test_retention import DAY, NOW, add_run, add_trace, fill, left
@@ -102,7 +101,7 @@ def test_a_service_that_keeps_less_than_a_project_said_earlier_counts(database: 
 
 
 def test_a_preview_counts_no_further_than_its_bound(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(project_retention, "MOST_COUNTED", 2)
+    monkeypatch.setattr(retention, "MOST_COUNTED", 2)
 
     async def use(hub: Hub) -> None:
         await add_project(hub)

@@ -17,7 +17,7 @@ from proctor.pages.rendering import redirect, render_page
 from proctor.pages.words import find_project_address
 from proctor.service.access.permissions import require_writer
 from proctor.service.refusals import Refusal
-from proctor.service.upkeep.project_retention import LONGEST_DAYS, Retention, get_retention, preview_retention, set_retention
+from proctor.service.upkeep.retention import LONGEST_DAYS, Retention, get_retention, preview_retention, set_retention
 from proctor.service.verification.shared.fields import Field, Table, read_fields, whole
 
 _DAYS = whole(most=LONGEST_DAYS)

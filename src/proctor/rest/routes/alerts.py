@@ -8,9 +8,8 @@ from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
 from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, list_sent_fields, make_router
-from proctor.service.notify import alert_preview, alerts
-from proctor.service.notify.alert_preview import LONGEST_DAYS
-from proctor.service.notify.alerts import AlertKind
+from proctor.service.notify import alerts
+from proctor.service.notify.alerts import LONGEST_DAYS, AlertKind
 
 router = make_router("alerts")
 
@@ -137,7 +136,7 @@ async def create_alert(hub: TheHub, caller: TheCaller, body: NewAlert) -> object
 @router.post("/api/alerts/preview", response_model=AlertPreview)
 async def preview_alert(hub: TheHub, caller: TheCaller, body: AlertDraft) -> object:
     """Find out when a rule would have fired over the results that are kept; nothing is kept of it, and nobody is told."""
-    return await alert_preview.preview_rule(hub, caller, alert_preview.RuleDraft(**list_sent_fields(body)))
+    return await alerts.preview_rule(hub, caller, alerts.RuleDraft(**list_sent_fields(body)))
 
 
 @router.get("/api/alerts/{alert_id}", response_model=Alert)

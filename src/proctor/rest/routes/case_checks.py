@@ -11,12 +11,11 @@ from proctor.actions.workspace.run_names import LONGEST
 from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, make_router
 from proctor.rest.routes.cases import Document, Problem, When, read_when
 from proctor.rest.routes.runs import Counts, Run
-from proctor.service.runs import backtest_requests as backtests
+from proctor.service.runs import requests as backtests
 from proctor.service.runs.names import MOST_TAGS
 from proctor.service.runs.requests import LONGEST_NOTE
 from proctor.service.traces import case_history
-from proctor.service.traces.case_trial import MOST_TRACES, Trial, try_document
-from proctor.service.traces.validation import validate_document
+from proctor.service.traces.case_trial import MOST_TRACES, Trial, try_document, validate_document
 
 router = make_router("cases")
 _Key = Annotated[str | None, Query(description="the id of one case inside the document; left out: all of them", max_length=1000)]

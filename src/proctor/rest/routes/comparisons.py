@@ -12,7 +12,7 @@ from proctor.actions.history.compare_several import MOST_RUNS
 from proctor.rest.route_parts import TheCaller, TheHub, make_router
 from proctor.rest.routes.runs import Comparison, Outcome
 from proctor.scoring.paired import LEAST_ALPHA
-from proctor.service.runs import answers, comparisons
+from proctor.service.runs import comparisons
 
 router = make_router("runs")
 _RUNS = f"2 to {MOST_RUNS} runs of one project, separated by commas, the base first: ids, names, `@tag`, `latest` or `previous`"
@@ -114,7 +114,7 @@ async def compare_answers(
     ] = None,
 ) -> object:
     """Show what was answered to a case in several runs, as the difference in words from the first of them."""
-    found = await answers.read_answers(hub, caller, split_words(runs), case, attempt=attempt)
+    found = await comparisons.read_answers(hub, caller, split_words(runs), case, attempt=attempt)
     told: list[Any] = msgspec.to_builtins(found)
     return {"case": case, "answers": told}
 

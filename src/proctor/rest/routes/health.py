@@ -13,8 +13,7 @@ from proctor import __version__
 from proctor.rest import metrics
 from proctor.rest.route_parts import TheCaller, TheHub, make_router
 from proctor.service.access.permissions import require_operator
-from proctor.service.upkeep.figures import read_figures
-from proctor.service.upkeep.health import find_watch
+from proctor.service.upkeep.health import find_watch, read_figures
 
 router = make_router("operations")
 

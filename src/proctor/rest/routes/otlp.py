@@ -26,8 +26,7 @@ from proctor.rest.write_queue import trace_writer
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.traces.intake import Intake, Run, read_spans
-from proctor.service.traces.routing import require_sender
+from proctor.service.traces.intake import Intake, Run, read_spans, require_sender
 from proctor.store.traces.traces import KeptTrace
 
 router = make_router("traces in")

@@ -25,8 +25,7 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.traces import search
-from proctor.service.traces.intake import Intake, Run, read_body, read_spans
-from proctor.service.traces.routing import require_sender
+from proctor.service.traces.intake import Intake, Run, read_body, read_spans, require_sender
 from proctor.store.traces.traces import KeptTrace
 
 router = make_router("traces in")

@@ -8,8 +8,8 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 
 from proctor.rest.route_parts import Body, TheCaller, TheHub, make_router
-from proctor.service.upkeep import project_retention
-from proctor.service.upkeep.project_retention import LONGEST_DAYS, Retention
+from proctor.service.upkeep import retention
+from proctor.service.upkeep.retention import LONGEST_DAYS, Retention
 
 router = make_router("projects")
 _TRACES = "days for which traces and their results stay; null: as long as the service keeps them"
@@ -46,7 +46,7 @@ class RetentionPreview(BaseModel):
 @router.get("/api/projects/{project_id}/retention", response_model=ProjectRetention)
 async def get_retention(hub: TheHub, caller: TheCaller, project_id: str) -> object:
     """Read how long things of a project stay."""
-    return await project_retention.get_retention(hub, caller, project_id)
+    return await retention.get_retention(hub, caller, project_id)
 
 
 @router.put("/api/projects/{project_id}/retention", response_model=ProjectRetention)
@@ -54,7 +54,7 @@ async def set_retention(hub: TheHub, caller: TheCaller, project_id: str, body: N
     """Set how long things of a project stay, at most as long as the service keeps them; with an organization key. What is older is deleted
     within the hour.
     """
-    return await project_retention.set_retention(hub, caller, project_id, Retention(**body.model_dump()))
+    return await retention.set_retention(hub, caller, project_id, Retention(**body.model_dump()))
 
 
 @router.get("/api/projects/{project_id}/retention/preview", response_model=RetentionPreview)
@@ -66,4 +66,4 @@ async def preview_retention(
     run_days: Annotated[int | None, Query(ge=1, le=LONGEST_DAYS)] = None,
 ) -> object:
     """Count what would be deleted if this were set; with an organization key. Nothing is changed."""
-    return await project_retention.preview_retention(hub, caller, project_id, Retention(trace_days=trace_days, run_days=run_days))
+    return await retention.preview_retention(hub, caller, project_id, Retention(trace_days=trace_days, run_days=run_days))

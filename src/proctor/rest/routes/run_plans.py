@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from proctor.rest.route_parts import TheCaller, TheHub, make_router
 from proctor.rest.routes.cases import Problem
 from proctor.rest.routes.runs import NewRun
-from proctor.service.runs import dry_run
+from proctor.service.runs import requests
 from proctor.service.runs.requests import RunSpec
 
 router = make_router("runs")
@@ -42,4 +42,4 @@ class PlannedRun(BaseModel):
 @router.post("/api/runs/dry-run", response_model=PlannedRun)
 async def plan_run(hub: TheHub, caller: TheCaller, body: NewRun) -> object:
     """Look at everything that starting a run looks at, without starting it; with an organization key. Every problem is in the answer."""
-    return await dry_run.plan_run(hub, caller, RunSpec(**body.model_dump()))
+    return await requests.plan_run(hub, caller, RunSpec(**body.model_dump()))

@@ -12,14 +12,22 @@ from pydantic import BaseModel, Field
 
 from proctor.actions.workspace.run_names import LONGEST
 from proctor.model.json_values import read_digits
-from proctor.rest.route_parts import Body, PageMeta, PageOf, TheCaller, TheHub, ThePaging, make_router
-from proctor.rest.streams import STILL_HERE, CountedStream, write_event
+from proctor.rest.route_parts import (
+    STILL_HERE,
+    Body,
+    CountedStream,
+    PageMeta,
+    PageOf,
+    TheCaller,
+    TheHub,
+    ThePaging,
+    make_router,
+    write_event,
+)
 from proctor.scoring.paired import LEAST_ALPHA
 from proctor.service.hub import Hub
 from proctor.service.runs import comparisons
-from proctor.service.runs import events as run_events
-from proctor.service.runs import failures as run_failures
-from proctor.service.runs import latency as run_latency
+from proctor.service.runs import figures as run_figures
 from proctor.service.runs import requests as runs
 from proctor.service.runs import results as run_results
 from proctor.service.runs.names import MOST_TAGS
@@ -305,13 +313,13 @@ async def get_run_result(hub: TheHub, caller: TheCaller, run_id: str, result_id:
 @router.get("/api/runs/{run_id}/failures", response_model=Failures)
 async def group_run_failures(hub: TheHub, caller: TheCaller, run_id: str) -> object:
     """Group what went wrong in a run by reason: reasons that differ only in numbers and quoted values are one."""
-    return msgspec.to_builtins(await run_failures.group_run_failures(hub, caller, run_id))
+    return msgspec.to_builtins(await run_figures.group_run_failures(hub, caller, run_id))
 
 
 @router.get("/api/runs/{run_id}/latency", response_model=Latency)
 async def measure_latency(hub: TheHub, caller: TheCaller, run_id: str) -> object:
     """Read how long the attempts of a run took: median, slow end, distribution. Of a long run some attempts are looked at."""
-    return msgspec.to_builtins(await run_latency.measure_latency(hub, caller, run_id))
+    return msgspec.to_builtins(await run_figures.measure_latency(hub, caller, run_id))
 
 
 @router.get("/api/runs/{run_id}/report", response_class=Response, responses=_REPORTS)
@@ -353,7 +361,7 @@ async def run_stream(
     """Follow a run: server-sent events with ids, from the beginning or from where a reader was, until the run has ended."""
     last = read_digits(last_event_id, 15)
     number = after if last is None else last
-    followed = await run_events.find_followed_run(hub, caller, run_id, number)
+    followed = await run_results.find_followed_run(hub, caller, run_id, number)
     if followed is None:
         # After 204 an `EventSource` does not connect again, as it does after every other end of a stream.
         return Response(status_code=204)
@@ -363,5 +371,5 @@ async def run_stream(
 async def _stream_events(request: Request, hub: Hub, run_id: str, after: int) -> AsyncIterator[bytes]:
     stopping = request.app.state.stopping
     yield b"retry: 1000\n\n"
-    async for event in run_events.events(hub, run_id, after, stopping=stopping.is_set):
+    async for event in run_results.events(hub, run_id, after, stopping=stopping.is_set):
         yield STILL_HERE if event is None else write_event(event)

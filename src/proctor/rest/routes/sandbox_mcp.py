@@ -21,8 +21,8 @@ from proctor.rest.route_parts import hub as get_hub
 from proctor.rest.routes.mcp import McpDoor
 from proctor.rest.routes.sandbox_surfaces import METHODS, count_request, find_caller, find_token
 from proctor.service.verification.sandboxes import requests as sandbox_requests
+from proctor.service.verification.sandboxes.requests import Reached
 from proctor.service.verification.sandboxes.system_kinds import MCP
-from proctor.service.verification.sandboxes.tools import Reached
 
 router = APIRouter()
 

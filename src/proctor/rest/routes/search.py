@@ -8,7 +8,7 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 
 from proctor.rest.route_parts import TheCaller, TheHub, make_router
-from proctor.service.access.name_search import LONGEST_TEXT, search_everywhere
+from proctor.service.access.projects import LONGEST_TEXT, search_everywhere
 
 router = make_router("search")
 

@@ -10,11 +10,22 @@ from fastapi import Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, as_kept, list_sent_fields, make_router
+from proctor.rest.route_parts import (
+    STILL_HERE,
+    Body,
+    CountedStream,
+    PageOf,
+    TheCaller,
+    TheHub,
+    ThePaging,
+    as_kept,
+    list_sent_fields,
+    make_router,
+    write_event,
+)
 from proctor.rest.routes.results import ResultSummary, read_trace_filter
-from proctor.rest.streams import STILL_HERE, CountedStream, write_event
 from proctor.service.hub import Hub
-from proctor.service.traces import facets, feed, search
+from proctor.service.traces import feed, search
 from proctor.service.traces.reevaluation import MOST_TRACES, ReevaluationRequest, request_reevaluation
 from proctor.service.traces.search import TraceFilter, TraceSearch
 
@@ -106,7 +117,7 @@ async def list_traces(
 @router.get("/api/traces/facets", response_model=Facets)
 async def count_facets(hub: TheHub, caller: TheCaller, wanted: Annotated[TraceSearch, Depends(read_trace_search)]) -> object:
     """Count the newest traces of a search by agent, outcome, status and case."""
-    return facets.show_facets(await facets.count_facets(hub, caller, wanted))
+    return search.show_facets(await search.count_facets(hub, caller, wanted))
 
 
 @router.get("/api/traces/events", response_class=StreamingResponse, responses=_EVENTS)

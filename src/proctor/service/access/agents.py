@@ -14,12 +14,11 @@ from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.known_agents import forget_agents
 from proctor.service.access.permissions import check_place, find_seen, list_seen, require_reader, require_writer
-from proctor.service.access.places import change_place, empty_place, show_place
+from proctor.service.access.projects import change_place, empty_place, show_place
 from proctor.service.field_checks import check_fields, refuse_emptying
 from proctor.service.hub import Hub, new_id
-from proctor.service.paging import fetch_page_or_refuse, show_page
+from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.rows import require_row
 from proctor.store.accounts.tenants import insert_row, query_owned
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import agents, projects

@@ -6,6 +6,7 @@ slower is needed, and looking up a hash tells nothing about how much of a guess 
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,16 +19,25 @@ from proctor.errors import StoreError
 from proctor.model.evidence import Json
 from proctor.service.access.audit import note
 from proctor.service.access.callers import DEFAULT_ORGANIZATION, LOCAL, Caller, CallerKind
-from proctor.service.access.tokens import hash_token
 from proctor.service.hub import Hub, new_id, stamp
-from proctor.service.paging import fetch_page_or_refuse, show_page
+from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.rows import require_row
 from proctor.store.accounts import keys as rows
+from proctor.store.accounts import sessions as session_rows
 from proctor.store.accounts.tenants import ensure_organization, find_organization
 from proctor.store.sql.list_queries import list_query
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import agents, keys, projects, records
+
+_LONGEST = 200
+"""Characters of a token that are looked at; those given out are shorter."""
+
+
+def hash_token(token: str) -> str:
+    """Return the hash under which a key or token is kept."""
+    # It is random, so that nothing slower is needed; and looking up a hash tells nothing about how much of a guess was right.
+    return hashlib.sha256(token[:_LONGEST].encode("utf-8", errors="surrogatepass")).hexdigest()
+
 
 PREFIXES: dict[str, str] = {"organization": "vk_", "project": "mibo_", "solver": "vrl_slv_", "run": "vrl_run_", "sandbox": "vrl_sbx_"}
 _LONGEST_NAME = 200
@@ -278,3 +288,50 @@ async def _check_references(connection: AsyncConnection, organization_id: str, s
         await require_row(connection, records, organization_id, "benchmark run", run_id, kind="benchmark_run")
     if spec.sandbox_id is not None:
         await require_row(connection, records, organization_id, "sandbox", spec.sandbox_id, kind="sandbox")
+
+
+# --- sessions of browsers: opened once with a key, and good for what that key may do, as long as the key itself is good
+
+
+SESSION_S = 12 * 60 * 60
+"""How long a session lasts: a working day."""
+MOST_SESSIONS = 100
+"""Sessions of one key: a team that shares it, each on several machines. Whoever has a key could otherwise fill the database with them."""
+
+
+async def open_session(hub: Hub, key: str) -> tuple[Caller, str]:
+    """Open a session for whoever shows this key; return the caller and the token for the cookie. Raises `Refusal` for a wrong key."""
+    caller = await authenticate(hub, key)
+    if caller is None or caller.key_id is None:
+        raise Refusal("UNAUTHORIZED", "the key is unknown, was revoked, or has expired")
+    if caller.kind not in ("organization", "project"):
+        raise Refusal("FORBIDDEN", f"a {caller.kind} key does not open the pages; take an organization or a project key")
+    token = secrets.token_urlsafe(32)
+    values = {
+        "hash": hash_token(token),
+        "organization_id": caller.organization_id,
+        "key_id": caller.key_id,
+        "expires_at": stamp(hub.clock() + SESSION_S),
+        "created_at": hub.now(),
+    }
+    async with hub.database.writing() as connection:
+        await session_rows.delete_expired_sessions(connection, hub.now())
+        await session_rows.delete_oldest_sessions(connection, caller.key_id, MOST_SESSIONS - 1)
+        await session_rows.add_session(connection, values)
+        await note(connection, hub, caller, "open", "session", caller.key_id)
+    return caller, token
+
+
+async def find_session_caller(hub: Hub, token: str) -> Caller | None:
+    """Return the caller whose session this is; None when it is over, or its key was revoked or has expired."""
+    async with hub.database.reading() as connection:
+        row = await session_rows.find_key_of_session(connection, hash_token(token), hub.now())
+    # By the key as it is now: a session can do no more than its key, and ends with it.
+    return None if row is None else make_caller(hub, row)
+
+
+async def close_session(hub: Hub, caller: Caller, token: str) -> None:
+    """End a session at once. One that is over already is left as it is."""
+    async with hub.database.writing() as connection:
+        if await session_rows.delete_session(connection, hash_token(token)):
+            await note(connection, hub, caller, "close", "session", caller.actor)

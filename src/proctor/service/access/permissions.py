@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
+from proctor.service.paging import require_row
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.rows import require_row
 from proctor.store.accounts.tenants import find_organization, has_several_organizations, query_owned
 from proctor.store.sql.list_queries import ListQuery, list_query
 from proctor.store.sql.pages import Row

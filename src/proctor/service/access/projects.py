@@ -3,25 +3,94 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
 from proctor.service.access.audit import note
 from proctor.service.access.callers import DEFAULT_ORGANIZATION, Caller
 from proctor.service.access.known_agents import forget_agents
-from proctor.service.access.permissions import find_seen, list_seen, require_reader, require_writer
-from proctor.service.access.places import change_place, empty_place, show_place
+from proctor.service.access.permissions import find_seen, list_seen, query_seen, require_reader, require_writer
 from proctor.service.field_checks import check_fields, refuse_emptying
 from proctor.service.hub import Hub, new_id
 from proctor.service.judge_memory import delete_folder
-from proctor.service.paging import fetch_page_or_refuse, show_page
-from proctor.service.refusals import not_found
-from proctor.store.accounts.tenants import ensure_organization, insert_row
+from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
+from proctor.service.refusals import Refusal, not_found
+from proctor.store.accounts.tenants import change_row, ensure_organization, insert_row
+from proctor.store.sql.name_search import MOST_LOOKED_AT, find_in_table, find_record_by_id
 from proctor.store.sql.pages import Row
-from proctor.store.sql.tables import projects
+from proctor.store.sql.tables import agents, cases, projects, runs, traces
 from proctor.store.upkeep.clearing import delete_agents_of, delete_project_rows, delete_runs_of, delete_traces_of
+
+LONGEST_TEXT = 200
+MOST_OF_A_KIND = 10
+_PLACES = (
+    ("project", projects, ("name",)),
+    ("agent", agents, ("name", "service_name", "external_ref")),
+    ("case", cases, ("name",)),
+    ("run", runs, ("suite_name", "name", "note")),
+    ("trace", traces, ("external_id", "input_text")),
+)
+"""Each kind, its table, and the columns that are names; the first one is shown."""
+
+
+async def search_everywhere(hub: Hub, caller: Caller, text: str) -> dict[str, Json]:
+    """Return what has this id, or a name that holds this text in any case; of each kind the newest few."""
+    require_reader(caller)
+    text = text.strip()
+    if not 1 <= len(text) <= LONGEST_TEXT or "\0" in text:
+        raise Refusal("VALIDATION_ERROR", "this cannot be looked for", fields={"q": [f"expected 1 to {LONGEST_TEXT} characters"]})
+    found: list[dict[str, Json]] = []
+    async with hub.database.reading() as connection:
+        for kind, table, names in _PLACES:
+            # Keys for some agents read no runs: those are of the whole project.
+            if kind == "run" and caller.agent_ids is not None:
+                continue
+            for row in await find_in_table(connection, query_seen(table, caller), table, text, names, MOST_OF_A_KIND):
+                title = next((row[name] for name in names if row[name]), row["id"])
+                place = row["id"] if kind == "project" else row["project_id"]
+                found.append({"kind": kind, "id": row["id"], "name": title, "project_id": place, "created_at": row["created_at"]})
+        record = await find_record_by_id(connection, caller.organization_id, text) if caller.kind == "organization" else None
+        if record is not None:
+            title = record["body"].get("name") or record["body"].get("label") or record["slug"] or record["id"]
+            found.append(
+                {"kind": record["kind"], "id": record["id"], "name": title, "project_id": None, "created_at": record["created_at"]}
+            )
+    return {"data": found, "looked_at": MOST_LOOKED_AT}
+
+
+async def change_place(
+    connection: AsyncConnection, hub: Hub, caller: Caller, table: sa.Table, what: str, id: str, values: Mapping[str, Json], action: str
+) -> Row:
+    """Change a place, note it, and return it as it is then."""
+    row = await change_row(connection, table, caller.organization_id, id, {**values, "updated_at": hub.now()})
+    if row is None:
+        raise not_found(what, id)
+    await note(connection, hub, caller, action, what, id, {"fields": sorted(values)})
+    return row
+
+
+async def empty_place(
+    hub: Hub, caller: Caller, table: sa.Table, what: str, id: str, step: Callable[[AsyncConnection], Awaitable[int]]
+) -> None:
+    """Delete what there is much of, before the place itself goes: in small steps, so that others get their turn.
+
+    `step` deletes some and says how many. Who is interrupted here asks again.
+    """
+    async with hub.database.reading() as connection:
+        await require_row(connection, table, caller.organization_id, what, id)
+    gone = 1
+    while gone:
+        async with hub.database.writing() as connection:
+            gone = await step(connection)
+
+
+def show_place(row: Row, names: Sequence[str]) -> dict[str, Json]:
+    """Return a place with its settings, which are an object also where there are none."""
+    return {**{name: row[name] for name in names}, "settings": row["settings"] or {}}
+
 
 _CHANGEABLE = ("name", "description", "paused", "settings")
 _SHOWN = ("id", "name", "description", "paused", "settings", "created_at", "updated_at")

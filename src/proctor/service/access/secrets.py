@@ -14,8 +14,8 @@ from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.secret_box import SecretBox
 from proctor.service.hub import Hub, new_id
+from proctor.service.paging import require_row
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.rows import require_row
 from proctor.store.accounts import secrets as rows
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import alert_rules, projects, records, secrets

@@ -17,9 +17,8 @@ from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import find_seen, list_seen, require_reader, require_writer
 from proctor.service.hub import Hub, new_id
 from proctor.service.labels.claims import Subject, SubjectKind, find_subject, read_claims
-from proctor.service.paging import fetch_page_or_refuse, show_page
+from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.rows import require_row
 from proctor.store.accounts.annotations import find_own_annotation
 from proctor.store.accounts.tenants import change_row, delete_row, insert_row
 from proctor.store.sql.compressed_json import pack, unpack

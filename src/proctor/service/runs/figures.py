@@ -7,21 +7,30 @@ has one whose worker died in this moment: of them it is worked out when somebody
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Literal, TypeVar
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.actions.history.failures import Failures
-from proctor.actions.history.latency import Latency
+from proctor.actions.history.failures import MOST_LOOKED_AT, Failures, group_failures
+from proctor.actions.history.latency import Latency, describe_latency, find_ms
 from proctor.actions.workspace.packed_outcomes import KeptTally, restore_tally, shorten_tally
 from proctor.actions.workspace.run_tally import RunTally
 from proctor.errors import StoreError
+from proctor.model.run import RunEntry
 from proctor.model.typed import make_json_decoder
-from proctor.store.runs.entry_digests import tally_digests
+from proctor.service.access.callers import Caller
+from proctor.service.hub import Hub
+from proctor.service.runs.requests import find_run
+from proctor.service.runs.results import suite_of_run
+from proctor.store.runs.entry_digests import DIGEST, read_digest, tally_digests
+from proctor.store.runs.run_rows import UNFINISHED
 from proctor.store.sql.compressed_json import compress_bytes, expand_bytes, to_json
+from proctor.store.sql.pages import Row
 from proctor.store.sql.run_figures import run_figures
+from proctor.store.sql.tables import run_entries
 from proctor.store.sql.upserts import insert_or_ignore
 
 _VERSION = 1
@@ -89,3 +98,114 @@ def _decode_kept(decoder: msgspec.json.Decoder[Kept], body: bytes) -> Kept | Non
         # It can be worked out again from the attempts, which are what counts.
         return None
     return found if found.version == _VERSION else None
+
+
+# --- what was found out about runs that have ended is remembered: nothing is added to them any more
+
+
+Fact = TypeVar("Fact")
+WorkOut = Callable[[AsyncConnection, Row], Awaitable[Fact]]
+
+
+def find_finished_key(*rows: Row) -> Hashable:
+    """Return the key under which something about these runs is remembered; None where one of them goes on."""
+    if any(row["status"] in UNFINISHED for row in rows):
+        return None
+    # Beside the id whatever a person may still change, which comparisons say too.
+    return tuple((row["id"], row["status"], row["updated_at"], row["name"], row["tags"], row["note"]) for row in rows)
+
+
+async def find_fact(hub: Hub, caller: Caller, id: str, name: Literal["failures", "latency"], work_out: WorkOut[Fact]) -> Fact:
+    """Return something about a run; of one that has ended as it was kept or is remembered, else worked out from its attempts."""
+    async with hub.database.reading() as connection:
+        run = await find_run(connection, caller, id, document=False)
+        finished = find_finished_key(run)
+        known: Fact | None = None if finished is None else hub.run_facts.get((name, finished))
+        if known is not None:
+            return known
+        kept = None if finished is None else await read_facts(connection, run["id"])
+        found: Fact = getattr(kept, name) if kept is not None else await work_out(connection, run)
+    if finished is not None:
+        hub.run_facts.put((name, finished), found, 1)
+    return found
+
+
+# --- what went wrong in a run of the service, grouped by reason
+
+
+async def group_run_failures(hub: Hub, caller: Caller, id: str) -> Failures:
+    """Return what went wrong in a run so far; of very many failures the newest."""
+
+    async def work_out(connection: AsyncConnection, run: Row) -> Failures:
+        # Only now with the suite, which may be megabytes.
+        return await find_failures(connection, await find_run(connection, caller, run["id"]))
+
+    return await find_fact(hub, caller, id, "failures", work_out)
+
+
+async def find_failures(connection: AsyncConnection, run: Row) -> Failures:
+    """Return the same, worked out from the attempts of a run that is given with its suite."""
+    found: list[Row] = []
+    for outcome in ("error", "fail"):
+        query = sa.select(run_entries.c.id, run_entries.c.created_at, *DIGEST)
+        query = query.where(run_entries.c.run_id == run["id"], run_entries.c.outcome == outcome)
+        newest = query.order_by(run_entries.c.created_at.desc(), run_entries.c.id.desc()).limit(MOST_LOOKED_AT + 1)
+        found += [dict(row) for row in (await connection.execute(newest)).mappings()]
+    return await asyncio.to_thread(_group_rows, run, found)
+
+
+def _group_rows(run: Row, found: list[Row]) -> Failures:
+    found.sort(key=lambda row: (row["created_at"], row["id"]), reverse=True)
+    entries: list[tuple[str, RunEntry]] = [(row["id"], read_digest(row)) for row in found[:MOST_LOOKED_AT]]
+    cases = {case.id: case for case in suite_of_run(run).cases}
+    return group_failures(entries, cases, more=len(found) > MOST_LOOKED_AT)
+
+
+# --- how long the attempts of a run of the service took
+
+
+MOST_READ = 400
+"""Attempts that are read."""
+_STRETCHES = 16
+"""Places of a long run at which some of them are read."""
+
+
+async def measure_latency(hub: Hub, caller: Caller, id: str) -> Latency:
+    """Return how long the attempts of a run took; of a long one those of some stretches of it."""
+
+    async def work_out(connection: AsyncConnection, run: Row) -> Latency:
+        return await find_latency(connection, run["id"], sum((run["counts"] or {}).values()))
+
+    return await find_fact(hub, caller, id, "latency", work_out)
+
+
+async def find_latency(connection: AsyncConnection, run_id: str, total: int) -> Latency:
+    """Return the same, worked out from the attempts of a run, of which there are `total`."""
+    durations = await asyncio.to_thread(_read_durations, await _read_rows(connection, run_id, total))
+    return describe_latency(durations, total, is_sample=total > MOST_READ)
+
+
+async def _read_rows(connection: AsyncConnection, run_id: str, total: int) -> list[Row]:
+    order = (run_entries.c.created_at, run_entries.c.id)
+    query = sa.select(*DIGEST).where(run_entries.c.run_id == run_id).order_by(*order)
+    if total <= MOST_READ:
+        return [dict(row) for row in (await connection.execute(query.limit(MOST_READ))).mappings()]
+    rows: list[Row] = []
+    places = sa.select(*order).where(run_entries.c.run_id == run_id).order_by(*order)
+    each = MOST_READ // _STRETCHES
+    begin: tuple[str, str] | None = None
+    for _ in range(_STRETCHES):
+        # From stretch to stretch along the index alone; only the attempts of the stretches are read.
+        here = sa.tuple_(*order)
+        after = query if begin is None else query.where(here >= sa.tuple_(*map(sa.literal, begin)))
+        rows += [dict(row) for row in (await connection.execute(after.limit(each))).mappings()]
+        rest = places if begin is None else places.where(here >= sa.tuple_(*map(sa.literal, begin)))
+        following = (await connection.execute(rest.offset(max(each, total // _STRETCHES)).limit(1))).first()
+        if following is None:
+            break
+        begin = (following[0], following[1])
+    return rows
+
+
+def _read_durations(rows: Sequence[Row]) -> list[float | None]:
+    return [find_ms(read_digest(row)) for row in rows]

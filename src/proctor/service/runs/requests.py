@@ -14,6 +14,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from proctor.actions.checking.check_stream import prepare_once
 from proctor.decide.selection import select
 from proctor.errors import InputError
 from proctor.formats.native.drafting import make_unique
@@ -23,19 +24,18 @@ from proctor.model.case import MOST_REPEATS, Case, Suite
 from proctor.model.evidence import Json
 from proctor.service.access.audit import note as noted
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import list_seen, query_seen, require_run_reader, require_writer
-from proctor.service.field_checks import LARGEST_SETTINGS, check_fields
-from proctor.service.hub import Hub, new_id
-from proctor.service.paging import fetch_page_or_refuse, show_page
-from proctor.service.plain_secrets import refuse_plain_secrets, refuse_secrets_in_suite
+from proctor.service.access.permissions import check_place, list_seen, query_seen, require_run_reader, require_writer
+from proctor.service.field_checks import LARGEST_SETTINGS, check_fields, refuse_plain_secrets, refuse_secrets_in_suite
+from proctor.service.hub import QUEUED, Hub, new_id
+from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.rows import require_row
-from proctor.service.run_signals import QUEUED
-from proctor.service.runs.backtest import show_backtest
+from proctor.service.runs.backtest import STORED_TRACES, Backtest, count_traces, show_backtest
+from proctor.service.runs.backtest_runner import build_backtest
 from proctor.service.runs.building import Asked, asked_of, build_project_run, fill_what_is_unsaid, library_for
 from proctor.service.runs.names import check_names, find_meant_run, has_tag, mentions, read_tags, write_tags
-from proctor.service.suites.documents import read_sent_suite, refusal_of
+from proctor.service.suites.documents import read_sent_suite, refusal_of, shown_problems
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
+from proctor.service.traces.search import read_moment
 from proctor.store.accounts.tenants import find_row, insert_row
 from proctor.store.runs.run_rows import add_events
 from proctor.store.sql.chunked_queries import clean_text
@@ -371,3 +371,144 @@ async def queue_run(hub: Hub, caller: Caller, project: Row, spec: RunSpec, run: 
         await add_events(connection, row["id"], [("queued", {"attempts": run.asked.attempts})], at)
         await noted(connection, hub, caller, "create", "run", row["id"], {"suite": row["suite_name"], "attempts": run.asked.attempts})
     return row
+
+
+# --- starts backtests: a case of the project is put in the queue with the traces that are kept, before it is activated or after a change
+
+
+MOST_TRACES = 10_000
+"""Traces of one backtest."""
+USUAL_TRACES = 1_000
+"""Traces of a backtest that says no number."""
+MOST_JUDGED_TRACES = 200
+"""Traces of a backtest of a case that asks a judge."""
+
+
+class BacktestSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Which traces a case is tried on, and what the run is called."""
+
+    agent_id: str | None = None
+    """None: the agent of the case, else every agent of its project."""
+    since: str | None = None
+    until: str | None = None
+    limit: int | None = None
+    """How many traces, the newest; None: as many as are usual."""
+    note: str = ""
+    name: str = ""
+    tags: list[str] = []
+
+
+async def start_backtest(hub: Hub, caller: Caller, case_id: str, spec: BacktestSpec) -> dict[str, Json]:
+    """Put a backtest of a case in the queue; paused cases can be tried, too. Raises `Refusal`."""
+    require_writer(caller, "backtests are started")
+    async with hub.database.reading() as connection:
+        case = await require_row(connection, cases, caller.organization_id, "case", case_id)
+    project = await find_startable_project(hub, caller, case["project_id"])
+    suite, text = await read_sent_suite(
+        case["document"], dialect=case["dialect"], name=case["name"], field="case", library=library_for(project)
+    )
+    if not suite.cases:
+        raise Refusal("VALIDATION_ERROR", "the document has no case", fields={"case": ["the document has no case"]})
+    limit = await asyncio.to_thread(_choose_limit, suite, spec.limit)
+    wanted = await _find_traces(hub, caller, case, spec, limit)
+    attempts = wanted.traces * len(suite.cases)
+    if attempts > MOST_ATTEMPTS:
+        told = f"{len(suite.cases)} cases on {wanted.traces} traces are {attempts} results; expected at most {MOST_ATTEMPTS}"
+        raise Refusal("VALIDATION_ERROR", "the backtest is too large", fields={"limit": [told]})
+    asked = fill_what_is_unsaid(Asked(target=STORED_TRACES, backtest=wanted), suite, project)
+    asked = msgspec.structs.replace(asked, attempts=attempts, from_cases={case_id: {}})
+    # Built to learn what cannot work, while the sender still listens; the worker builds it again.
+    await (await build_backtest(hub, caller.organization_id, project, suite)).close()
+    about = RunSpec(project_id=project["id"], suite=text, note=spec.note, name=spec.name, tags=spec.tags)
+    check_spec(about)
+    row = await queue_run(hub, caller, project, about, PreparedRun(suite=suite, text=text, chosen=suite, target=STORED_TRACES, asked=asked))
+    hub.run_signals.wake(QUEUED)
+    return show_run(row)
+
+
+def _choose_limit(suite: Suite, limit: int | None) -> int:
+    """Return how many traces are looked at. Raises `Refusal`."""
+    judged = [case.case.id for case in prepare_once(suite).cases if case.judged]
+    most = MOST_JUDGED_TRACES if judged else MOST_TRACES
+    if judged and limit is None:
+        told = f"the case {judged[0]!r} asks a judge about every trace: say how many they may be, at most {most}"
+    elif limit is not None and not 1 <= limit <= most:
+        told = f"expected 1 to {most}" + (f": the case {judged[0]!r} asks a judge about every trace" if judged else "")
+    else:
+        return limit or USUAL_TRACES
+    raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"limit": [told]})
+
+
+async def _find_traces(hub: Hub, caller: Caller, case: Row, spec: BacktestSpec, limit: int) -> Backtest:
+    """Return which traces are looked at. Raises `Refusal` where there are none, or their place is not there."""
+    agent_id = spec.agent_id or case["agent_id"]
+    if case["agent_id"] not in (None, agent_id):
+        told = f"the case is about the agent {case['agent_id']}; leave `agent_id` out"
+        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"agent_id": [told]})
+    now = hub.now()
+    # Never later than now: the traces are counted here, and what arrives while it runs is none of them.
+    until = now if spec.until is None else min(now, read_moment(spec.until, "until"))
+    since = None if spec.since is None else read_moment(spec.since, "since")
+    when: dict[str, Json] | None = case["when_matches"]
+    wanted = Backtest(case_id=case["id"], version=case["version"], agent_id=agent_id, when=when, since=since, until=until, traces=0)
+    async with hub.database.reading() as connection:
+        await check_place(connection, caller, case["project_id"], agent_id)
+        found = await count_traces(connection, caller.organization_id, case["project_id"], wanted, limit)
+    if not found:
+        told = "no trace is kept of this agent, or of this time" if agent_id or since or spec.until else "no trace of the project is kept"
+        raise Refusal("CONFLICT", told, hint=f"how long traces are kept: GET /api/projects/{case['project_id']}/retention")
+    return msgspec.structs.replace(wanted, traces=found)
+
+
+# --- dry runs: everything that starting a run looks at, without starting it; what is wrong comes back as a list
+
+
+MOST_CASES_SHOWN = 1_000
+"""Cases that are listed; all of them are counted."""
+_TELLING = ("VALIDATION_ERROR", "CONFLICT", "NOT_FOUND")
+"""Refusals that are about what was asked for. Others (no permission, no database) are no findings."""
+
+
+async def plan_run(hub: Hub, caller: Caller, spec: RunSpec) -> dict[str, Json]:
+    """Return what a run would be, and every problem that keeps it from being started."""
+    require_writer(caller, "runs are planned")
+    found: dict[str, Json] = {"suite_name": None, "dialect": None, "target": None, "attempts": None, "cases": [], "case_count": 0}
+    refusals: list[Refusal] = []
+    try:
+        project = await find_startable_project(hub, caller, spec.project_id)
+    except Refusal as refusal:
+        if refusal.code != "CONFLICT":
+            raise
+        return {"startable": False, "problems": _list_findings(refusal), "warnings": [], **found}
+    try:
+        check_spec(spec)
+    except Refusal as refusal:
+        refusals.append(refusal)
+    warnings: list[dict[str, Json]] = []
+    if spec.suite is not None or spec.cases:
+        try:
+            sent = await read_run_suite(hub, caller, project, spec)
+            found |= {"suite_name": sent.suite.name, "dialect": sent.suite.dialect}
+            warnings = shown_problems(sent.suite.warnings)
+            if not refusals:
+                prepared = await prepare_run(hub, caller, project, spec, sent)
+                chosen = [case.id for case in prepared.chosen.cases]
+                found |= {"target": prepared.target, "attempts": prepared.asked.attempts}
+                found |= {"cases": chosen[:MOST_CASES_SHOWN], "case_count": len(chosen)}
+        except Refusal as refusal:
+            if refusal.code not in _TELLING:
+                raise
+            refusals.append(refusal)
+    problems = [problem for refusal in refusals for problem in _list_findings(refusal)]
+    return {"startable": not refusals, "problems": problems, "warnings": warnings, **found}
+
+
+def _list_findings(refusal: Refusal) -> list[dict[str, Json]]:
+    """Return what a refusal tells as findings: the field of the request each is about, and where in the document it stands."""
+    nothing: dict[str, Json] = {"line": None, "column": None, "path": None, "nearest": [], "hint": refusal.hint}
+    if refusal.problems:
+        field = next(iter(refusal.fields), "suite")
+        kept = ("message", "line", "column", "path", "nearest", "hint")
+        return [{**nothing, "field": field, **{name: problem.get(name) for name in kept}} for problem in refusal.problems]  # type: ignore[misc]
+    told = [(field, text) for field, texts in refusal.fields.items() for text in texts]
+    return [{**nothing, "field": field, "message": text} for field, text in told or [("", refusal.message)]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
 
 import msgspec
 import sqlalchemy as sa
@@ -38,11 +38,69 @@ from proctor.service.runs.requests import find_run
 from proctor.store.runs.entry_digests import DIGEST, read_digest
 from proctor.store.runs.entry_previews import read_shown
 from proctor.store.runs.entry_texts import SEARCHED, fold_text, make_search_text, match_search_text
-from proctor.store.runs.run_rows import iterate_entries, read_entry
+from proctor.store.runs.run_rows import UNFINISHED, get_last_number, get_status, iterate_entries, list_events_after, read_entry
 from proctor.store.sql.compressed_json import from_json, to_json
 from proctor.store.sql.list_queries import ListQuery, list_query
 from proctor.store.sql.pages import Row, count_rows, find_cursor
 from proctor.store.sql.tables import run_entries
+
+LAST = ("completed", "cancelled", "failed")
+"""Kinds of the event after which there is none."""
+LOOK_EVERY_S = 0.5
+"""How soon what happens in another process is seen."""
+BEAT_EVERY_S = 15.0
+_AT_ONCE = 100
+
+
+async def find_followed_run(hub: Hub, caller: Caller, id: str, after: int) -> str | None:
+    """Return the id of the run if there is anything to tell after an event, or will be. Refused when there is no such run."""
+    async with hub.database.reading() as connection:
+        run = await find_run(connection, caller, id, document=False)
+        more = run["status"] in UNFINISHED or await list_events_after(connection, run["id"], after, limit=1)
+    return run["id"] if more else None
+
+
+async def find_last_event(hub: Hub, caller: Caller, id: str) -> tuple[str, int]:
+    """Return the id of a run and the number of its last event so far, for who wants to know what happens from there on."""
+    async with hub.database.reading() as connection:
+        run = await find_run(connection, caller, id, document=False)
+        # By its own id: `id` may be a word such as `latest`, which no event has, and which means another run soon.
+        return run["id"], await get_last_number(connection, run["id"])
+
+
+async def events(
+    hub: Hub, id: str, after: int, *, stopping: Callable[[], bool], beat_every_s: float = BEAT_EVERY_S
+) -> AsyncIterator[dict[str, Json] | None]:
+    """Events of a run after a number, until it has ended; None when nothing happened for a while. Who may see the run is asked before."""
+    quiet = 0.0
+    # Watched before the first look: what happens between a look and the wait wakes it.
+    with hub.run_signals.watch(id) as watch:
+        while not stopping():
+            async with hub.database.reading() as connection:
+                # One moment of both: a run that has ended then has all its events.
+                status = await get_status(connection, id)
+                found = await list_events_after(connection, id, after, limit=_AT_ONCE)
+            for row in found:
+                after = row["number"]
+                quiet = 0.0
+                yield _show_event(row)
+                if row["kind"] in LAST:
+                    return
+            # There may be more than one page of them; who reads slowly is not made to wait in between.
+            if found:
+                continue
+            if status not in UNFINISHED:
+                return
+            await watch.wait(min(LOOK_EVERY_S, beat_every_s))
+            quiet += LOOK_EVERY_S
+            if quiet >= beat_every_s:
+                quiet = 0.0
+                yield None
+
+
+def _show_event(row: Row) -> dict[str, Json]:
+    return {"id": row["number"], "kind": row["kind"], "at": row["at"], **(row["body"] or {})}
+
 
 REPORTS = {
     "json": "application/json",

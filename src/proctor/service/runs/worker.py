@@ -16,14 +16,15 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from proctor.actions.checking.check_stream import wall_clock
 from proctor.actions.running.run_builder import BuiltRun
-from proctor.actions.workspace.run_history import case_result
+from proctor.actions.workspace.run_history import case_result, result_of
 from proctor.cassettes.scrub import REDACTED
 from proctor.decide.judging import Ask
 from proctor.errors import InputError, StoreError, TargetError
@@ -31,19 +32,19 @@ from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
+from proctor.model.verdict import OUTCOMES
 from proctor.report.words.ranges import add_ranges
 from proctor.runner.events import Event, Listener
 from proctor.runner.ports import RunPorts
 from proctor.runner.run import Runner, RunOutcome
 from proctor.service.decisions.messages import make_undecided_result
 from proctor.service.decisions.suite_verdicts import SuiteDecisions
-from proctor.service.hub import Hub, new_id, stamp
+from proctor.service.hub import QUEUED, Hub, new_id, stamp
 from proctor.service.redaction import redact, redact_text
 from proctor.service.refusals import Refusal
-from proctor.service.run_signals import QUEUED
 from proctor.service.runs.backtest_runner import BacktestRunner, build_backtest
-from proctor.service.runs.building import asked_of, build_project_run, read_chosen_suite, settings_of, source_of
-from proctor.service.runs.ending import count_attempts, keep_run_figures
+from proctor.service.runs.building import asked_of, build_project_run, header_of, read_chosen_suite, read_kept_suite, settings_of, source_of
+from proctor.service.runs.figures import find_failures, find_latency, keep_figures, tally_run
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
 from proctor.store.accounts.tenants import find_row
 from proctor.store.runs.entry_previews import Ranges
@@ -55,6 +56,7 @@ from proctor.store.runs.run_rows import (
     claim_run,
     end_run,
     is_cancel_requested,
+    iterate_entries,
     list_done_attempts,
     list_waiting_projects,
     renew_lease,
@@ -62,6 +64,37 @@ from proctor.store.runs.run_rows import (
 )
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import projects
+
+
+async def count_attempts(hub: Hub, run: Row, status: Literal["completed", "cancelled", "failed"]) -> tuple[dict[str, int], str]:
+    """Return how many attempts ended how, and what the run as a whole is."""
+    entries: list[RunEntry] = []
+    async with hub.database.reading() as connection:
+        async for entry in iterate_entries(connection, run["id"], evidence=False):
+            entries.append(entry)
+    found = Counter(entry.outcome for entry in entries)
+    counts = {outcome: found[outcome] for outcome in OUTCOMES if found[outcome]}
+    try:
+        result = await asyncio.to_thread(lambda: result_of(header_of(run), read_kept_suite(run), entries, status))
+    except InputError:
+        # It could be read when it came; a newer version may read it no more.
+        return counts, "error"
+    return counts, result.outcome
+
+
+async def keep_run_figures(hub: Hub, run: Row, counts: Mapping[str, int]) -> None:
+    """Work out what pages and comparisons ask of a run that has just ended, and keep it. Without it they work it out themselves."""
+    try:
+        async with hub.database.reading() as connection:
+            tally = await tally_run(connection, run["id"])
+            failures = await find_failures(connection, run)
+            latency = await find_latency(connection, run["id"], sum(counts.values()))
+        async with hub.database.writing() as connection:
+            await keep_figures(connection, run["id"], tally, failures, latency)
+    except StoreError as error:
+        # The run has ended well, whatever becomes of this.
+        _LOG.warning("what was found out about a run could not be kept", extra={"run": run["id"], "reason": str(error)})
+
 
 # --- whose run is next
 

@@ -11,6 +11,7 @@ first, a bounded number for each day.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any
@@ -20,15 +21,45 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
 from proctor.scoring.intervals import wilson
+from proctor.scoring.reduce import reduce_attempts
 from proctor.scoring.statistics import count_outcomes
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_seen, list_seen, require_reader, require_run_reader
+from proctor.service.access.permissions import find_seen, list_seen, query_seen, require_reader, require_run_reader
 from proctor.service.hub import Hub
 from proctor.service.paging import fetch_page_or_refuse
 from proctor.service.refusals import Refusal
-from proctor.service.traces.case_keys import list_case_keys
+from proctor.service.suites.documents import read_sent_suite
 from proctor.store.sql.pages import Row, clamp_limit
 from proctor.store.sql.tables import cases, results, run_entries, runs
+
+MOST_KEYS = 500
+"""Ids of one document that are looked for in runs; a database compares no more at once."""
+_MOST_KEPT = 500
+_LARGEST_KEPT = 20_000
+"""Characters of a document that is remembered: what is remembered must not take much room."""
+_known: OrderedDict[tuple[str, str, str], list[str]] = OrderedDict()
+"""By name, dialect and document: what was read depends on nothing else."""
+
+
+async def list_case_keys(case: Row) -> list[str]:
+    """Return the ids of the cases in the document of a case; none where it cannot be read any more."""
+    place = (case["name"], case["dialect"], case["document"])
+    found = _known.get(place)
+    if found is None:
+        try:
+            suite, _ = await read_sent_suite(case["document"], dialect=case["dialect"], name=case["name"])
+            found = [each.id for each in suite.cases[:MOST_KEYS]]
+        except Refusal:
+            # It was read when it was written; the rules have changed since, and the case itself says so where it is decided.
+            found = []
+        if len(case["document"]) <= _LARGEST_KEPT:
+            _known[place] = found
+        while len(_known) > _MOST_KEPT:
+            _known.popitem(last=False)
+    elif place in _known:
+        _known.move_to_end(place)
+    return found
+
 
 MOST_OF_A_DAY = 10_000
 """Results of one day that are counted, the newest."""
@@ -188,3 +219,75 @@ def _read_day(cursor: str) -> str:
         return date.fromisoformat(cursor).isoformat()
     except ValueError:
         raise Refusal("BAD_REQUEST", "the cursor is not one that a page gave out", hint="start again without a cursor") from None
+
+
+# --- how cases stand, for a list of them: the last outcome, and how the latest runs or traces went
+
+
+LATEST = 20
+"""Runs of the project, and results of each case, that are looked at."""
+_MOST_KEYS = 5_000
+"""Ids of cases inside documents that are looked for at once."""
+_LARGEST = 20_000
+"""Characters of a document whose cases are looked for in runs; of a larger one the page of the case tells it."""
+
+
+async def summarize_cases(hub: Hub, caller: Caller, project_id: str, ids: Sequence[str]) -> dict[str, dict[str, Json]]:
+    """Return the last outcome and the latest pass rates, oldest first, of some cases of a project, by their ids."""
+    require_reader(caller)
+    async with hub.database.reading() as connection:
+        found = await connection.execute(query_seen(cases, caller, project_id=project_id).where(cases.c.id.in_(ids)))
+        rows: dict[str, Row] = {row["id"]: dict(row) for row in found.mappings()}
+    keys = {id: await list_case_keys(row) for id, row in rows.items() if len(row["document"]) <= _LARGEST}
+    async with hub.database.reading() as connection:
+        latest = await _list_latest_runs(connection, caller, project_id)
+        names = {name for run in latest for id, some in keys.items() for name in find_keys_in_run(run["settings"], id, some)}
+        wanted = sorted(names)[:_MOST_KEYS]
+        counted = await count_attempts(connection, [run["id"] for run in latest], wanted)
+        told = {id: await _list_latest_results(connection, caller, id) for id in rows}
+    return {id: _summarize(id, keys.get(id, ()), latest, counted, told[id]) for id in rows}
+
+
+async def _list_latest_runs(connection: AsyncConnection, caller: Caller, project_id: str) -> list[Row]:
+    # A key that is restricted to some agents does not read runs.
+    if caller.agent_ids is not None:
+        return []
+    query = list_seen(runs, caller, project_id=project_id, columns=("id", "created_at", "settings"))
+    rows = (await fetch_page_or_refuse(connection, query, runs, limit=LATEST)).rows
+    # A backtest says how a case would have stood; it is not how it stands.
+    return [row for row in rows if (row["settings"] or {}).get("backtest") is None]
+
+
+async def _list_latest_results(connection: AsyncConnection, caller: Caller, id: str) -> list[tuple[str, str]]:
+    query = list_seen(results, caller, case_id=id, columns=("created_at", "outcome")).whole
+    found = await connection.execute(query.order_by(results.c.created_at.desc(), results.c.id.desc()).limit(LATEST))
+    return [(str(row["created_at"]), str(row["outcome"])) for row in found.mappings()]
+
+
+def _summarize(
+    id: str,
+    keys: Sequence[str],
+    latest: Sequence[Row],
+    counted: Mapping[str, Mapping[str, Mapping[str, int]]],
+    told: Sequence[tuple[str, str]],
+) -> dict[str, Json]:
+    in_runs: list[tuple[str, list[Mapping[str, int]]]] = []
+    for run in latest:
+        mine = find_keys_in_run(run["settings"], id, keys)
+        found = [counts for case, counts in counted.get(run["id"], {}).items() if case in mine]
+        if found:
+            in_runs.append((run["created_at"], found))
+    described = [(at, describe_counts(by_case)) for at, by_case in in_runs]
+    last: tuple[str, str] | None = told[0] if told else None
+    if described and (last is None or described[0][0] > last[0]):
+        last = (described[0][0], reduce_attempts({word: count for word, count in described[0][1]["counts"].items() if count}))
+    rates: list[Json] = [one["pass_rate"] for _, one in described]
+    if not rates:
+        rates = [None if outcome == "skip" else float(outcome == "pass") for _, outcome in told]
+    return {
+        "last_outcome": None if last is None else last[1],
+        "last_at": None if last is None else last[0],
+        "over": "runs" if described else "traces",
+        "rates": rates[::-1],
+        "flaky_runs": sum(one["flaky"] for _, one in described),
+    }

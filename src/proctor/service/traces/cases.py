@@ -19,12 +19,10 @@ from proctor.patterns.engine import compile_pattern
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import check_place, find_seen, list_seen, require_reader, require_writer
-from proctor.service.field_checks import check_fields, refuse_emptying
+from proctor.service.field_checks import check_fields, refuse_emptying, refuse_secrets_in_suite
 from proctor.service.hub import Hub, new_id
-from proctor.service.paging import fetch_page_or_refuse, show_page
-from proctor.service.plain_secrets import refuse_secrets_in_suite
+from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.rows import require_row
 from proctor.service.suites.documents import read_sent_suite, shown_problems
 from proctor.store.accounts.tenants import change_row, insert_row
 from proctor.store.sql.pages import Row, clamp_limit

@@ -11,8 +11,8 @@ from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import require_writer
 from proctor.service.hub import Hub
+from proctor.service.paging import require_row
 from proctor.service.refusals import Refusal
-from proctor.service.rows import require_row
 from proctor.service.traces.search import read_moment
 from proctor.store.sql.tables import agents, cases, projects, traces
 

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
-from proctor.service.access.tokens import hash_token
+from proctor.service.access.keys import hash_token
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.runs.benchmark_runs import is_unlisted

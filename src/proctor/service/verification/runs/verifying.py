@@ -25,9 +25,8 @@ from proctor.model.judgement import Opinion, Question
 from proctor.model.verdict import Verdict, errored
 from proctor.scoring.score import decide_case_verdict, find_weighted_mean, score_case
 from proctor.service.decisions.messages import SuiteSource
-from proctor.service.decisions.pool import Who
+from proctor.service.decisions.pool import Who, run_while_client_waits
 from proctor.service.decisions.suite_verdicts import SuiteDecisions
-from proctor.service.decisions.waiting_client import run_while_client_waits
 from proctor.service.hub import Hub
 from proctor.service.verification.shared.hidden_values import HiddenValues
 from proctor.store.sql.compressed_json import to_json

@@ -17,8 +17,9 @@ from typing import cast
 
 import msgspec
 
-from proctor.errors import CheckFault
+from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Json, State, StateChange, StateRequest
+from proctor.model.show import nearest, show
 from proctor.model.system import System
 from proctor.processes.call_limit import CallTooLong, run_within
 from proctor.sandboxes.outside import fetch_outside
@@ -28,10 +29,11 @@ from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.authoring.seeding import make_surroundings
 from proctor.service.verification.sandboxes.lifecycle import open_store, perform_step
 from proctor.simulators.exchange import GO_ON, Errand, Fetched, Request, Response
-from proctor.simulators.ports import Desk, Simulator, Surroundings
+from proctor.simulators.ports import Desk, Simulator, Surroundings, Tool
 from proctor.simulators.registry import find_simulator, list_kinds
 from proctor.simulators.sandbox import Sandbox, answer_counted, is_open_path, join_state
 from proctor.simulators.store import SandboxClosed, SandboxFull
+from proctor.simulators.tools import describe_wrong_call, find_tools, make_tool_request, write_tool_refusal, write_tool_result
 from proctor.store.accounts.sandboxes import DatabaseStore, find_heads, find_open_of_run, list_open_of_run
 from proctor.store.sql.pages import Row
 
@@ -315,3 +317,39 @@ def _make_surroundings_until(hub: Hub, head: Row) -> Surroundings:
 def make_stamps(heads: Iterable[Row]) -> list[str]:
     """Return a text for each sandbox that is another one after every request to it."""
     return [f"{head['id']} {head['revision']} {head['events']}" for head in heads]
+
+
+# --- what a model can do in the sandboxes of a service: the tools of their kinds, each a request like any other
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """The sandboxes that somebody may use, and below which address."""
+
+    heads: tuple[Row, ...]
+    base: str
+    token: str = ""
+    """What they are reached with, which no event may show."""
+
+
+def list_system_tools(reached: Reached) -> dict[str, tuple[Row, Tool]]:
+    """Return the tools of all systems by name, each with its sandbox."""
+    # Every tool begins with its kind, and a run has one system of a kind.
+    return {tool.name: (head, tool) for head in reached.heads for tool in find_tools(find_simulator(head["kind"]))}
+
+
+async def call_system_tool(hub: Hub, reached: Reached, name: str, arguments: Mapping[str, Json]) -> dict[str, Json]:
+    """Call a tool, and return a result of MCP; what is refused is one that says `isError`. Raises `SpecError` for an unknown tool."""
+    tools = list_system_tools(reached)
+    if name not in tools:
+        raise SpecError(f"there is no tool {show(name, 100)}", field="name", nearest=nearest(name, tools))
+    head, tool = tools[name]
+    try:
+        request = make_tool_request(tool, arguments)
+    except SpecError as error:
+        return write_tool_refusal(describe_wrong_call(error))
+    try:
+        request = msgspec.structs.replace(request, base=f"{reached.base}/{head['kind']}", token=reached.token)
+        answer = await answer_request(hub, head, request)
+    except Refusal as refusal:
+        return write_tool_refusal(refusal.message)
+    return write_tool_result(answer)

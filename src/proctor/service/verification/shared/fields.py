@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_finite, is_number
 from proctor.model.show import kind_of, nearest, show
-from proctor.service.plain_secrets import list_plain_secrets
+from proctor.service.field_checks import list_plain_secrets
 from proctor.service.refusals import Refusal
 from proctor.store.sql.pages import Row
 
