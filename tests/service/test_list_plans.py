@@ -16,9 +16,9 @@ from proctor.service.access import agents, audit, keys, projects
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.hub import Hub
 from proctor.service.labels.annotations import list_annotations
+from proctor.service.lru_cache import SizedLruCache
 from proctor.service.notify import alerts
 from proctor.service.overview.read import read_overview
-from proctor.service.recent import RecentValues
 from proctor.service.refusals import Refusal
 from proctor.service.runs import requests as runs
 from proctor.service.runs import results as run_results
@@ -70,7 +70,7 @@ def fixed(listing: Listing, id: str) -> Listing:
 
 async def measure_anew(hub: Hub, caller: Caller, cursor: str | None) -> object:
     """With nothing remembered: what is known of a run that has ended is not asked for again."""
-    return await measure_latency(msgspec.structs.replace(hub, run_facts=RecentValues(1)), caller, "run")
+    return await measure_latency(msgspec.structs.replace(hub, run_facts=SizedLruCache(1)), caller, "run")
 
 
 MOMENT = "2031-01-01"

@@ -1,9 +1,7 @@
-"""What the service does beside answering: workers, started and stopped with it.
+"""Background workers, started and stopped with the service.
 
-A worker is an async function of the hub and an event that says when to stop. It is looked after: one that fails is logged and started
-again, later and later (up to a minute) as long as it keeps failing; at shutdown it is told to stop, and cancelled when it does not. A
-*part* is an asynchronous context around all of it, for what requests need while they are answered (a queue in front of the disk, the
-sessions of MCP).
+A worker is an async function of the hub and a stop event. A worker that fails is logged and restarted with a growing delay of up to a
+minute; at shutdown it is cancelled if it does not stop in time. A *part* is an async context that requests need, such as the write queue.
 """
 
 from __future__ import annotations
@@ -25,12 +23,12 @@ from proctor.service.upkeep.retention import SweepCounts, keep_sweeping
 
 
 async def sweep_old(hub: Hub, stop: asyncio.Event) -> None:
-    """Delete what is too old or too much, now and then, until told to stop."""
-    sweeping = asyncio.create_task(keep_sweeping(hub, told=_log_sweep))
+    """Delete old data periodically until `stop` is set."""
+    sweeping = asyncio.create_task(keep_sweeping(hub, report=_log_sweep))
     stopped = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait((sweeping, stopped), return_when=asyncio.FIRST_COMPLETED)
-        # It never ends but by an error: raised here, that is logged, and the worker is started again (`workers.py`).
+        # It ends only with an error, which is logged before the worker is restarted.
         if sweeping.done():
             sweeping.result()
     finally:
@@ -56,16 +54,15 @@ WORKERS: list[str] = [
     "proctor.service.notify.export:export_results",
     "proctor.rest.workers:sweep_old",
     "proctor.service.runs.worker:run_worker",
-    "proctor.service.upkeep.clock_watch:watch_clock",
 ]
 """`module:function` of every worker."""
 PARTS: list[str] = [
     "proctor.rest.write_queue:writing",
     "proctor.rest.trace_bodies:open_reader",
     "proctor.rest.routes.mcp:sessions",
-    "proctor.rest.memory:keep_giving_back",
+    "proctor.rest.memory:returning_memory",
 ]
-"""`module:function` of every part, in the order they are entered; left in reverse, after the last request."""
+"""`module:function` of every part, in order of entry; exited in reverse after the last request."""
 
 SLOWEST_RESTART_S = 60.0
 STOP_S = 10.0
@@ -74,7 +71,7 @@ _LOG = logging.getLogger("proctor.serve")
 
 @contextlib.asynccontextmanager
 async def parts(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
-    """Everything requests need while they are answered."""
+    """Enter everything that requests need."""
     async with contextlib.AsyncExitStack() as stack:
         for name in PARTS:
             part: Part = _import_worker(name)
@@ -84,7 +81,7 @@ async def parts(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
 
 @contextlib.asynccontextmanager
 async def workers(hub: Hub, stop: asyncio.Event) -> AsyncGenerator[None]:
-    """Every worker, from the start to the end of the block; `stop` is set when it ends, if nobody did before."""
+    """Run every worker during the block, and set `stop` at its end."""
     tasks = [asyncio.create_task(supervise_worker(name, _import_worker(name), hub, stop), name=name) for name in WORKERS]
     try:
         yield
@@ -96,12 +93,12 @@ async def workers(hub: Hub, stop: asyncio.Event) -> AsyncGenerator[None]:
             for task in late:
                 _LOG.warning("a worker did not stop in time and was cancelled", extra={"worker": task.get_name()})
                 task.cancel()
-            # The database is closed after this, and not under somebody who still works with it.
+            # The database is closed after this, when no worker uses it.
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def supervise_worker(name: str, worker: Worker, hub: Hub, stop: asyncio.Event, *, first_s: float = 0.5) -> None:
-    """Run a worker until it is told to stop; start it again when it fails or ends by itself."""
+    """Run a worker until `stop` is set; restart it if it fails or returns."""
     wait_s = first_s
     loop = asyncio.get_running_loop()
     while not stop.is_set():
@@ -113,7 +110,7 @@ async def supervise_worker(name: str, worker: Worker, hub: Hub, stop: asyncio.Ev
             _LOG.exception("a worker failed", extra={"worker": name})
         if stop.is_set():
             return
-        # One that worked for a while before it failed starts over quickly.
+        # A worker that ran for a while before it failed restarts quickly.
         wait_s = first_s if loop.time() - started > SLOWEST_RESTART_S else min(wait_s * 2, SLOWEST_RESTART_S)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), wait_s)

@@ -14,7 +14,7 @@ from proctor.service.hub import Hub, stamp
 from proctor.service.overview.read import find_suite_changes
 from proctor.service.runs.comparisons import compare_runs
 from proctor.service.runs.figures import group_run_failures, measure_latency
-from proctor.service.runs.worker import keep_run_figures
+from proctor.service.runs.worker import store_run_figures
 from proctor.store.sql.pages import Row
 from proctor.store.sql.run_figures import run_figures
 from proctor.store.sql.tables import run_entries, runs
@@ -30,7 +30,7 @@ async def find_rows(hub: Hub) -> dict[str, Row]:
 
 async def keep_all(hub: Hub) -> None:
     for row in (await find_rows(hub)).values():
-        await keep_run_figures(hub, row, row["counts"])
+        await store_run_figures(hub, row, row["counts"])
 
 
 async def forget(hub: Hub) -> None:

@@ -249,13 +249,13 @@ async def test_a_process_that_dies_takes_nothing_of_the_other_batch_along() -> N
 
 async def test_decisions_of_a_long_batch_are_taken_up_together_and_the_deadly_trace_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     rests: list[float] = []
-    gather = child_process.ChildProcess.let_frames_gather
+    gather = child_process.ChildProcess.wait_for_frames
 
     async def count_rest(self: child_process.ChildProcess, seconds: float) -> None:
         rests.append(seconds)
         await gather(self, seconds)
 
-    monkeypatch.setattr(child_process.ChildProcess, "let_frames_gather", count_rest)
+    monkeypatch.setattr(child_process.ChildProcess, "wait_for_frames", count_rest)
     decider = ProcessDecider(command=(sys.executable, "-c", DEADLY))
     asked = [{"id": "1", "attributes": {"openinference.span.kind": "AGENT", "input.value": f"question {number}"}} for number in range(120)]
     whole = [task(pieces=[pack([{"resource": {}, "spans": [span]}])]) for span in asked]

@@ -1,4 +1,4 @@
-"""The verification API, in the shapes of Verial's clients: one route per operation that a noun declares."""
+"""The verification API of Verial's clients: one route per declared operation."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ class Written(Body):
 
 
 class Shown(BaseModel):
-    """Something that is shown. More may be added to it."""
+    """A response; fields may be added."""
 
     model_config = ConfigDict(extra="allow")
 
 
 @functools.cache
 def make_body(shape: Shape, module: str, *, partial: bool = False) -> type[BaseModel]:
-    """Return the model of a request; with `partial` nothing is required. `module` tells models of one name apart."""
+    """Return the model of a request; with `partial` nothing is required. `module` distinguishes models of the same name."""
     found: dict[str, Any] = {}
     for name, field in shape.fields.items():
-        # A required field with a second name is asked for by the service, which knows whether it came under either.
+        # The service checks required fields with a second name.
         required = field.required and not partial and field.also is None
         found[name] = (_type_of(field, field.kind.schema), _describe(field, required=required, default=None if partial else field.default))
         if field.also is not None:
@@ -68,7 +68,7 @@ def make_body(shape: Shape, module: str, *, partial: bool = False) -> type[BaseM
 
 @functools.cache
 def make_answer(shape: Shape) -> type[BaseModel]:
-    """Return the model of an answer."""
+    """Return the model of a response."""
     found: dict[str, Any] = {
         name: (
             _type_of(field, field.shown_as or without_limits(field.kind.schema)),
@@ -89,7 +89,7 @@ def _describe(field: fields.Field, *, required: bool, default: object) -> Any:
         return Field(**more)
     if default is None and field.null:
         return Field(None, **more)
-    # A default that is made is not told: that of a list says nothing, and what a change leaves out stays as it is.
+    # A generated default is not shown: an empty list is obvious, and an omitted field of a change stays unchanged.
     return (
         Field(default_factory=lambda: default, **more) if default is None or isinstance(default, (list, dict)) else Field(default, **more)
     )
@@ -121,7 +121,7 @@ def _type_of_schema(schema: Schema) -> Any:
 
 
 def make_routes(noun: Resource) -> APIRouter:
-    """Return the routes of a noun."""
+    """Return the routes of a resource."""
     router = make_router(noun.tag)
     for operation in noun.operations:
         if not operation.rest:
@@ -132,7 +132,7 @@ def make_routes(noun: Resource) -> APIRouter:
             _make_endpoint(operation),
             methods=[operation.method],
             response_model=PageOf[answer] if operation.pages else answer,
-            # What is withheld from an answer is not written as null.
+            # Fields that are withheld are omitted, not null.
             response_model_exclude_unset=True,
             status_code=operation.status,
         )
@@ -140,7 +140,7 @@ def make_routes(noun: Resource) -> APIRouter:
 
 
 def _make_endpoint(operation: Operation) -> Callable[..., Awaitable[object]]:
-    """Return the function that FastAPI calls; its signature is what FastAPI reads."""
+    """Return the function that FastAPI calls, with the signature that FastAPI reads."""
 
     async def endpoint(request: Request, hub: TheHub, caller: TheCaller | None = None, **values: Any) -> object:
         who = () if operation.open else (caller,)
@@ -165,7 +165,7 @@ def _make_endpoint(operation: Operation) -> Callable[..., Awaitable[object]]:
 
 
 def _spell_assertions(found: Any) -> Any:
-    """Return an answer with its assertions in snake_case, however they were written: of criteria, of tasks and of what runs froze."""
+    """Return a response with assertions in snake_case, whichever way they were written."""
     if not isinstance(found, dict):
         return found
     record = dict(cast(dict[str, Any], found))
@@ -210,5 +210,5 @@ def _type_of_body(operation: Operation) -> Any:
 
 router = APIRouter()
 for _noun in NOUNS:
-    # Not by `include_router`, which makes every route anew at the first request, while everybody else waits.
+    # `include_router` would copy every route at the first request.
     router.routes.extend(make_routes(_noun).routes)

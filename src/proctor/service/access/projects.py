@@ -33,19 +33,19 @@ _PLACES = (
     ("run", runs, ("suite_name", "name", "note")),
     ("trace", traces, ("external_id", "input_text")),
 )
-"""Each kind, its table, and the columns that are names; the first one is shown."""
+"""Each kind, its table, and the columns that are searched; the first non-empty one is shown."""
 
 
 async def search_everywhere(hub: Hub, caller: Caller, text: str) -> dict[str, Json]:
-    """Return what has this id, or a name that holds this text in any case; of each kind the newest few."""
+    """Return objects with this id, or with a name that contains this text, the newest few of each kind."""
     require_reader(caller)
     text = text.strip()
     if not 1 <= len(text) <= LONGEST_TEXT or "\0" in text:
-        raise Refusal("VALIDATION_ERROR", "this cannot be looked for", fields={"q": [f"expected 1 to {LONGEST_TEXT} characters"]})
+        raise Refusal("VALIDATION_ERROR", "invalid search text", fields={"q": [f"expected 1 to {LONGEST_TEXT} characters"]})
     found: list[dict[str, Json]] = []
     async with hub.database.reading() as connection:
         for kind, table, names in _PLACES:
-            # Keys for some agents read no runs: those are of the whole project.
+            # Keys limited to some agents have no access to runs.
             if kind == "run" and caller.agent_ids is not None:
                 continue
             for row in await find_in_table(connection, query_seen(table, caller), table, text, names, MOST_OF_A_KIND):
@@ -64,7 +64,7 @@ async def search_everywhere(hub: Hub, caller: Caller, text: str) -> dict[str, Js
 async def change_place(
     connection: AsyncConnection, hub: Hub, caller: Caller, table: sa.Table, what: str, id: str, values: Mapping[str, Json], action: str
 ) -> Row:
-    """Change a place, note it, and return it as it is then."""
+    """Change a project or agent, audit it, and return the new row."""
     row = await change_row(connection, table, caller.organization_id, id, {**values, "updated_at": hub.now()})
     if row is None:
         raise not_found(what, id)
@@ -75,9 +75,9 @@ async def change_place(
 async def empty_place(
     hub: Hub, caller: Caller, table: sa.Table, what: str, id: str, step: Callable[[AsyncConnection], Awaitable[int]]
 ) -> None:
-    """Delete what there is much of, before the place itself goes: in small steps, so that others get their turn.
+    """Delete the many rows of a project or agent before the row itself, in small transactions.
 
-    `step` deletes some and says how many. Who is interrupted here asks again.
+    `step` deletes some rows and returns how many. An interrupted deletion can be repeated.
     """
     async with hub.database.reading() as connection:
         await require_row(connection, table, caller.organization_id, what, id)
@@ -88,7 +88,7 @@ async def empty_place(
 
 
 def show_place(row: Row, names: Sequence[str]) -> dict[str, Json]:
-    """Return a place with its settings, which are an object also where there are none."""
+    """Return a project or agent with its settings."""
     return {**{name: row[name] for name in names}, "settings": row["settings"] or {}}
 
 
@@ -100,7 +100,7 @@ async def create_project(
     hub: Hub, caller: Caller, *, name: str, description: str | None = None, settings: dict[str, Json] | None = None
 ) -> dict[str, Json]:
     """Create a project of the caller's organization."""
-    require_writer(caller, "projects are created")
+    require_writer(caller, "creating projects")
     check_fields({"name": name, "description": description, "settings": settings}, texts=("description",))
     async with hub.database.writing() as connection:
         row = await add_project(connection, hub, caller, {"name": name, "description": description, "settings": settings or {}})
@@ -108,7 +108,7 @@ async def create_project(
 
 
 async def add_project(connection: AsyncConnection, hub: Hub, caller: Caller, values: Mapping[str, Json]) -> Row:
-    """Insert a project and note who made it. The caller has checked its values."""
+    """Insert a project and audit it. The caller has checked its values."""
     now = hub.now()
     if caller.organization_id == DEFAULT_ORGANIZATION:
         await ensure_organization(connection, DEFAULT_ORGANIZATION, "default", now)
@@ -119,7 +119,7 @@ async def add_project(connection: AsyncConnection, hub: Hub, caller: Caller, val
 
 
 async def list_projects(hub: Hub, caller: Caller, *, limit: int | None = None, cursor: str | None = None) -> dict[str, Json]:
-    """Return a page of the projects that the caller may see."""
+    """Return a page of the visible projects."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         return show_page(
@@ -135,8 +135,8 @@ async def get_project(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 
 async def update_project(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], *, action: str = "update") -> dict[str, Json]:
-    """Change what is named in `changes`: name, description, paused, settings. A paused project takes no traces and starts no runs."""
-    require_writer(caller, "projects are changed")
+    """Change the fields in `changes`: name, description, paused, settings. A paused project rejects traces and starts no runs."""
+    require_writer(caller, "changing projects")
     values = {name: value for name, value in changes.items() if name in _CHANGEABLE}
     refuse_emptying(values, "name", "paused")
     check_fields(values, texts=("description",))
@@ -148,7 +148,7 @@ async def update_project(hub: Hub, caller: Caller, id: str, changes: Mapping[str
 
 async def delete_project(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a project with its agents, cases, traces, results, runs, secrets and its judge's memory, and revoke its keys."""
-    require_writer(caller, "projects are deleted")
+    require_writer(caller, "deleting projects")
     organization_id = caller.organization_id
 
     async def one_step(connection: AsyncConnection) -> int:
@@ -162,11 +162,11 @@ async def delete_project(hub: Hub, caller: Caller, id: str) -> None:
         if hashes is None:
             raise not_found("project", id)
         await note(connection, hub, caller, "delete", "project", id)
-    # After the transaction: forgotten before, another request could read the old rows again while it is under way.
+    # After the transaction: otherwise another request could cache the old rows again.
     forget_agents(hub, organization_id)
     for hash in hashes:
         hub.key_cache.forget(hash)
-    # Last: files cannot be rolled back, and without its project nobody finds them.
+    # Last, since files cannot be rolled back.
     await asyncio.to_thread(delete_folder, hub.settings.home, id)
 
 

@@ -1,8 +1,8 @@
-"""Selects the cases that a trace is evaluated against: the active ones of its agent, narrowed by `when` and `sample`.
+"""Selects the cases for a trace: the active ones of its agent, limited by `when` and `sample`.
 
-`when.input` is a regular expression that what was asked must match; `when.metadata` names what the metadata must have, by name or by dotted
-path; `when.tags` must all be among the tags of the metadata (`tags`: a list, an object whose names they are, or text with commas). All
-that is named must hold. `sample` takes a share of the traces: always the same ones for the same case.
+`when.input` is a regular expression for the input; `when.metadata` has required values by name or dotted path; `when.tags` must all be
+among the tags of the metadata (a list, the keys of an object, or comma-separated text). All conditions must hold. `sample` selects a share
+of the traces, always the same ones for the same case.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from proctor.patterns.engine import compile_pattern
 
 
 class ActiveCase(msgspec.Struct, frozen=True, kw_only=True):
-    """A case that is evaluated, without its document."""
+    """An active case, without its document."""
 
     id: str
     version: int
@@ -41,8 +41,7 @@ def is_selected(case: ActiveCase, trace_id: str, evidence: Evidence, metadata: M
 
 
 def _is_sampled(case: ActiveCase, trace_id: str) -> bool:
-    # Not drawn by chance: evaluated again, or by another worker, a trace is in the same sample. With the case in it, two cases that take
-    # the same share do not look at the same traces.
+    # By hash, so that every worker selects the same traces. The id of the case makes samples of two cases independent.
     digest = hashlib.sha256(f"{case.id}\0{trace_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < case.sample * 2**64
 
@@ -65,12 +64,12 @@ def _matches_input(pattern: str, evidence: Evidence) -> bool:
     try:
         return compile_pattern(pattern).search(text) is not None
     except (SpecError, CheckFault):
-        # A pattern that cannot decide narrows nothing: a result too many is seen, one too few is not.
+        # A pattern that fails does not exclude a trace: a superfluous result is noticed, a missing one is not.
         return True
 
 
 def _look_up(metadata: Mapping[str, Json], name: str) -> Json:
-    # A name with dots in it, as OpenTelemetry writes them, is a name first and a path only if there is none such.
+    # A name with dots, as in OpenTelemetry, is a name first and a path second.
     if name in metadata:
         return metadata[name]
     found = find_dotted(dict(metadata), name)

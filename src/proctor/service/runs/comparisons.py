@@ -1,4 +1,4 @@
-"""Runs compared: what changed, and whether it is more than chance. The first of several is the base of all the others."""
+"""Compares runs: changed cases, and whether the change is significant. The first of several runs is the base."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ from proctor.store.sql.tables import run_entries
 
 
 async def compare_runs(hub: Hub, caller: Caller, id: str, base: str, *, alpha: float = 0.05) -> dict[str, Json]:
-    """Return a run compared with `base`, joined by case: what changed, and whether it is more than chance."""
+    """Return the comparison of a run with `base`, by case."""
     _check_alpha(alpha)
     async with hub.database.reading() as connection:
         candidate = await find_run(connection, caller, id)
-        first = await find_run(connection, caller, base, beside=candidate)
+        first = await find_run(connection, caller, base, near=candidate)
     (found,) = await _compare_all(hub, [first, candidate], alpha)
     return write_plain(found)
 
 
 async def compare_several_runs(hub: Hub, caller: Caller, ids: Sequence[str], *, alpha: float = 0.05) -> dict[str, Json]:
-    """Return several runs compared with the first of them, as JSON has it."""
+    """Return several runs compared with the first, as JSON."""
     return write_plain(await read_several(hub, caller, ids, alpha=alpha))
 
 
 async def read_several(hub: Hub, caller: Caller, ids: Sequence[str], *, alpha: float = 0.05) -> SeveralRuns:
-    """Return the same as a value, for doors that show it in their own way."""
+    """Return several runs compared with the first."""
     _check_alpha(alpha)
     rows = await find_several(hub, caller, ids)
     return await asyncio.to_thread(join_comparisons, await _compare_all(hub, rows, alpha))
 
 
 async def find_several(hub: Hub, caller: Caller, ids: Sequence[str]) -> list[Row]:
-    """Return the runs that are to be compared, in the given order; refused where they are too few, too many, or of several projects."""
+    """Return the runs to compare, in order. Raises `Refusal` if they are too few, too many, or of several projects."""
     if not 2 <= len(ids) <= MOST_RUNS:
-        told = [f"expected 2 to {MOST_RUNS} runs, got {len(ids)}"]
-        raise Refusal("VALIDATION_ERROR", "these runs cannot be compared", fields={"runs": told})
+        reasons = [f"expected 2 to {MOST_RUNS} runs, got {len(ids)}"]
+        raise Refusal("VALIDATION_ERROR", "these runs cannot be compared", fields={"runs": reasons})
     async with hub.database.reading() as connection:
         rows = [await find_run(connection, caller, ids[0])]
         for id in ids[1:]:
-            rows.append(await find_run(connection, caller, id, beside=rows[0]))
+            rows.append(await find_run(connection, caller, id, near=rows[0]))
     if len({row["id"] for row in rows}) < len(rows):
         raise Refusal("VALIDATION_ERROR", "these runs cannot be compared", fields={"runs": ["one of them is named twice"]})
     if len({row["project_id"] for row in rows}) > 1:
@@ -66,23 +66,23 @@ async def find_several(hub: Hub, caller: Caller, ids: Sequence[str]) -> list[Row
 
 def _check_alpha(alpha: float) -> None:
     if not LEAST_ALPHA <= alpha < 1:
-        told = [f"expected a number from {LEAST_ALPHA:g} to less than 1"]
-        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"alpha": told})
+        reasons = [f"expected a number from {LEAST_ALPHA:g} to less than 1"]
+        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"alpha": reasons})
 
 
 async def _compare_all(hub: Hub, rows: Sequence[Row], alpha: float) -> list[RunComparison]:
-    """Return each run compared with the first; what was compared before and has ended since is remembered."""
+    """Return each run compared with the first; comparisons of ended runs are cached."""
     first = rows[0]
     before: RunTally | None = None
     found: list[RunComparison] = []
-    # One after the other: never more than the figures of two runs are held in memory.
+    # One after the other: at most the figures of two runs are in memory.
     for row in rows[1:]:
         key = (find_finished_key(first, row), alpha)
         known: RunComparison | None = None if key[0] is None else hub.comparisons.get(key)
         if known is None:
-            # Without a turn to wait for: a comparison of somebody else's large runs would hold up everybody's small ones.
+            # Without a lock: a comparison of large runs must not delay others.
             if before is None:
-                # Both at once: while the rows of one are fetched, those of the other are added up.
+                # Both at once: one is fetched while the other is added up.
                 before, after = await asyncio.gather(_find_tally(hub, first), _find_tally(hub, row))
             else:
                 after = await _find_tally(hub, row)
@@ -94,10 +94,10 @@ async def _compare_all(hub: Hub, rows: Sequence[Row], alpha: float) -> list[RunC
 
 
 async def _find_tally(hub: Hub, run: Row) -> RunTally:
-    """Return what two runs are compared by: outcomes, times, tokens, and of what failed the first reason."""
+    """Return the tally of a run: outcomes, times, tokens, and first reasons of failures."""
     async with hub.database.reading() as connection:
-        kept = None if find_finished_key(run) is None else await read_tally(connection, run["id"])
-        return kept if kept is not None else await tally_run(connection, run["id"])
+        stored = None if find_finished_key(run) is None else await read_tally(connection, run["id"])
+        return stored if stored is not None else await tally_run(connection, run["id"])
 
 
 def _compare_with(first: Row, before: RunTally, candidate: Row, after: RunTally, alpha: float) -> RunComparison:
@@ -107,21 +107,21 @@ def _compare_with(first: Row, before: RunTally, candidate: Row, after: RunTally,
     return tell_incomplete(found, base=missing_before, candidate=how_much(header, suite, after, ending_of(candidate)))
 
 
-# --- what was answered to one case in several runs of the service
+# --- the answers to one case in several runs
 
 
 MOST_ATTEMPTS = 100
-"""Attempts of a case among which one is chosen."""
+"""Attempts of a case to choose from."""
 
 
 async def read_answers(hub: Hub, caller: Caller, ids: Sequence[str], case: str, *, attempt: int | None = None) -> tuple[Answer, ...]:
-    """Return what was answered to a case in each of these runs, beside the answer in the first of them."""
+    """Return the answer to a case in each of these runs, compared with the first run."""
     rows = await find_several(hub, caller, ids)
     async with hub.database.reading() as connection:
         listed = [await _list_attempts(connection, row["id"], case, attempt) for row in rows]
         chosen = [choose_attempt(found, is_base=number == 0, attempt=attempt) for number, found in enumerate(listed)]
         bodies = [await _read_body(connection, row["id"], one) for row, one in zip(rows, chosen, strict=True)]
-    # An answer may be very long: it is unpacked and compared beside the event loop.
+    # In a thread, since an answer may be very long.
     return await asyncio.to_thread(_compare, rows, listed, chosen, bodies, case)
 
 

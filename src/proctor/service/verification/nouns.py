@@ -1,4 +1,4 @@
-"""Every noun of the verification API, in the order in which the doors show them."""
+"""Every resource of the verification API, in display order."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from proctor.service.verification.sandboxes.playgrounds import PLAYGROUND, SANDB
 from proctor.service.verification.sandboxes.records import EVENT
 from proctor.service.verification.shared.declaration import Resource
 
-# The nouns of running get their operations from these.
+# These modules add the operations of runs.
 _ = (benchmark_runs, task_runs, criterion_runs, leaderboard)
 NOUNS: tuple[Resource, ...] = (
-    *(ENVIRONMENT, SIMULATOR, DATASET, ENTITY, BENCHMARK, VERSION, TASK, CRITERION, PLAYGROUND, SANDBOX, EVENT),
-    *(RUN, TASK_RUN, CRITERION_RUN, SHARE, SHARED_RUN, SOLVER, PUBLIC_RUN, EVAL, EVAL_RUN, OLDER_RUN),
-)
+    ENVIRONMENT, SIMULATOR, DATASET, ENTITY, BENCHMARK, VERSION, TASK, CRITERION, PLAYGROUND, SANDBOX, EVENT,
+    RUN, TASK_RUN, CRITERION_RUN, SHARE, SHARED_RUN, SOLVER, PUBLIC_RUN, EVAL, EVAL_RUN, OLDER_RUN,
+)  # fmt: skip

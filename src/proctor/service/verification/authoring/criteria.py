@@ -1,7 +1,6 @@
-"""Criteria: one typed assertion each, with a weight and an axis. What cannot be understood is refused when it is written.
+"""Criteria: one typed assertion each, with a weight and an axis. Invalid assertions are rejected.
 
-Criteria and the evals of the generation before are one kind of record: an eval is a criterion whose assertion is a text
-(`legacy_evals.py`).
+An eval of the earlier generation is a criterion whose assertion is a text (`legacy_evals.py`).
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ MOST_CRITERIA = 200
 
 
 def _read_assertion(value: Json) -> Json:
-    """Return an object; JSON written as text counts as one."""
+    """Return an object; JSON text counts as one."""
     if isinstance(value, str) and value.lstrip().startswith("{") and len(value) <= LONGEST_TEXT * 10:
         try:
             value = from_json(value)
         except Exception:
-            raise ValueError("it begins like JSON, but is none") from None
+            raise ValueError("starts like JSON, but is not valid") from None
     if isinstance(value, str):
-        raise ValueError("expected an object with 'assert'; sentences are kept as evals (POST /evals)")
+        raise ValueError("expected an object with 'assert'; sentences are stored as evals (POST /evals)")
     if not isinstance(value, dict):
         raise ValueError(f"expected an object with 'assert', got {kind_of(value)}")
     return OBJECT.read(value)
@@ -60,14 +59,14 @@ CRITERION = Resource(
         "Author the criteria of a task: typed assertions on the end state of simulated systems, decided without a model. "
         "One assertion per criterion; create benchmark, task and then criteria. `assertion.assert` is one of fhir-resource-state, "
         "hl7-structural, portal-state-match, sftp-file-present, voice-transcript, x12-response, fax-document, message-sent, cds-card, "
-        "records-match. An assertion that cannot be understood is refused with the path and the nearest right word.",
+        "records-match. An invalid assertion is rejected with the path and the nearest known word.",
     ),
     fields={
         "task_id": Field(id_of("task"), "the task it belongs to", required=True, null=False, changeable=False),
-        "label": Field(text(500), "short, for people", required=True, null=False, also="name"),
+        "label": Field(text(500), "a short title", required=True, null=False, also="name"),
         "assertion": Field(
             Kind(OBJECT.schema, _read_assertion),
-            "what must hold, discriminated by `assert`",
+            "the assertion, discriminated by `assert`",
             required=True,
             null=False,
             example={
@@ -80,13 +79,13 @@ CRITERION = Resource(
             shown_as={"type": ["object", "string"]},
         ),
         "weight": Field(number(most=MAX_WEIGHT), "relative to the other criteria of the task, above 0 (default 1)", default=1, null=False),
-        "axis": Field(text(100), "a dimension to score it under, such as correctness or safety"),
-        "input_entity_id": Field(id_of("entity"), "the entity of the task it is about; `{entity.field}` in the assertion reads from it"),
-        "required": Field(FLAG, "whether failing it fails the task whatever the score", default=False, null=False),
-        "advisory": Field(FLAG, "whether it is reported, but not counted", default=False, null=False),
+        "axis": Field(text(100), "a dimension of the score, such as correctness or safety"),
+        "input_entity_id": Field(id_of("entity"), "the entity of the task that `{entity.field}` in the assertion reads from"),
+        "required": Field(FLAG, "whether failing it fails the task", default=False, null=False),
+        "advisory": Field(FLAG, "whether it is reported but not scored", default=False, null=False),
         "when_missing": Field(
             one_of("fail", "error", "skip", exact=True),
-            "what it is when the state was not recorded",
+            "the outcome if the state was not recorded",
             default="fail",
             null=False,
         ),
@@ -104,19 +103,19 @@ async def list_criteria(hub: Hub, caller: Caller, *, task_id: str | None = None,
 
 @Operation(CRITERION, "POST /criteria", takes=CRITERION.new, gives=CRITERION.whole, creates=True, tool="create")
 async def create_criterion(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Create a criterion of a task; an assertion that cannot be understood is refused with its path and the nearest name."""
+    """Create a criterion of a task; an invalid assertion is rejected with its path and the nearest known name."""
     authorize(caller)
     return await add_criterion(hub, caller, CRITERION.read(given))
 
 
 async def add_criterion(hub: Hub, caller: Caller, body: dict[str, Json]) -> dict[str, Json]:
-    """Keep a criterion whose fields were read."""
+    """Store a criterion with checked fields."""
     async with hub.database.writing() as connection:
         await require_record(connection, caller, "task", body["task_id"], lock=True)
         if await count_children(connection, caller.organization_id, "criterion", body["task_id"]) >= MOST_CRITERIA:
             raise Refusal("CONFLICT", f"a task has at most {MOST_CRITERIA} criteria")
         await _refuse_unsound(connection, caller, body["task_id"], body)
-        return CRITERION.show(await resources.keep_record(connection, hub, caller, CRITERION, body))
+        return CRITERION.show(await resources.store_record(connection, hub, caller, CRITERION, body))
 
 
 @Operation(CRITERION, "GET /criteria/{criterion_id}", gives=CRITERION.whole, tool="get")
@@ -127,13 +126,13 @@ async def get_criterion(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 @Operation(CRITERION, "PATCH /criteria/{criterion_id}", takes=CRITERION.changes, gives=CRITERION.whole, tool="update")
 async def update_criterion(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Change a criterion; runs that were made before keep the one they were made with."""
+    """Change a criterion; existing runs keep their copy."""
     authorize(caller)
     return await change_criterion(hub, caller, id, CRITERION.read(given, partial=True))
 
 
 async def change_criterion(hub: Hub, caller: Caller, id: str, changes: dict[str, Json]) -> dict[str, Json]:
-    """Change the fields of a criterion that were read."""
+    """Change checked fields of a criterion."""
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, "criterion", id, lock=True)
         await _refuse_unsound(connection, caller, row["parent_id"], {**row["body"], **changes})
@@ -157,8 +156,8 @@ async def _refuse_unsound(connection: AsyncConnection, caller: Caller, task_id: 
     entities = [make_entity_document(row) for row in bound[task_id]]
     wanted = body.get("input_entity_id")
     if wanted is not None and all(entity["id"] != wanted for entity in entities):
-        told = "the task has no such entity; bind it first (POST /tasks/{id}/entities)"
-        raise invalid("criterion", {"input_entity_id": [told]})
+        reason = "the task has no such entity; bind it first (POST /tasks/{id}/entities)"
+        raise invalid("criterion", {"input_entity_id": [reason]})
     problems = find_criterion_problems(make_criterion_document("criterion", body), entities)
     if problems:
         raise invalid("criterion", problems)

@@ -1,4 +1,4 @@
-"""Environments: which simulators belong together. As plain records; playgrounds are made of them."""
+"""Environments: groups of simulators and datasets, from which playgrounds are made."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ ENVIRONMENT = Resource(
     kind="environment",
     prefix="env",
     name="Environment",
-    about="Simulators that belong together.",
+    about="A group of simulators.",
     tag="environments",
     tool=ToolWords(
         "environments",
         "Environments",
-        "Author environments: which simulators belong together. Create the simulators first, then link them with addSimulator.",
+        "Author environments, which group simulators. Create the simulators first, then link them with addSimulator.",
     ),
     fields={
         "name": NAME,
         "description": DESCRIPTION,
         "simulators": nested_field(
-            SIMULATOR.whole.pick("InEnvironment", "A simulator of an environment.", "id", "type", "name"), "what belongs together"
+            SIMULATOR.whole.pick("InEnvironment", "A simulator of an environment.", "id", "type", "name"), "its simulators"
         ),
         "datasets": nested_field(
             DATASET.whole.pick("DatasetOfEnvironment", "A dataset of an environment.", "id", "type", "name"),
-            "what its sandboxes are filled with, each by those of its type",
+            "initial data of its sandboxes, by type",
         ),
     },
 )
@@ -87,7 +87,7 @@ async def update_environment(hub: Hub, caller: Caller, id: str, given: Mapping[s
 
 @Operation(ENVIRONMENT, "DELETE /environments/{environment_id}", tool="delete")
 async def delete_environment(hub: Hub, caller: Caller, id: str) -> None:
-    """Delete an environment that no benchmark names."""
+    """Delete an environment that no benchmark uses."""
     authorize(caller)
     async with hub.database.writing() as connection:
         await require_record(connection, caller, "environment", id, lock=True)
@@ -99,16 +99,16 @@ async def delete_environment(hub: Hub, caller: Caller, id: str) -> None:
 
 @Operation(ENVIRONMENT, "POST /environments/{environment_id}/simulators/{simulator_id}", gives=ENVIRONMENT.whole, tool="addSimulator")
 async def add_simulator(hub: Hub, caller: Caller, id: str, simulator_id: str) -> dict[str, Json]:
-    """Put a simulator into an environment; one of each type that is simulated."""
+    """Add a simulator to an environment; one of each simulated type."""
     authorize(caller)
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, "environment", id, lock=True)
         simulator = await require_record(connection, caller, "simulator", simulator_id)
         type = simulator["body"]["type"]
         for other in (await list_simulators_of(connection, caller, [id]))[id]:
-            # A run reaches a system by its type, and the state that checks read has one place for each.
+            # Runs address systems by type, and the checked state has one place per type.
             if other["body"]["type"] == type and other["id"] != simulator_id and find_kind(type) is not None:
-                raise Refusal("CONFLICT", f"the environment has a simulator of type {type} already: {other['id']!r}")
+                raise Refusal("CONFLICT", f"the environment already has a simulator of type {type}: {other['id']!r}")
         if await link(connection, id, SIMULATORS, simulator_id, hub.now()):
             await note(connection, hub, caller, "add_simulator", "environment", id, {"simulator_id": simulator_id})
         return await _show(connection, caller, row)
@@ -116,7 +116,7 @@ async def add_simulator(hub: Hub, caller: Caller, id: str, simulator_id: str) ->
 
 @Operation(ENVIRONMENT, "DELETE /environments/{environment_id}/simulators/{simulator_id}", gives=ENVIRONMENT.whole, tool="removeSimulator")
 async def remove_simulator(hub: Hub, caller: Caller, id: str, simulator_id: str) -> dict[str, Json]:
-    """Take a simulator out of an environment."""
+    """Remove a simulator from an environment."""
     authorize(caller)
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, "environment", id, lock=True)
@@ -128,7 +128,7 @@ async def remove_simulator(hub: Hub, caller: Caller, id: str, simulator_id: str)
 
 @Operation(ENVIRONMENT, "POST /environments/{environment_id}/datasets/{dataset_id}", gives=ENVIRONMENT.whole, tool="addDataset")
 async def add_environment_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> dict[str, Json]:
-    """Let the sandboxes of an environment be filled with a dataset; each begins with a branch of it."""
+    """Add a dataset to an environment; its sandboxes start with a branch of it."""
     authorize(caller)
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, "environment", id, lock=True)
@@ -140,7 +140,7 @@ async def add_environment_dataset(hub: Hub, caller: Caller, id: str, dataset_id:
 
 @Operation(ENVIRONMENT, "DELETE /environments/{environment_id}/datasets/{dataset_id}", gives=ENVIRONMENT.whole, tool="removeDataset")
 async def remove_environment_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> dict[str, Json]:
-    """Fill the sandboxes of an environment with a dataset no longer; those that were made stay as they are."""
+    """Remove a dataset from an environment; existing sandboxes do not change."""
     authorize(caller)
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, "environment", id, lock=True)

@@ -1,7 +1,7 @@
-"""The scenario of a task on the service: one that names what is not there is refused when it is written.
+"""Checks scenarios of tasks when they are written.
 
-What depends on what the systems hold (a row for a collection, a message of a person) is tried when the task starts. Which systems there
-are is asked when a scenario is written, where its environment has some by then, and again when the benchmark is published.
+Steps that depend on data of the systems are checked when the task starts. The systems themselves are checked when a scenario is written, if
+its environment has some, and when the benchmark is published.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from proctor.simulators.type_names import describe_spec_error, find_kind
 
 
 def read_scenario(value: Json) -> tuple[ScenarioStep, ...]:
-    """Return the steps of a scenario. Raises `Refusal` that names the place of what is wrong."""
+    """Return the steps of a scenario. Raises `Refusal` with the place of a problem."""
     try:
         return scenarios.read_scenario(value)
     except SpecError as error:
@@ -38,7 +38,7 @@ def read_scenario(value: Json) -> tuple[ScenarioStep, ...]:
 
 
 async def check_scenario(hub: Hub, value: Json) -> None:
-    """Refuse a scenario with a step that cannot be performed."""
+    """Reject a scenario with an invalid step."""
     for place, one in _list_places(value):
         try:
             desk = Desk(Draft(NO_ROWS, one.kind), make_surroundings(hub))
@@ -50,7 +50,7 @@ async def check_scenario(hub: Hub, value: Json) -> None:
 
 
 async def check_systems(connection: AsyncConnection, caller: Caller, environment_id: str | None, scenario: Json) -> None:
-    """Refuse a scenario with a step for a system that its environment does not have; one without any system may still get it."""
+    """Reject a step for a system that the environment lacks; an environment without systems may still get it."""
     kinds = await _list_kinds(connection, caller, environment_id)
     for place, one in _list_places(scenario):
         if kinds and one.kind not in kinds:
@@ -58,7 +58,7 @@ async def check_systems(connection: AsyncConnection, caller: Caller, environment
 
 
 async def check_systems_of_tasks(connection: AsyncConnection, caller: Caller, benchmark: Mapping[str, Json]) -> None:
-    """Refuse a benchmark of which a task could not start, as its environment lacks a system of its scenario."""
+    """Reject a benchmark with a task whose environment lacks a system of its scenario."""
     if benchmark["environment_id"] is None:
         return
     kinds = await _list_kinds(connection, caller, benchmark["environment_id"])

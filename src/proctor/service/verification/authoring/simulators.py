@@ -1,4 +1,4 @@
-"""Simulators: what a simulated system is, as a plain record. One exists on its own and can belong to several environments."""
+"""Simulators: descriptions of simulated systems, which can belong to several environments."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SIMULATOR = Resource(
         "name": NAME,
         "type": Field(
             one_of(*TYPES, aliases=ALIASES),
-            f"what kind of system: {', '.join(TYPES[:-1])} or {TYPES[-1]}, in any case",
+            f"kind of the system: {', '.join(TYPES[:-1])} or {TYPES[-1]}, in any case",
             required=True,
             null=False,
         ),
-        "config": Field(CONFIG, "settings of its kind; `seed` is what it holds in the beginning"),
+        "config": Field(CONFIG, "settings of its kind; `seed` is its initial data"),
     },
 )
 
@@ -48,7 +48,7 @@ async def create_simulator(hub: Hub, caller: Caller, given: Mapping[str, Json]) 
     body = SIMULATOR.read(given)
     await check_config(hub, body)
     async with hub.database.writing() as connection:
-        return SIMULATOR.show(await resources.keep_record(connection, hub, caller, SIMULATOR, body))
+        return SIMULATOR.show(await resources.store_record(connection, hub, caller, SIMULATOR, body))
 
 
 @Operation(SIMULATOR, "GET /simulators/{simulator_id}", gives=SIMULATOR.whole, tool="get")
@@ -59,7 +59,7 @@ async def get_simulator(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 @Operation(SIMULATOR, "PATCH /simulators/{simulator_id}", takes=SIMULATOR.changes, gives=SIMULATOR.whole, tool="update")
 async def update_simulator(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Change a simulator; sandboxes that were made of it stay as they are."""
+    """Change a simulator; existing sandboxes do not change."""
     authorize(caller)
     changes = SIMULATOR.read(given, partial=True)
     async with hub.database.writing() as connection:
@@ -70,5 +70,5 @@ async def update_simulator(hub: Hub, caller: Caller, id: str, given: Mapping[str
 
 @Operation(SIMULATOR, "DELETE /simulators/{simulator_id}", tool="delete")
 async def delete_simulator(hub: Hub, caller: Caller, id: str) -> None:
-    """Delete a simulator; environments that had it have one less."""
+    """Delete a simulator and remove it from its environments."""
     await resources.delete_plain(hub, caller, SIMULATOR, id)

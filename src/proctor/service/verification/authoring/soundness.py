@@ -1,7 +1,6 @@
-"""Whether criteria can be understood: asked when one is written, and again when the entities they read from change.
+"""Checks criteria when they are written, and when the entities they read change.
 
-They are read by the same reader as Verial documents in files. There a criterion that is not understood fails; here it is refused, with the
-path inside it and the nearest right word.
+The reader of Verial files is used. There an invalid criterion fails; here it is rejected with its path and the nearest known word.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import children, linked, linking
 
 ENTITIES = "task_entity"
-"""The link from a task to an entity that is bound to it."""
+"""The link from a task to a bound entity."""
 
 _CRITERION = "$.criteria[0]"
 _REFUSED = ("unsupported_assertion", "unknown_key", "unknown_entity")
 
 
 def make_criterion_document(id: str, body: Mapping[str, Json]) -> dict[str, Json]:
-    """Return a criterion as a Verial document writes it."""
+    """Return a criterion as in a Verial document."""
     return {"id": id, **{name: value for name, value in body.items() if name != "task_id" and value is not None}}
 
 
 def make_entity_document(row: Row) -> dict[str, Json]:
-    """Return an entity as a Verial document writes it: its fields beside its id, and under `data` for those of the same name."""
+    """Return an entity as in a Verial document: its fields next to its id, and under `data`."""
     body: dict[str, Json] = row["body"]
     data: dict[str, Json] = body.get("data") or {}
     name = {} if body.get("name") is None else {"name": body["name"]}
@@ -42,7 +41,7 @@ def make_entity_document(row: Row) -> dict[str, Json]:
 
 
 def find_criterion_problems(criterion: Mapping[str, Json], entities: Sequence[Mapping[str, Json]]) -> dict[str, list[str]]:
-    """Return what is wrong with a criterion, by the path inside it."""
+    """Return the problems of a criterion by path."""
     text = to_json({"task": {"name": "task", "entities": list(entities)}, "criteria": [dict(criterion)]}).decode()
     reading = Reading(file=None, text="")
     document = read_json(text, reading)
@@ -59,7 +58,7 @@ def find_criterion_problems(criterion: Mapping[str, Json], entities: Sequence[Ma
 def _describe_problem(problem: Problem) -> str:
     message = problem.message.removesuffix("; the criterion will fail")
     if "bound to no entity" in message:
-        message += "; bind one to the task (POST /tasks/{id}/entities), and name it in input_entity_id where there are several"
+        message += "; bind one to the task (POST /tasks/{id}/entities), and name it in input_entity_id if there are several"
     near = f"; nearest: {', '.join(problem.nearest)}" if problem.nearest else ""
     hint = f"; {problem.hint}" if problem.hint else ""
     return message + near + hint
@@ -76,7 +75,7 @@ async def find_tasks_with(connection: AsyncConnection, caller: Caller, entities:
 
 
 async def check_tasks(connection: AsyncConnection, caller: Caller, tasks: Sequence[str], refused: str) -> None:
-    """Refuse what was just done to entities where a criterion of these tasks cannot be understood any more."""
+    """Reject a change of entities that makes a criterion of these tasks invalid."""
     entities = await list_entities_of(connection, caller, tasks)
     for row in await children(connection, caller.organization_id, "criterion", tasks):
         bound = [make_entity_document(entity) for entity in entities[row["parent_id"]]]

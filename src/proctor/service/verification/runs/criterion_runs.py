@@ -1,4 +1,4 @@
-"""Criterion runs: what each criterion came to, with its evidence. Read only, and with an organization key only."""
+"""Criterion runs: the results of criteria with their evidence. Read-only, with an organization key."""
 
 from __future__ import annotations
 

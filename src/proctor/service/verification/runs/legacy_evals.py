@@ -1,7 +1,7 @@
-"""The generation before: evals with one sentence each, eval runs, and runs with their older states.
+"""The earlier generation: evals with one sentence each, eval runs, and runs with their older states.
 
-An eval is a criterion whose assertion is a text: English, left to a judge, or a typed assertion written as JSON. Both live in one place,
-so a criterion shows here with its assertion as text.
+An eval is a criterion whose assertion is a text: English for a judge, or a typed assertion as JSON. Criteria are shown here with their
+assertion as text.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from proctor.store.sql.compressed_json import from_json, to_json
 
 
 def _read_sentence(value: Json) -> Json:
-    """Return English as it is, or the typed assertion that a text spells."""
+    """Return English text, or the typed assertion of a JSON text."""
     sentence: str = text(LONGEST_TEXT * 10).read(value)
     if not sentence.lstrip().startswith("{"):
         return sentence
     try:
         return from_json(sentence)
     except Exception:
-        raise ValueError("it begins like JSON, but is none") from None
+        raise ValueError("starts like JSON, but is not valid") from None
 
 
 EVAL = Resource(
@@ -44,7 +44,7 @@ EVAL = Resource(
     tool=ToolWords(
         "evals",
         "Evals (legacy)",
-        "The generation before `criteria`: one text per eval. English is left to a judge; a typed assertion written as JSON is "
+        "The generation before `criteria`: one text per eval. A judge decides English; a typed assertion as JSON is "
         "decided without one. Prefer `criteria`; both are the same records.",
     ),
     fields={
@@ -64,7 +64,7 @@ EVAL_RUN = Resource(
     kind="criterion_run",
     what="eval run",
     name="EvalRun",
-    about="What an eval came to.",
+    about="The result of an eval.",
     stamped=False,
     tag="legacy",
     tool=ToolWords(
@@ -72,7 +72,7 @@ EVAL_RUN = Resource(
     ),
     fields={
         "task_run_id": CRITERION_RUN.fields["task_run_id"],
-        "eval_id": read_only_id("criterion", "what was decided"),
+        "eval_id": read_only_id("criterion", "the eval"),
         "result": read_only("string", "pass or fail"),
         **{name: CRITERION_RUN.fields[name] for name in ("passed", "score", "details", "started_at", "completed_at")},
     },
@@ -149,7 +149,7 @@ async def list_runs(hub: Hub, caller: Caller, *, benchmark_id: str | None = None
 
 @Operation(OLDER_RUN, "POST /runs", takes=RUN.new, gives=OLDER_RUN.whole, creates=True)
 async def create_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Make a run of a benchmark."""
+    """Create a run of a benchmark."""
     return _show_older(await benchmark_runs.create_benchmark_run(hub, caller, given))
 
 
@@ -161,18 +161,18 @@ async def get_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 @Operation(OLDER_RUN, "POST /runs/{benchmark_run_id}/complete", gives=OLDER_RUN.whole)
 async def complete_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Verify every task run that is still open, and with the last one complete the run."""
+    """Verify every open task run; the last one completes the run."""
     return _show_older(await benchmark_runs.complete_benchmark_run(hub, caller, id))
 
 
 @Operation(OLDER_RUN, "POST /runs/{benchmark_run_id}/cancel", gives=OLDER_RUN.whole)
 async def cancel_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """End a run; what its completed tasks came to is kept."""
+    """Cancel a run; results of completed tasks stay."""
     return _show_older(await benchmark_runs.cancel_benchmark_run(hub, caller, id))
 
 
 def _show_older(run: Mapping[str, Json]) -> dict[str, Json]:
-    """Return a benchmark run as the first generation names its states: pending, running, then as today."""
+    """Return a benchmark run with the states of the first generation."""
     found = {**run, "status": _older_status(run), "run_id": run["id"]}
     if "task_runs" in run:
         found["task_runs"] = [{**task, "status": _older_status(task), "run_id": run["id"]} for task in run["task_runs"]]
@@ -182,7 +182,7 @@ def _show_older(run: Mapping[str, Json]) -> dict[str, Json]:
 def _older_status(run: Mapping[str, Json]) -> Json:
     if run["status"] == "active":
         return "pending" if run["phase"] == "created" else "running"
-    # The older states have no word for a run that ran out of time.
+    # The older states have no timeout.
     return "failed" if run["status"] == "timed_out" else run["status"]
 
 
