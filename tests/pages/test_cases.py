@@ -61,7 +61,7 @@ def test_a_document_with_problems_comes_back_with_them_and_is_not_kept(world: Wo
     [
         ({"sample": "2"}, "expected a share from 0 to 1"),
         ({"when_metadata": "{"}, "expected a JSON object"),
-        ({"when_input": "("}, "the pattern cannot be used"),
+        ({"when_input": "("}, "the pattern is invalid"),
         ({"name": "x" * 201}, "expected 1 to 200 characters"),
         ({"agent": "agent_foreign_1"}, "there is no agent"),
         ({"expected_version": "two"}, "expected a number"),
@@ -221,7 +221,7 @@ def test_a_run_is_looked_at_first_and_then_started(world: World) -> None:
         ({"what": "suite", "suite": BROKEN}, "response_containz"),
         ({"what": "suite", "suite": ""}, ""),
         ({"case": "case_none"}, "case_none"),
-        ({"selection": "nothing-like-this"}, "no case is chosen"),
+        ({"selection": "nothing-like-this"}, "no case is selected"),
     ],
 )
 @pytest.mark.parametrize("do", ["plan", "start"])

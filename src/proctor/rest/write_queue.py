@@ -17,7 +17,6 @@ from proctor.errors import StoreError
 from proctor.rest.trace_bodies import PATIENCE_S, RETRY_AFTER_S
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.traces.due_signal import get_due_signal
 from proctor.store.sql.database import is_gone
 from proctor.store.traces.traces import Arrival, KeptTrace, Key, keep_arrivals
 
@@ -133,7 +132,7 @@ class TraceWriter:
                     waiting.answer.set_result(answer)
             now = self._hub.clock()
             if any(arrival.due_at <= now for waiting in batch for arrival in waiting.arrivals):
-                get_due_signal(self._hub.database).set()
+                self._hub.due_signal.set()
             self._hub.counters.add("traces_received", sum(trace.refused is None for answer in answers for trace in answer))
 
     async def _write(self, batch: list[_QueuedWrite]) -> list[list[KeptTrace]]:

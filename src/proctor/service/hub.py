@@ -175,6 +175,8 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True):
     """Counters of this process."""
     run_signals: RunSignals = msgspec.field(default_factory=RunSignals)
     """Wakes tasks that wait for a run of this process."""
+    due_signal: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """Set when this process has stored due traces, to wake its evaluator; without it they are found a little later."""
     span_trees: SizedLruCache = msgspec.field(default_factory=lambda: SizedLruCache(300_000))
     """Trees of recently viewed traces, by number of spans."""
     run_facts: SizedLruCache = msgspec.field(default_factory=lambda: SizedLruCache(300))

@@ -262,7 +262,7 @@ def test_a_suite_without_agents_goes_to_the_target_of_its_project(sqlite: TestDa
         async with an_agent() as agent:
             run = await driven(hub, await a_project(hub, targets={"shop": agent.target}), suite=sent)
             assert (run["outcome"], run["target"]) == ("pass", "shop")
-            assert "no target is described" in words(await refusal(hub, await a_project(hub), suite=sent))
+            assert "no target: send one" in words(await refusal(hub, await a_project(hub), suite=sent))
 
     sqlite.run_hub(use, allowed_addresses=LOOPBACK)
 

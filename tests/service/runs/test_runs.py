@@ -375,7 +375,7 @@ def test_what_the_judge_of_a_project_answered_goes_with_the_project(database: Te
         stuck = await a_project(hub)
         (database.home / "projects" / stuck).write_bytes(b"no folder")
         await delete_project(hub, LOCAL, stuck)
-        assert [record.message for record in caplog.records] == ["the judge's memory of a deleted project could not be deleted"]
+        assert [record.message for record in caplog.records] == ["the judge's cache of a deleted project could not be deleted"]
         with pytest.raises(Refusal, match="no project"):
             await delete_project(hub, LOCAL, "../projects/" + kept[1].parents[2].name)
         assert kept[1].exists()

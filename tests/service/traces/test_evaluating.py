@@ -15,8 +15,8 @@ from proctor.judge.scripted import ScriptedJudge
 from proctor.service.access import agents
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.decisions import trace_evidence
-from proctor.service.decisions.case_selection import ActiveCase, is_selected
 from proctor.service.decisions.trace_process import ThreadDecider
+from proctor.service.decisions.trace_verdicts import ActiveCase, is_selected
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.traces import cases, evaluation_leases, evaluator

@@ -16,7 +16,6 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.decisions.trace_evidence import read_agent_evidence
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.traces.due_signal import get_due_signal
 from proctor.service.traces.intake import read_body, read_spans
 from proctor.service.traces.search import TraceSearch, list_traces
 from proctor.store.sql.compressed_json import expand_bytes
@@ -256,7 +255,7 @@ def test_a_full_queue_and_a_slow_database_are_told_to_come_again(database: TestD
 
 async def test_whoever_evaluates_is_woken_by_any_trace_of_a_request_that_is_due(hub: Hub) -> None:
     await world(hub)
-    due = get_due_signal(hub.database)
+    due = hub.due_signal
     trace = new_trace()
     received = receive_json(request(span(trace, "bbbbbbbbbbbbbbbb", "aaaaaaaaaaaaaaaa", ended=False), root(new_trace())))
     arrivals = (await read_spans(hub, LOCAL, received)).arrivals

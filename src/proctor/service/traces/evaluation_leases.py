@@ -17,8 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import StoreError
-from proctor.service.decisions.case_selection import ActiveCase
-from proctor.service.decisions.trace_verdicts import CaseKey, CaseText
+from proctor.service.decisions.trace_verdicts import ActiveCase, CaseKey, CaseText
 from proctor.service.hub import Hub, new_id
 from proctor.store.sql.tables import cases
 from proctor.store.traces.trace_work import (

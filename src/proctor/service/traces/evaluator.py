@@ -27,14 +27,12 @@ from proctor.runner.ports import Judge
 from proctor.scoring.reduce import reduce_attempts
 from proctor.service.access.known_agents import find_agent
 from proctor.service.agent import Agent
-from proctor.service.decisions.case_selection import ActiveCase
 from proctor.service.decisions.messages import TraceWork, pack_plain, unpack_plain
 from proctor.service.decisions.pool import Decisions, Requester
 from proctor.service.decisions.trace_evidence import get_declared, get_response_path
 from proctor.service.decisions.trace_process import BatchDecider, CannotStart, ThreadDecider, make_decider
-from proctor.service.decisions.trace_verdicts import Batch, CaseKey, CaseText, Decision, Finding, Task, make_failed
+from proctor.service.decisions.trace_verdicts import ActiveCase, Batch, CaseKey, CaseText, Decision, Finding, Task, make_failed
 from proctor.service.hub import Hub, new_id
-from proctor.service.traces.due_signal import get_due_signal, wait_for_either
 from proctor.service.traces.evaluation_leases import EvaluationLeases, LeasedBatch
 from proctor.store.sql.chunked_queries import clean_text
 from proctor.store.sql.compressed_json import pack, to_json
@@ -320,7 +318,7 @@ async def evaluate_traces(hub: Hub, stop: asyncio.Event) -> None:
     if hub.settings.evaluators == 0:
         await stop.wait()
         return
-    due = get_due_signal(hub.database)
+    due = hub.due_signal
     async with Evaluator.open(hub, make_decider()) as evaluator:
         while not stop.is_set():
             # Cleared before the check: traces stored from here on wake us again.
@@ -332,13 +330,25 @@ async def evaluate_traces(hub: Hub, stop: asyncio.Event) -> None:
                 # The worker continues: the database may be back at the next check.
                 taken = 0
             if not taken:
-                await wait_for_either(stop, due, await evaluator.get_idle_s())
+                await _wait_for_either(stop, due, await evaluator.get_idle_s())
             elif not evaluator.has_more:
                 with contextlib.suppress(TimeoutError):
                     # Not for `due` as well: a steady stream sets it all the time, and each trace would be a batch.
                     await asyncio.wait_for(stop.wait(), GATHER_S)
         # Inside the block, whose end cancels work in progress.
         await evaluator.wait_until_written(STOP_S)
+
+
+async def _wait_for_either(one: asyncio.Event, other: asyncio.Event, seconds: float) -> None:
+    """Wait until one of two events is set, or for `seconds`."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in (one, other)]
+    try:
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def evaluate_all(hub: Hub, *, judge: Judge | None = None) -> int:

@@ -18,8 +18,8 @@ from proctor.decide.prepare import PreparedSuite
 from proctor.errors import EvidenceError, StoreError
 from proctor.model.evidence import Evidence, Json
 from proctor.service.agent import Agent
-from proctor.service.decisions.case_selection import ActiveCase, is_selected
 from proctor.service.decisions.trace_evidence import read_agent_evidence
+from proctor.service.decisions.trace_verdicts import ActiveCase, is_selected
 from proctor.service.traces.search import make_agent
 from proctor.store.accounts.tenants import query_owned
 from proctor.store.sql.pages import Row

@@ -17,10 +17,9 @@ from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.verification.authoring.criteria import list_entities_of, make_criterion_document, make_entity_document
 from proctor.service.verification.authoring.environments import USED_BY
-from proctor.service.verification.authoring.scenarios import check_systems_of_tasks
-from proctor.service.verification.authoring.soundness import list_entities_of, make_criterion_document, make_entity_document
-from proctor.service.verification.authoring.tasks import TASK
+from proctor.service.verification.authoring.tasks import TASK, check_systems_of_tasks
 from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import (

@@ -16,7 +16,7 @@ from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.verification.authoring.soundness import check_tasks, find_tasks_with
+from proctor.service.verification.authoring.criteria import check_tasks, find_tasks_with
 from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import (

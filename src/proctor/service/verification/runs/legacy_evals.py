@@ -15,8 +15,9 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.verification.authoring import criteria
 from proctor.service.verification.authoring.criteria import CRITERION
-from proctor.service.verification.runs import benchmark_runs, criterion_runs
+from proctor.service.verification.runs import benchmark_runs
 from proctor.service.verification.runs.resources import CRITERION_RUN, RUN
+from proctor.service.verification.runs.task_runs import get_criterion_run, list_criterion_runs
 from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import LONGEST_TEXT, Field, Kind, read_only, read_only_id, text
@@ -127,14 +128,14 @@ async def delete_eval(hub: Hub, caller: Caller, id: str) -> None:
 @Operation(EVAL_RUN, "GET /eval-runs", gives=EVAL_RUN.summary, pages=True, within="task_run_id", tool="list")
 async def list_eval_runs(hub: Hub, caller: Caller, *, task_run_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
     """List eval runs, newest first."""
-    page = await criterion_runs.list_criterion_runs(hub, caller, task_run_id=task_run_id, **paging)
+    page = await list_criterion_runs(hub, caller, task_run_id=task_run_id, **paging)
     return {**page, "data": [_show_eval_run(entry) for entry in page["data"]]}
 
 
 @Operation(EVAL_RUN, "GET /eval-runs/{eval_run_id}", gives=EVAL_RUN.whole, tool="get")
 async def get_eval_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Read an eval run: passed or not, and why; no structured evidence."""
-    return _show_eval_run(await criterion_runs.get_criterion_run(hub, caller, id))
+    return _show_eval_run(await get_criterion_run(hub, caller, id))
 
 
 # --- runs in their older states ---------------------------------------------------------------------------------------

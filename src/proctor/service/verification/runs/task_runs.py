@@ -20,8 +20,7 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.redaction import redact
 from proctor.service.refusals import Refusal
-from proctor.service.verification.authoring.scenarios import read_scenario
-from proctor.service.verification.authoring.tasks import TASK
+from proctor.service.verification.authoring.tasks import TASK, read_scenario
 from proctor.service.verification.runs.records import (
     change_run,
     end_task_run,
@@ -265,3 +264,18 @@ def _refuse_to_complete(caller: Caller, row: Row) -> None:
         raise _refuse_finished(row)
     if caller.kind == "run" and row["body"]["phase"] != "started":
         raise Refusal("CONFLICT", "the task run has not been started")
+
+
+# --- criterion runs ---------------------------------------------------------------------------------------------------
+
+
+@Operation(CRITERION_RUN, "GET /criterion-runs", gives=CRITERION_RUN.summary, pages=True, within="task_run_id", tool="list")
+async def list_criterion_runs(hub: Hub, caller: Caller, *, task_run_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List criterion runs, newest first."""
+    return await resources.list_plain(hub, caller, CRITERION_RUN, parent_id=task_run_id, **paging)
+
+
+@Operation(CRITERION_RUN, "GET /criterion-runs/{criterion_run_id}", gives=CRITERION_RUN.whole, tool="get")
+async def get_criterion_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Read a criterion run with its evidence."""
+    return await resources.get_plain(hub, caller, CRITERION_RUN, id)
