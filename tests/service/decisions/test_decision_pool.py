@@ -17,7 +17,7 @@ from proctor.model.case import Case
 from proctor.model.evidence import Evidence
 from proctor.model.judgement import Opinion, Question
 from proctor.model.result import CaseResult
-from proctor.service import fair_turns
+from proctor.service import fair_queue
 from proctor.service.decisions import pool as decision_pool
 from proctor.service.decisions.messages import Answer, CaseAsk, CaseWork, Job, ReadWork, SuiteSource, pack_plain
 from proctor.service.decisions.pool import CLIENT_LEAVES, DecisionPool, Decisions, ThreadDecisions, run_while_client_waits
@@ -377,7 +377,7 @@ async def test_one_that_comes_late_has_saved_nothing_up() -> None:
 
 
 async def test_a_tenant_with_too_many_requests_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fair_turns, "MOST_WAITING", 2)
+    monkeypatch.setattr(fair_queue, "MOST_WAITING", 2)
     turns = FairQueue(1)
     for _ in range(3):
         turns.acquire(("a", "x"))
