@@ -26,7 +26,7 @@ from proctor.service.runs.figures import measure_latency
 from proctor.service.runs.results import AttemptFilter
 from proctor.service.traces import cases, search
 from proctor.service.traces.search import ResultSearch, TraceSearch
-from proctor.service.verification.runs import benchmark_runs, criterion_runs, task_runs
+from proctor.service.verification.runs import benchmark_runs, task_runs
 from proctor.store.sql import pages
 from proctor.store.sql.tables import alert_rules
 from proctor.store.sql.tables import projects as project_table
@@ -100,7 +100,7 @@ LISTS: dict[str, tuple[Listing, dict[str, tuple[Any, ...]]]] = {
     "deliveries": (fixed(alerts.list_deliveries, "rule"), {}),
     "benchmark runs": (benchmark_runs.list_benchmark_runs, {"benchmark_id": ("b",)}),
     "task runs": (task_runs.list_task_runs, {}),
-    "criterion runs": (criterion_runs.list_criterion_runs, {}),
+    "criterion runs": (task_runs.list_criterion_runs, {}),
 }  # fmt: skip
 
 

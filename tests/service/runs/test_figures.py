@@ -36,7 +36,7 @@ async def keep_all(hub: Hub) -> None:
 async def forget(hub: Hub) -> None:
     """Let nothing be remembered in memory, as after a restart."""
     for known in (hub.run_facts, hub.comparisons):
-        known._kept.clear()  # pyright: ignore[reportPrivateUsage]
+        known._values.clear()  # pyright: ignore[reportPrivateUsage]
 
 
 async def read_everything(hub: Hub) -> tuple[Any, ...]:

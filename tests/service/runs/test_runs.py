@@ -245,7 +245,7 @@ def test_a_run_that_ends_its_workers_is_given_up(database: TestDatabase) -> None
                     assert await claim_run(connection, owner=f"w{number}", now=hub.clock(), lease_s=-1, at=hub.now()) is not None
             assert await work_once(hub) == run_id
             run = await get_run(hub, LOCAL, run_id)
-            assert run["status"] == "failed" and "taken up 5 times" in run["error"] and not agent.times
+            assert run["status"] == "failed" and "started 5 times" in run["error"] and not agent.times
 
     database.run_hub(use, allowed_addresses=LOOPBACK)
 
@@ -504,7 +504,7 @@ def test_other_organizations_see_nothing(database: TestDatabase) -> None:
                 await ask(hub, other, run_id)
             assert refused.value.code == "NOT_FOUND"
         one_agent = Caller(organization_id=LOCAL.organization_id, kind="project", project_id="p", agent_ids=("x",))
-        with pytest.raises(Refusal, match="restricted"):
+        with pytest.raises(Refusal, match="limited to some agents"):
             await get_run(hub, one_agent, run_id)
 
     database.run_hub(use, allowed_addresses=LOOPBACK)

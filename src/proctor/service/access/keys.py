@@ -161,7 +161,7 @@ async def authenticate(hub: Hub, presented: str) -> Caller | None:
 
 def make_caller(hub: Hub, row: Row) -> Caller | None:
     """Return the caller of a key's row; None if the key was revoked or has expired."""
-    if row["revoked_at"] is not None or _is_expired(hub, row):
+    if row["revoked_at"] is not None or (row["expires_at"] is not None and row["expires_at"] <= hub.now()):
         return None
     return Caller(
         organization_id=row["organization_id"],
@@ -218,10 +218,6 @@ async def _find_row(hub: Hub, hash: str) -> Row | None:
         if row is not None:
             hub.key_cache.put(hash, row, now, changes)
     return row
-
-
-def _is_expired(hub: Hub, row: Row) -> bool:
-    return row["expires_at"] is not None and row["expires_at"] <= hub.now()
 
 
 async def _note_use(hub: Hub, row: Row) -> None:

@@ -147,7 +147,9 @@ async def prepare_playground(hub: Hub, caller: Caller, playground_id: str, entit
         by_id = {row["id"]: row for row in simulators}
         shared = (await list_datasets_of(connection, caller, [playground["parent_id"]]))[playground["parent_id"]]
         bound = await find_some(connection, caller.organization_id, "entity", entities)
-        shared += await find_some(connection, caller.organization_id, "dataset", {row["parent_id"] for row in bound} - _list_ids(shared))
+        shared += await find_some(
+            connection, caller.organization_id, "dataset", {row["parent_id"] for row in bound} - {row["id"] for row in shared}
+        )
         branches = await linked(connection, caller.organization_id, BRANCHES, [row["id"] for row in sandboxes], "dataset")
         fillings = [
             # A deleted simulator has no config.
@@ -192,10 +194,6 @@ async def start_playground(
             )
         await resources.rewrite_record(connection, hub, caller, SANDBOX, row, {"status": "active"}, action="provision")
     await resources.rewrite_record(connection, hub, caller, PLAYGROUND, playground, {"status": "active"}, action="provision")
-
-
-def _list_ids(rows: Sequence[Row]) -> set[str]:
-    return {row["id"] for row in rows}
 
 
 # --- ending -----------------------------------------------------------------------------------------------------------
