@@ -246,7 +246,7 @@ def test_agents_are_added_changed_and_removed_by_forms(world: World) -> None:
     page = Markup(world.get(address, "organization").text)
     assert page.strange == [] and "Concierge" in page.words and "data.text" in page.words
     taken = send(world, path, **form)
-    assert taken.status_code == 409 and "has this service_name already" in Markup(taken.text).words
+    assert taken.status_code == 409 and "already has this service_name" in Markup(taken.text).words
     changed = send(world, f"{address}/edit", **{**form, "name": "Porter", "paused": "yes"})
     assert changed.headers["location"] == address
     words = Markup(world.get(address, "organization").text).words
