@@ -16,9 +16,7 @@ from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import stamp
-from proctor.service.runs.failures import find_failures
-from proctor.service.runs.figures import keep_figures, tally_run
-from proctor.service.runs.latency import find_latency
+from proctor.service.runs.figures import find_failures, find_latency, store_figures, tally_run
 from proctor.service.runs.worker import make_range_finder
 from proctor.store.runs.entry_digests import make_digest
 from proctor.store.runs.entry_previews import LONG_TEXT, make_shown
@@ -119,7 +117,7 @@ async def _keep_figures(database: Database, run: dict[str, Any]) -> None:
         failures = await find_failures(connection, run)
         latency = await find_latency(connection, run["id"], sum(run["counts"].values()))
     async with database.writing() as connection:
-        await keep_figures(connection, run["id"], tally, failures, latency)
+        await store_figures(connection, run["id"], tally, failures, latency)
 
 
 async def fill(home: Path, attempts: int = ATTEMPTS, *, with_figures: bool = WITH_FIGURES) -> None:

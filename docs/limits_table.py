@@ -76,7 +76,7 @@ LIMITS: tuple[tuple[str, str, str, str], ...] = (
         "MEMORY_BYTES",
         "`error`, code `memory_limit`",
     ),
-    ("requests of one tenant that wait to be decided", "proctor.service.fair_turns", "MOST_WAITING", "503 with Retry-After"),
+    ("requests of one tenant that wait to be decided", "proctor.service.fair_queue", "MOST_WAITING", "503 with Retry-After"),
     ("entries of a FHIR bundle sent to a simulated system", "proctor.simulators.fhir.bundles", "MOST_ENTRIES", "400"),
     ("searches in such a bundle", "proctor.simulators.fhir.bundles", "MOST_SEARCHES", "400"),
     ("parameters of a FHIR search in a simulated system", "proctor.simulators.fhir.searching", "MOST_PAIRS", "400"),

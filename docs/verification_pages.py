@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from docs.reference_pages import NOTICE
 from proctor.service.verification.nouns import NOUNS
-from proctor.service.verification.shared.declaration import Operation, Resource, add_article
+from proctor.service.verification.shared.declaration import Operation, Resource
 from proctor.service.verification.shared.fields import Field, Schema, label_of
 
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -73,7 +73,8 @@ def _describe_kind(field: Field) -> str:
     if shape is not None:
         return f"{'list of ' if field.kind.schema['type'] == 'array' else ''}[{shape.name}](rest.md#{shape.name.lower()})"
     if field.kind.refers is not None:
-        return f"id of {add_article(field.kind.refers.replace('_', ' '))}"
+        kind = field.kind.refers.replace("_", " ")
+        return f"id of {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
     return ", ".join(filter(None, [_describe_schema(field.kind.schema), field.kind.form]))
 
 

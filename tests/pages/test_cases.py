@@ -14,8 +14,7 @@ from proctor.pages.document_diff import MOST_LINES, compare_documents
 from proctor.pages.pictures import draw_history
 from proctor.service.access.agents import create_agent
 from proctor.service.access.callers import LOCAL
-from proctor.service.access.keys import list_keys, revoke_key
-from proctor.service.access.sessions import open_session
+from proctor.service.access.keys import list_keys, open_session, revoke_key
 from proctor.service.hub import Hub
 from proctor.service.traces.cases import get_case, update_case
 from tests.pages.markup import Markup
@@ -62,7 +61,7 @@ def test_a_document_with_problems_comes_back_with_them_and_is_not_kept(world: Wo
     [
         ({"sample": "2"}, "expected a share from 0 to 1"),
         ({"when_metadata": "{"}, "expected a JSON object"),
-        ({"when_input": "("}, "the pattern cannot be used"),
+        ({"when_input": "("}, "the pattern is invalid"),
         ({"name": "x" * 201}, "expected 1 to 200 characters"),
         ({"agent": "agent_foreign_1"}, "there is no agent"),
         ({"expected_version": "two"}, "expected a number"),
@@ -222,7 +221,7 @@ def test_a_run_is_looked_at_first_and_then_started(world: World) -> None:
         ({"what": "suite", "suite": BROKEN}, "response_containz"),
         ({"what": "suite", "suite": ""}, ""),
         ({"case": "case_none"}, "case_none"),
-        ({"selection": "nothing-like-this"}, "no case is chosen"),
+        ({"selection": "nothing-like-this"}, "no case is selected"),
     ],
 )
 @pytest.mark.parametrize("do", ["plan", "start"])
@@ -247,7 +246,7 @@ def test_agents_are_added_changed_and_removed_by_forms(world: World) -> None:
     page = Markup(world.get(address, "organization").text)
     assert page.strange == [] and "Concierge" in page.words and "data.text" in page.words
     taken = send(world, path, **form)
-    assert taken.status_code == 409 and "has this service_name already" in Markup(taken.text).words
+    assert taken.status_code == 409 and "already has this service_name" in Markup(taken.text).words
     changed = send(world, f"{address}/edit", **{**form, "name": "Porter", "paused": "yes"})
     assert changed.headers["location"] == address
     words = Markup(world.get(address, "organization").text).words

@@ -17,9 +17,8 @@ from proctor.pages.routes import SCREENS
 from proctor.pages.service_screens import NOUN_SCREENS, SERVICE_SCREENS
 from proctor.rest import security
 from proctor.service.access.callers import LOCAL
-from proctor.service.access.keys import KeySpec, create_key, revoke_key
+from proctor.service.access.keys import KeySpec, create_key, open_session, revoke_key
 from proctor.service.access.projects import delete_project
-from proctor.service.access.sessions import open_session
 from proctor.service.decisions.trace_evidence import read_evidence
 from proctor.service.hub import Hub
 from proctor.service.traces import feed

@@ -365,4 +365,4 @@ def test_a_sandbox_shows_what_differs_what_happened_and_what_it_holds(world: Wor
 
 def test_a_sandbox_behind_which_nothing_runs_says_so(seen: World) -> None:
     page = Markup(seen.get("/ui/sandboxes/sb_home", "organization").text)
-    assert "the sandbox holds nothing" in page.words
+    assert "the sandbox has no data" in page.words

@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from proctor.errors import StoreError
-from proctor.service.access import sessions as service_sessions
+from proctor.service.access import keys as service_sessions
 from proctor.service.access.callers import LOCAL
-from proctor.service.access.keys import list_keys, revoke_key
-from proctor.service.access.sessions import SESSION_S, find_session_caller, open_session
-from proctor.service.access.tokens import hash_token
+from proctor.service.access.keys import SESSION_S, find_session_caller, hash_token, list_keys, open_session, revoke_key
 from proctor.service.hub import Hub
 from proctor.store.sql.tables import sessions
 from tests.pages.world import World

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.service.access.callers import LOCAL
-from proctor.service.access.keys import KeySpec, create_key
-from proctor.service.access.sessions import open_session
+from proctor.service.access.keys import KeySpec, create_key, open_session
 from proctor.service.hub import Hub, stamp
 from proctor.store.sql.compressed_json import pack
 from proctor.store.sql.tables import results
@@ -88,7 +87,7 @@ def test_before_a_rule_is_kept_it_is_seen_when_it_would_have_fired(world: World)
         ("pass_rate", {"below": "7"}, "expected a number from 0 to 1"),
         ("failing_case", {"times": "0"}, "expected a number from 1"),
         ("failing_case", {"case_id": "case_nobody"}, "there is no case"),
-        ("pass_rate", {"webhook_url": "http://127.0.0.1/"}, "the webhook cannot be used"),
+        ("pass_rate", {"webhook_url": "http://127.0.0.1/"}, "the webhook is invalid"),
         ("pass_rate", {"name": ""}, "required"),
         ("missing_evidence", {"secret": "short"}, "expected 16 to 500 characters"),
     ],

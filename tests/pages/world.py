@@ -17,7 +17,7 @@ import proctor
 from proctor.model.case import Case, Suite
 from proctor.model.run import RunEntry
 from proctor.service.access.callers import LOCAL
-from proctor.service.access.sessions import open_session
+from proctor.service.access.keys import open_session
 from proctor.service.hub import Hub, stamp
 from proctor.store.sql.compressed_json import pack
 from proctor.store.sql.tables import annotation_rows, run_entries, run_events, runs

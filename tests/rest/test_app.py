@@ -301,9 +301,9 @@ def test_every_refusal_has_its_status_and_shape_in_every_dialect(code: Any, path
 def test_a_field_that_is_not_known_is_told_with_the_nearest_one(service: Service) -> None:
     told = service.client.post("/api/keys", json={"kind": "project", "name": "n", "agent_id": "agent_1"})
     assert told.status_code == 400
-    assert told.json()["error"]["details"] == {"agent_id": ["there is no such field; nearest: agent_ids"]}
+    assert told.json()["error"]["details"] == {"agent_id": ["unknown field; nearest: agent_ids"]}
     told = service.client.post("/api/projects", json={"name": "n", "zzz": 1}).json()["error"]["details"]["zzz"]
-    assert told[0].startswith("there is no such field; known: name, ")
+    assert told[0].startswith("unknown field; known: name, ")
 
 
 def test_a_refused_protobuf_request_is_answered_in_protobuf() -> None:

@@ -242,10 +242,10 @@ def test_a_dry_run_says_what_would_be_driven_and_starts_nothing(service: Service
     [
         ({}, "suite", "either `suite`"),
         ({"suite": BROKEN, "target": TARGET}, "suite", "tool_caled"),
-        ({"suite": TWO}, "target", "no target is described"),
-        ({"suite": TWO, "target": "shop"}, "target", "no target is described"),
+        ({"suite": TWO}, "target", "no target"),
+        ({"suite": TWO, "target": "shop"}, "target", "no target"),
         ({"suite": TWO, "target": {"type": "http", "url": "http://127.0.0.1:9/"}}, "target", "127.0.0.1"),
-        ({"suite": TWO, "target": TARGET, "selection": "none"}, "selection", "no case is chosen"),
+        ({"suite": TWO, "target": TARGET, "selection": "none"}, "selection", "no case is selected"),
         ({"cases": ["case_none"], "target": TARGET}, "", "case_none"),
         ({"suite": TWO, "target": TARGET, "tags": ["a b,c"]}, "tags", ""),
     ],
@@ -273,7 +273,7 @@ def test_a_dry_run_in_a_paused_project_says_so(service: Service, project: str) -
 def test_a_case_is_tried_on_what_is_kept_by_a_run_that_is_read_as_any_other(service: Service, project: str, agent: str) -> None:
     case = service.post("/api/cases", json={"project_id": project, "agent_id": agent, "document": SUITE, "active": False}).json()["id"]
     nothing = service.post(f"/api/cases/{case}/backtest", json={})
-    assert nothing.status_code == 409 and "no trace is kept" in nothing.text
+    assert nothing.status_code == 409 and "no stored traces" in nothing.text
 
     async def add(hub: Hub) -> None:
         await add_trace(hub, project, agent, 1, {"data": {"output": "hello you"}})

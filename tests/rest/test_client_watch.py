@@ -8,7 +8,7 @@ import weakref
 from typing import Any
 
 from proctor.rest.app import ClientWatch
-from proctor.service.decisions.waiting_client import CLIENT_LEAVES
+from proctor.service.decisions.pool import CLIENT_LEAVES
 
 
 class Body:

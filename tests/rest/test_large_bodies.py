@@ -139,7 +139,7 @@ def test_whoever_waits_too_long_at_a_gate_is_told_to_come_again_and_holds_up_nob
         late = asyncio.create_task(gate.enter(50, now() + 0.02))
         gone = asyncio.create_task(gate.enter(50, now() + 10))
         last = asyncio.create_task(gate.enter(5, now() + 10))
-        with pytest.raises(Refusal, match="wait to be read") as caught:
+        with pytest.raises(Refusal, match="waiting to be read") as caught:
             await late
         assert caught.value.status == 503 and caught.value.retry_after_s
         gone.cancel()
@@ -193,9 +193,9 @@ async def test_a_request_with_very_many_traces_does_not_hold_up_a_small_one(monk
     monkeypatch.setattr(write_queue, "BATCH_TRACES", 100)
     agent, project = await an_agent(hub)
     keeper = TraceWriter(hub)
-    many = asyncio.create_task(keeper.keep(arrivals(agent, project, 1_000)))
+    many = asyncio.create_task(keeper.store(arrivals(agent, project, 1_000)))
     await asyncio.sleep(0)
-    (small,) = await keeper.keep(arrivals(agent, project, 1))
+    (small,) = await keeper.store(arrivals(agent, project, 1))
     assert small.created and not many.done()
     kept = await many
     assert len(kept) == 1_000 and all(one.created for one in kept)
@@ -215,20 +215,20 @@ def test_what_waits_for_the_disk_is_counted_until_it_is_let_go_of(database: Test
     async def use(hub: Hub) -> None:
         agent, project = await an_agent(hub)
         keeper = TraceWriter(hub, patience_s=0.1)
-        first = asyncio.create_task(keeper.keep(arrivals(agent, project, 1, 600)))
+        first = asyncio.create_task(keeper.store(arrivals(agent, project, 1, 600)))
         await asyncio.sleep(0.01)
-        with pytest.raises(Refusal, match="too many traces wait"):
-            await keeper.keep(arrivals(agent, project, 1, 600))
-        with pytest.raises(Refusal, match="did not take the trace in time"):
+        with pytest.raises(Refusal, match="the write queue is full"):
+            await keeper.store(arrivals(agent, project, 1, 600))
+        with pytest.raises(Refusal, match="did not store the trace in time"):
             await first
-        with pytest.raises(Refusal, match="too many traces wait"):
+        with pytest.raises(Refusal, match="the write queue is full"):
             # Its sender has gone, but it is still in the hands of the database.
-            await keeper.keep(arrivals(agent, project, 1, 600))
-        with pytest.raises(Refusal, match="did not take the trace in time"):
-            await keeper.keep(arrivals(agent, project, 1, 300))
+            await keeper.store(arrivals(agent, project, 1, 600))
+        with pytest.raises(Refusal, match="did not store the trace in time"):
+            await keeper.store(arrivals(agent, project, 1, 300))
         assert keeper.waiting == 0, "what was not begun is let go of with its sender"
         go_on.set()
         await keeper.close()
-        assert (await keeper.keep(arrivals(agent, project, 1, 900)))[0].created
+        assert (await keeper.store(arrivals(agent, project, 1, 900)))[0].created
 
     database.run_hub(use)

@@ -122,7 +122,7 @@ def test_who_opts_out_is_gone_at_once_and_stays_away(author: Author, stranger: A
     assert read_names(author) == []
     author.post(f"/benchmark-runs/{run}/unpublish")
     refused = author.post(f"/benchmark-runs/{run}/publish", status=409)
-    assert "off leaderboards" in refused["error"]["message"]
+    assert "opted out of leaderboards" in refused["error"]["message"]
     stranger.ask("PATCH", f"/solvers/{id}", {"unlisted": False})
     author.post(f"/benchmark-runs/{run}/publish")
     assert read_names(author) == ["shy"]

@@ -21,5 +21,5 @@ async def test_the_document_of_the_process_is_that_of_the_service() -> None:
 @pytest.mark.timeout(60)
 async def test_a_process_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(StoreError, match="the document cannot be made just now"):
+    with pytest.raises(StoreError, match="the OpenAPI document could not be built"):
         await write_document()

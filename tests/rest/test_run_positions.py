@@ -119,9 +119,9 @@ def test_how_long_attempts_took_is_told_with_its_distribution(long: World) -> No
 
 
 def test_of_a_long_run_some_attempts_are_looked_at_spread_over_all_of_it(long: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proctor.service.runs.latency.MOST_READ", 48)
+    monkeypatch.setattr("proctor.service.runs.figures.MOST_READ", 48)
     # As of a run that goes on: of one that has ended the test before may have made the service remember all.
-    monkeypatch.setattr("proctor.service.runs.finished.find_finished_key", lambda *rows: None)
+    monkeypatch.setattr("proctor.service.runs.figures.find_finished_key", lambda *rows: None)
     found = ask(long, "/api/runs/run_long/latency").json()
     assert found["is_sample"] and found["looked_at"] == 48 and found["total"] == 230
     assert found["least_ms"] == 0.0 and found["most_ms"] > 205 and 90 < found["median_ms"] < 140

@@ -368,5 +368,5 @@ def test_an_address_that_the_guard_refuses_is_never_asked(author: Author, outsid
 @pytest.mark.parametrize(("type", "config", "name"), [("HL7", {"mllp": True}, "MLLP"), ("Files", {"seed": {"sftp": True}}, "SFTP")])
 def test_a_port_that_nobody_opens_is_refused(author: Author, type: str, config: dict[str, Any], name: str) -> None:
     refused = author.post("/simulators", {"name": type, "type": type, "config": config}, status=400)
-    assert f"opens no port for {name}" in refused["error"]["details"]["config"][0]
+    assert f"opens no {name} port" in refused["error"]["details"]["config"][0]
     author.post("/simulators", {"name": type, "type": type})

@@ -15,9 +15,8 @@ import pytest
 
 from proctor.errors import StoreError
 from proctor.rest import security
-from proctor.rest.decompression import InflateLimits, inflate_bounded
-from proctor.rest.limits import RateLimits
-from proctor.rest.security import Doorkeeper, is_loopback, is_unspecified
+from proctor.rest.limits import InflateLimits, RateLimits, inflate_bounded
+from proctor.rest.security import HostCheck, is_loopback, is_unspecified
 from proctor.service.access.keys import authenticate
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
@@ -52,7 +51,7 @@ def test_another_name_is_refused_whatever_it_leads_to(shared_service: Service, h
 
 def test_names_can_be_allowed_and_an_address_needs_no_name_where_all_addresses_are_served() -> None:
     def knows(host: str, asked: str, *allowed: str) -> bool:
-        return Doorkeeper(None, host=host, allowed_hosts=allowed)._is_known(asked)  # type: ignore[arg-type]  # not called
+        return HostCheck(None, host=host, allowed_hosts=allowed)._is_known(asked)  # type: ignore[arg-type]  # not called
 
     assert knows("0.0.0.0", "proctor.example", "proctor.example")
     assert not knows("0.0.0.0", "other.example", "proctor.example")

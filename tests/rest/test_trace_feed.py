@@ -10,7 +10,7 @@ import pytest
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.traces import facets, feed
+from proctor.service.traces import feed, search
 from proctor.service.traces.search import TraceSearch
 from tests.pages.trace_seeds import add_trace, make_spans, seed_traces
 from tests.rest.services import Service
@@ -137,13 +137,13 @@ def test_traces_are_found_by_the_case_that_was_decided_on_them(service: Service,
 
 
 def test_facets_say_where_they_stopped_looking(service: Service, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facets, "STRETCH", 2)
-    found = service.run(lambda hub: facets.count_facets(hub, LOCAL, TraceSearch(project_id="proj_home", query="charged")))
+    monkeypatch.setattr(search, "STRETCH", 2)
+    found = service.run(lambda hub: search.count_facets(hub, LOCAL, TraceSearch(project_id="proj_home", query="charged")))
     assert found.looked_at == 2 and found.more and found.since is not None and found.since.startswith("20")
     assert sum(one.count for one in found.agents) == 1, "of the two that were looked at, one was asked nothing"
 
 
 def test_a_filter_of_facets_that_cannot_be_used_is_refused(service: Service, key: str) -> None:
     with pytest.raises(Refusal):
-        service.run(lambda hub: facets.count_facets(hub, LOCAL, TraceSearch(metadata=("env",))))
+        service.run(lambda hub: search.count_facets(hub, LOCAL, TraceSearch(metadata=("env",))))
     assert service.get("/api/traces/facets?since=soon", key=key).status_code == 400

@@ -196,6 +196,6 @@ def test_a_state_that_cannot_be_opened_any_more_is_told_with_what_to_do(author: 
 
     author.service.run(damage)
     refused = author.post(f"/task-runs/{task}/complete", status=409)
-    assert "cannot be opened" in refused["error"]["message"]
+    assert "cannot be decrypted" in refused["error"]["message"]
     author.upload(task, STATE)
     assert author.post(f"/task-runs/{task}/complete")["score"] == 1.0

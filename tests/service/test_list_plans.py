@@ -16,17 +16,17 @@ from proctor.service.access import agents, audit, keys, projects
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.hub import Hub
 from proctor.service.labels.annotations import list_annotations
+from proctor.service.lru_cache import SizedLruCache
 from proctor.service.notify import alerts
 from proctor.service.overview.read import read_overview
-from proctor.service.recent import RecentValues
 from proctor.service.refusals import Refusal
 from proctor.service.runs import requests as runs
 from proctor.service.runs import results as run_results
-from proctor.service.runs.latency import measure_latency
+from proctor.service.runs.figures import measure_latency
 from proctor.service.runs.results import AttemptFilter
 from proctor.service.traces import cases, search
 from proctor.service.traces.search import ResultSearch, TraceSearch
-from proctor.service.verification.runs import benchmark_runs, criterion_runs, task_runs
+from proctor.service.verification.runs import benchmark_runs, task_runs
 from proctor.store.sql import pages
 from proctor.store.sql.tables import alert_rules
 from proctor.store.sql.tables import projects as project_table
@@ -70,7 +70,7 @@ def fixed(listing: Listing, id: str) -> Listing:
 
 async def measure_anew(hub: Hub, caller: Caller, cursor: str | None) -> object:
     """With nothing remembered: what is known of a run that has ended is not asked for again."""
-    return await measure_latency(msgspec.structs.replace(hub, run_facts=RecentValues(1)), caller, "run")
+    return await measure_latency(msgspec.structs.replace(hub, run_facts=SizedLruCache(1)), caller, "run")
 
 
 MOMENT = "2031-01-01"
@@ -100,7 +100,7 @@ LISTS: dict[str, tuple[Listing, dict[str, tuple[Any, ...]]]] = {
     "deliveries": (fixed(alerts.list_deliveries, "rule"), {}),
     "benchmark runs": (benchmark_runs.list_benchmark_runs, {"benchmark_id": ("b",)}),
     "task runs": (task_runs.list_task_runs, {}),
-    "criterion runs": (criterion_runs.list_criterion_runs, {}),
+    "criterion runs": (task_runs.list_criterion_runs, {}),
 }  # fmt: skip
 
 

@@ -175,18 +175,18 @@ def _attributes(holder: Any, pairs: list[dict[str, Any]]) -> None:
 async def send(hub: Hub, document: dict[str, Any], *, caller: Caller = LOCAL, binary: bool = False, **more: Any) -> list[KeptTrace]:
     """An OTLP request, kept."""
     received = receive_protobuf(protobuf(document)) if binary else receive_json(document)
-    return await TraceWriter(hub).keep((await read_spans(hub, caller, received, **more)).arrivals)
+    return await TraceWriter(hub).store((await read_spans(hub, caller, received, **more)).arrivals)
 
 
 async def send_logs(hub: Hub, document: dict[str, Any], *, caller: Caller = LOCAL, binary: bool = False, **more: Any) -> list[KeptTrace]:
     """An OTLP request with logs, kept."""
     received = receive_logs_protobuf(logs_protobuf(document)) if binary else receive_logs_json(document)
-    return await TraceWriter(hub).keep((await read_spans(hub, caller, received, **more)).arrivals)
+    return await TraceWriter(hub).store((await read_spans(hub, caller, received, **more)).arrivals)
 
 
 async def post(hub: Hub, body: dict[str, Any], *, caller: Caller = LOCAL, request_id: str | None = None) -> KeptTrace:
     """A Mibo body, kept."""
-    return (await TraceWriter(hub).keep((await read_body(hub, caller, body, request_id=request_id)).arrivals))[0]
+    return (await TraceWriter(hub).store((await read_body(hub, caller, body, request_id=request_id)).arrivals))[0]
 
 
 async def trace_rows(hub: Hub) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from proctor.service.recent import RecentValues
+from proctor.service.lru_cache import SizedLruCache
 from proctor.simulators.store import Snapshot
 from proctor.store.accounts.sandboxes import DatabaseStore, SandboxLimits, find_heads
 from proctor.store.sql.database import Database
@@ -18,7 +18,7 @@ from tests.databases import TestDatabase
 SERVER = """
 import asyncio, os, signal, sys
 from proctor.model.evidence import StateRequest
-from proctor.service.recent import RecentValues
+from proctor.service.lru_cache import SizedLruCache
 from proctor.simulators.rows import Change
 from proctor.store.accounts import sandboxes
 from proctor.store.sql.database import open_database
@@ -37,7 +37,7 @@ async def main():
     opened = await open_database(sys.argv[1])
     limits = sandboxes.SandboxLimits(rows=100, bytes=100_000)
     now = "2026-11-16T09:30:00.000Z"
-    store = sandboxes.DatabaseStore(opened, RecentValues(100), organization_id="org_1", now=lambda: now, limits=limits)
+    store = sandboxes.DatabaseStore(opened, SizedLruCache(100), organization_id="org_1", now=lambda: now, limits=limits)
     await store.create("sb_1", {"shop/orders": {}})
     for number in (1, 2, 3):
         event = StateRequest(system="shop", method="POST", path=f"/orders/{number}", status=201)
@@ -54,7 +54,7 @@ def test_a_write_and_its_event_are_both_kept_or_neither_after_kill_9(database: T
 
     async def look(opened: Database) -> tuple[Snapshot, list[str], Row]:
         limits = SandboxLimits(rows=100, bytes=100_000)
-        store = DatabaseStore(opened, RecentValues(100), organization_id="org_1", now=lambda: "2026-11-16T09:31:00.000Z", limits=limits)
+        store = DatabaseStore(opened, SizedLruCache(100), organization_id="org_1", now=lambda: "2026-11-16T09:31:00.000Z", limits=limits)
         async with opened.reading() as connection:
             head = (await find_heads(connection, ["sb_1"]))["sb_1"]
         return await store.load("sb_1"), [event.path for event in await store.list_events("sb_1")], head

@@ -11,7 +11,7 @@ import pytest
 
 from proctor.errors import StoreError
 from proctor.model.evidence import StateRequest
-from proctor.service.recent import RecentValues
+from proctor.service.lru_cache import SizedLruCache
 from proctor.simulators.rows import Change, Rows
 from proctor.simulators.store import MemoryStore, SandboxFull, SandboxStore
 from proctor.store.accounts.sandboxes import DatabaseStore, SandboxLimits
@@ -31,7 +31,7 @@ def open_store(database: Database, *, organization: str = "org_1", rows: int = 1
     """A server of its own as far as the database can tell: nothing is remembered from another one."""
     return DatabaseStore(
         database,
-        RecentValues(1_000),
+        SizedLruCache(1_000),
         organization_id=organization,
         now=lambda: "2026-11-16T09:30:00.000Z",
         limits=SandboxLimits(rows=rows, bytes=most),

@@ -36,8 +36,8 @@ from proctor.model.result import RunResult
 from proctor.report.data.json_text import render_json
 from proctor.service.access.permissions import require_reader
 from proctor.service.decisions.messages import SuiteSource
+from proctor.service.decisions.pool import run_while_client_waits
 from proctor.service.decisions.suite_verdicts import SuiteDecisions, decide_stream, read_evidence
-from proctor.service.decisions.waiting_client import run_while_client_waits
 from proctor.service.refusals import Refusal
 from proctor.service.suites.documents import read_sent_suite, shown_problems
 from proctor.sources.records import Record, read_records

@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 from proctor import __version__
 from proctor.errors import SpecError
 from proctor.service.hub import Hub
-from proctor.service.verification.sandboxes.tools import Reached, call_system_tool, list_system_tools
+from proctor.service.verification.sandboxes.requests import Reached, call_system_tool, list_system_tools
 from proctor.simulators.tools import describe_wrong_call
 
 Context = ServerRequestContext[Any, Any]

@@ -19,7 +19,7 @@ from proctor.service.access import projects
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.overview import read as overview
-from proctor.service.runs import answers, comparisons, events, failures, latency, requests, results
+from proctor.service.runs import comparisons, figures, requests, results
 from proctor.service.runs.results import ReadResult
 
 _EARLIER = 100
@@ -95,7 +95,7 @@ class ServiceSource:
 
     async def group_failures(self, run_id: str) -> Failures:
         """Return what went wrong."""
-        return await failures.group_run_failures(self._hub, self._caller, run_id)
+        return await figures.group_run_failures(self._hub, self._caller, run_id)
 
     async def read_result(self, run_id: str, result_id: str) -> ReadResult:
         """Return one attempt."""
@@ -111,13 +111,13 @@ class ServiceSource:
 
     async def read_answers(self, ids: Sequence[str], case: str, *, attempt: int | None = None) -> tuple[Answer, ...]:
         """Return what was answered to a case."""
-        return await answers.read_answers(self._hub, self._caller, ids, case, attempt=attempt)
+        return await comparisons.read_answers(self._hub, self._caller, ids, case, attempt=attempt)
 
     async def measure_latency(self, run_id: str) -> Latency:
         """Return how long attempts took."""
-        return await latency.measure_latency(self._hub, self._caller, run_id)
+        return await figures.measure_latency(self._hub, self._caller, run_id)
 
     async def find_event_address(self, run_id: str) -> str | None:
         """Return the event stream of REST, which may be read with a session."""
-        own_id, last = await events.find_last_event(self._hub, self._caller, run_id)
+        own_id, last = await results.find_last_event(self._hub, self._caller, run_id)
         return f"/api/runs/{quote_part(own_id)}/events?after={last}"

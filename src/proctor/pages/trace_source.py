@@ -19,9 +19,8 @@ from proctor.service.labels import annotations as said
 from proctor.service.labels.agreement import Agreement
 from proctor.service.labels.claims import SubjectKind
 from proctor.service.labels.queue import Posed, Queue
-from proctor.service.traces import facets, feed, search, span_trees
-from proctor.service.traces.facets import Facets
-from proctor.service.traces.search import ResultSearch, TraceSearch
+from proctor.service.traces import feed, search, span_trees
+from proctor.service.traces.search import Facets, ResultSearch, TraceSearch
 from proctor.service.traces.span_trees import FoundSpan, SpanTree
 
 
@@ -43,7 +42,7 @@ class TraceSource:
 
     async def count_facets(self, wanted: TraceSearch) -> Facets:
         """Return what they have in common."""
-        return await facets.count_facets(self._hub, self._caller, wanted)
+        return await search.count_facets(self._hub, self._caller, wanted)
 
     def find_event_address(self, project_id: str, agent_id: str | None) -> str:
         """Return where what happens from now on can be followed."""

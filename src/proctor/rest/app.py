@@ -1,8 +1,7 @@
-"""Builds the application: the routes of every noun behind the layers that every request passes.
+"""Builds the application: routes inside the middleware that every request passes.
 
-From the outside in: `RequestRecorder` (ids, logs, metrics, an answer even for bugs), `Doorkeeper` (Host, Origin), `Authentication` (who
-asks, how often), `BodyLimits` (how much), `ClientWatch` (who still waits), then the routes. The application opens its database when it
-starts unless it is given a hub.
+From the outside in: `RequestRecorder` (ids, logs, metrics), `HostCheck` (Host, Origin), `Authentication` (keys, sessions, rates),
+`BodyLimits`, `ClientWatch`, then the routes. The application opens its database at startup unless it is given a hub.
 """
 
 from __future__ import annotations
@@ -21,22 +20,20 @@ from proctor.rest import errors, openapi, workers
 from proctor.rest.limits import BodyLimits
 from proctor.rest.metrics import Metrics
 from proctor.rest.request_records import RequestRecorder
-from proctor.rest.route_parts import DecodingTurns
-from proctor.rest.security import Authentication, Doorkeeper, is_loopback
+from proctor.rest.route_parts import DecodingTurns, Streams
+from proctor.rest.security import Authentication, HostCheck, is_loopback
 from proctor.rest.settings import ServeSettings
-from proctor.rest.streams import Streams
 from proctor.service.access.secret_box import SecretBox
-from proctor.service.decisions.pool import Decisions, ThreadDecisions
-from proctor.service.decisions.waiting_client import CLIENT_LEAVES
+from proctor.service.decisions.pool import CLIENT_LEAVES, Decisions, ThreadDecisions
 from proctor.service.hub import Hub
 from proctor.service.verification.sandboxes import requests as sandbox_requests
 from proctor.store.sql.database import open_database
 
-# --- the layer next to the routes: lets long work find out whether its client still waits
+# --- lets long work find out whether its client is still connected
 
 
 class ClientWatch:
-    """Tells every request how to find out that its client has left."""
+    """Gives every request a way to wait until its client disconnects."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -57,23 +54,22 @@ class ClientWatch:
 
 
 class _WatchedClient:
-    """The client of one request, for as long as the request lasts.
+    """The client of one request.
 
-    A timer that a request sets keeps the request's context, and so this object, until its time has come, also when it was cancelled long
-    before. It must not keep the body along.
+    A timer that a request sets keeps the request's context, and so this object, alive until it fires. It must not keep the body alive.
     """
 
     def __init__(self, receive: Receive) -> None:
         self._receive: Receive | None = receive
 
     async def wait_until_left(self) -> None:
-        """Return once the client has left or its request is over."""
-        # Whoever asks has read the body; what still comes is the end of it, and then of the connection.
+        """Return once the client has disconnected or its request is over."""
+        # The body has been read by now; the next messages are its end and the disconnect.
         while self._receive is not None and (await self._receive())["type"] != "http.disconnect":
             pass
 
     def forget(self) -> None:
-        """Let go of the request, which is over."""
+        """Release the request, which is over."""
         self._receive = None
 
 
@@ -100,7 +96,7 @@ ROUTES = (
     "search",
     "verification",
     "sandbox_mcp",
-    "sandbox_surfaces",  # behind the routes of sandboxes: what is none of them is for a simulated system
+    "sandbox_surfaces",  # after the routes of sandboxes: all other paths belong to a simulated system
     "mcp",
     "pages",
 )
@@ -108,12 +104,12 @@ ROUTES = (
 
 
 def make_app(settings: ServeSettings, *, hub: Hub | None = None, with_workers: bool = True) -> FastAPI:
-    """Return the application; `hub` when there is one already, on a database that is open in the same event loop."""
+    """Return the application; `hub` is an open hub in the same event loop, if there is one."""
     app = FastAPI(
         title="proctor",
         version=__version__,
         lifespan=_make_lifespan(settings, hub, with_workers),
-        openapi_url=None,  # the route is our own
+        openapi_url=None,  # we add our own route
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -123,7 +119,7 @@ def make_app(settings: ServeSettings, *, hub: Hub | None = None, with_workers: b
     app.state.decoding = DecodingTurns()
     app.state.streams = Streams(settings.service.streams_per_key)
     for name in ROUTES:
-        # Not by `include_router`, which makes every route anew for each application: a third of a second, at the first request.
+        # `include_router` would copy every route for each application: a third of a second at the first request.
         app.router.routes.extend(importlib.import_module(f"proctor.rest.routes.{name}").router.routes)
     errors.install_handlers(app)
     openapi.add_document_route(app)
@@ -132,14 +128,14 @@ def make_app(settings: ServeSettings, *, hub: Hub | None = None, with_workers: b
     app.add_middleware(ClientWatch)
     app.add_middleware(BodyLimits, settings=service)
     app.add_middleware(Authentication, loopback=is_loopback(settings.host))
-    app.add_middleware(Doorkeeper, host=settings.host, allowed_hosts=settings.allowed_hosts)
+    app.add_middleware(HostCheck, host=settings.host, allowed_hosts=settings.allowed_hosts)
     app.add_middleware(RequestRecorder, metrics=metrics, log_content=service.log_content)
     return app
 
 
 @contextlib.asynccontextmanager
 async def open_hub(settings: ServeSettings, decisions: Decisions | None = None) -> AsyncGenerator[Hub]:
-    """Open the service on its database, closed at the end; `decisions` decides cases, by default a thread."""
+    """Open the service on its database and close both at the end; by default a thread decides cases."""
     database = await open_database(settings.database_url)
     decisions = decisions or ThreadDecisions()
     box = SecretBox(settings.service.home, settings.secret_key)
@@ -160,8 +156,8 @@ def _make_lifespan(settings: ServeSettings, given: Hub | None, with_workers: boo
             await stack.enter_async_context(workers.parts(app, hub))
             if with_workers:
                 await stack.enter_async_context(workers.workers(hub, stop))
-            # Left in reverse: what simulated systems still do is stopped first, before the database is closed under it.
-            stack.push_async_callback(sandbox_requests.stop_going_on, hub)
+            # Exits in reverse order: background work of simulated systems stops before the database closes.
+            stack.push_async_callback(sandbox_requests.stop_background_work, hub)
             yield
 
     return lifespan

@@ -1,17 +1,14 @@
-"""Limits connections: how many may be open, how long the head of a request and an answer may take.
+"""Limits connections: how many may be open, and how long the head of a request and a response may take.
 
-A connection costs its sender nothing, so there are limits to what it may cost the service. Each is a setting:
+- `connections` in total and `connections_per_address`. At the limit, the connection that was idle longest is closed (half a head, a stalled
+  body, an unread response, then keep-alive). If none is idle, the new one is answered 503.
+- `header_timeout_s` for the head of a request, from its first byte or from the start of the connection.
+- `write_stall_s` without a byte of a response being read, and `unsent_bytes` of all unread responses: the slowest connection of the address
+  with the most unread bytes is cut.
+- `body_pieces`: a body in chunks of a few bytes costs a thousand times its size.
 
-- `connections` altogether and `connections_per_address`. Where they are reached, the connection that was silent for the longest time makes
-  room, if nobody works for it: half a head, a body that does not come, an answer that is not read, then one that only waits for its next
-  request. Otherwise the new one is answered 503.
-- `header_timeout_s` for the head of a request, from its first byte (or from the start of the connection).
-- `write_stall_s` without a byte of an answer being read, and `unsent_bytes` of all answers together that wait to be read: the connection of
-  the address that holds the most is cut, the slowest first.
-- `body_pieces`: a body in chunks of a few bytes costs a thousand times what it weighs.
-
-This stands in uvicorn's protocol for HTTP/1.1. What is used of it beyond its documentation: `conn` (an `h11.Connection`), `cycle`,
-`client`, `send_400_response`, `on_response_complete`; `tests/rest/test_doorstep.py` fails where one of them is gone.
+This extends uvicorn's HTTP/1.1 protocol. It uses undocumented members: `conn` (an `h11.Connection`), `cycle`, `client`,
+`send_400_response`, `on_response_complete`; `tests/rest/test_doorstep.py` fails if one of them is gone.
 """
 
 from __future__ import annotations
@@ -31,16 +28,16 @@ from proctor.service.settings import ServiceSettings
 LARGEST_HEAD = 16_384
 """Bytes of the head of a request."""
 SMALL_PIECE = 64
-"""Bytes that pieces of a body have on average at least, once there are many."""
+"""Minimum average bytes per piece of a body, once there are many pieces."""
 LINGER_S = 5.0
-"""How long somebody may go on to send a body that was already answered."""
+"""How long a client may continue to send a body that was already answered."""
 SWEEP_S = 0.25
 _SILENT_S = 0.5
-"""How long a connection is silent before it makes room for another."""
+"""How long a connection must be idle before it can be closed for a new one."""
 
 
 class Connections:
-    """All open connections of one server."""
+    """All open connections of a server."""
 
     def __init__(self, settings: ServiceSettings, clock: Callable[[], float] | None = None) -> None:
         self.settings = settings
@@ -50,7 +47,7 @@ class Connections:
         self._sweeping: asyncio.TimerHandle | None = None
 
     def now(self) -> float:
-        """Return the time by the clock of the event loop."""
+        """Return the time of the event loop's clock."""
         return asyncio.get_running_loop().time() if self._clock is None else self._clock()
 
     def __len__(self) -> int:
@@ -60,17 +57,17 @@ class Connections:
         return (one for of_address in self._by_address.values() for one in list(of_address))
 
     def admit(self, connection: GuardedProtocol) -> str | None:
-        """Take a new connection in, or return why it is not."""
+        """Register a new connection, or return why it is rejected."""
         address, limits = connection.address, self.settings
         of_address = self._by_address.get(address, {})
         most = limits.connections_per_address
         if most and len(of_address) >= most and not self._cut_idle(of_address):
-            return f"there are {most} connections from {address} already (--connections-per-address)"
+            return f"{address} already has {most} connections (--connections-per-address)"
         if self._count >= limits.connections:
             greediest = max(self._by_address.values(), key=len)
-            # Room is only taken from an address that has more: nobody pushes others out by opening more and more.
+            # Only an address with more connections loses one, so opening many connections does not push others out.
             if len(greediest) <= len(of_address) or not self._cut_idle(greediest):
-                return f"there are {limits.connections} connections already (--connections)"
+                return f"the service already has {limits.connections} connections (--connections)"
         self._by_address.setdefault(address, {})[connection] = None
         self._count += 1
         if self._sweeping is None:
@@ -78,7 +75,7 @@ class Connections:
         return None
 
     def remove(self, connection: GuardedProtocol) -> None:
-        """Forget a connection that is closed."""
+        """Unregister a closed connection."""
         of_address = self._by_address.get(connection.address)
         if of_address is not None and connection in of_address:
             del of_address[connection]
@@ -87,7 +84,7 @@ class Connections:
                 del self._by_address[connection.address]
 
     def cut_unread(self) -> None:
-        """Cut connections until the answers that wait to be read are no more than allowed."""
+        """Cut connections until the unread bytes of all responses are within the limit."""
         waiting = {one: size for one in self if (size := one.count_unsent())}
         total = sum(waiting.values())
         now = self.now()
@@ -105,9 +102,9 @@ class Connections:
         idle = [(not one.is_stuck(), one.since, one) for one in of_address if one.is_idle() and now - one.since >= _SILENT_S]
         if not idle:
             return False
-        # Without the third: connections cannot be compared, and two may have been silent for equally long.
+        # Without the third element: connections cannot be compared, and two may have been idle equally long.
         victim = min(idle, key=lambda found: found[:2])[2]
-        # At once: asyncio tells of the loss later (`connection_lost`), and the new connection needs the place now.
+        # asyncio calls `connection_lost` later, and the new connection needs the place now.
         self.remove(victim)
         victim.cut()
         return True
@@ -116,12 +113,12 @@ class Connections:
         now = self.now()
         for connection in self:
             connection.check_time(now)
-        # Without connections nothing is looked at any more; the next one that is admitted starts it again.
+        # Without connections the timer stops; the next admission starts it again.
         self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._check_times) if self._by_address else None
 
 
 class _PieceCountingConnection(h11.Connection):
-    """HTTP/1.1 as it is, but without bodies in very many very small pieces."""
+    """An HTTP/1.1 connection that rejects bodies in very many very small pieces."""
 
     most_pieces = 0
     refused: str | None = None
@@ -129,7 +126,7 @@ class _PieceCountingConnection(h11.Connection):
     _bytes = 0
 
     def next_event(self) -> Any:
-        """Return what comes next; an error for a body in tiny pieces."""
+        """Return the next event; raise an error for a body in tiny pieces."""
         event = super().next_event()
         if isinstance(event, h11.Data):
             self._pieces += 1
@@ -138,7 +135,7 @@ class _PieceCountingConnection(h11.Connection):
                 self.refused = f"the body came in more than {self.most_pieces} pieces of less than {SMALL_PIECE} bytes (--body-pieces)"
                 raise h11.RemoteProtocolError(self.refused)
         elif isinstance(event, h11.Request):
-            # A connection that is kept alive brings many bodies, and each is counted by itself.
+            # A keep-alive connection carries many bodies, and each is counted separately.
             self._pieces = self._bytes = 0
         return event
 
@@ -150,39 +147,39 @@ class GuardedProtocol(H11Protocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        # None until there is a request, whatever uvicorn's own annotation says.
+        # None until there is a request, although uvicorn's annotation differs.
         self.cycle: Any = None
         self.conn: Any = _PieceCountingConnection(h11.SERVER, LARGEST_HEAD)
         self.conn.most_pieces = self.open_connections.settings.body_pieces
         self.address = ""
         self.since = 0.0
-        """When something last happened."""
+        """Time of the last activity."""
         self._begun = False
         self._head_since: float | None = None
         self._answered_since: float | None = None
         self._unsent = 0
         self._unsent_since = 0.0
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Take the connection in, or refuse it."""
+        """Register the connection, or reject it."""
         super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
-        # Also of what is unsent: else one that nobody has looked at yet would have been slow since the clock began.
+        # Also for unsent bytes: otherwise a connection that was not checked yet would look slow since the clock began.
         self.since = self._head_since = self._unsent_since = self.open_connections.now()
         reason = self.open_connections.admit(self)
         if reason is not None:
             self.refuse(503, "UNAVAILABLE", reason)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Unregister the connection."""
         self.open_connections.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read what came."""
-        # Bytes that were on their way when the connection was refused begin no request any more.
+        """Read received bytes."""
+        # Bytes that were in flight when the connection was rejected start no request.
         if self.transport.is_closing():
             return
         self._begun = True
@@ -190,56 +187,56 @@ class GuardedProtocol(H11Protocol):
         self._note_progress()
 
     def pause_writing(self) -> None:
-        """Note that an answer is not read as fast as it is written."""
+        """Handle a response that is read more slowly than it is written."""
         super().pause_writing()
         self.open_connections.cut_unread()
 
-    # What uvicorn calls.
+    # Called by uvicorn.
 
     def on_response_complete(self) -> None:
-        """Go on to the next request."""
+        """Continue with the next request."""
         super().on_response_complete()
         if not self.transport.is_closing():
             self._note_progress()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP."""
+        """Reject what is not HTTP."""
         self.refuse(400, "BAD_REQUEST", self.conn.refused or msg)
 
-    # What this file calls.
+    # Called by this module.
 
     def _note_progress(self) -> None:
-        """Note where in a request the connection is."""
+        """Record the connection's progress within a request."""
         self.since = now = self.open_connections.now()
         ours, theirs = self.conn.our_state, self.conn.their_state
-        # Half a head leaves h11 in the state IDLE; only the bytes that it holds back tell it from a connection that waits.
+        # Half a head leaves h11 in state IDLE; only the bytes in its buffer distinguish it from a waiting connection.
         in_head = theirs is h11.IDLE and bool(self.conn.trailing_data[0])
-        # From the first byte on, not from the last: a head that comes byte by byte would never run out of time.
+        # From the first byte, not the last: a head sent byte by byte would never time out.
         self._head_since = (self._head_since or now) if in_head else None
         self._answered_since = (self._answered_since or now) if ours is h11.DONE and theirs is h11.SEND_BODY else None
 
     def is_stuck(self) -> bool:
-        """Return whether a request or an answer is under way that does not move."""
+        """Return whether a request or a response is unfinished and does not progress."""
         return self._head_since is not None or self.conn.their_state is h11.SEND_BODY or self.count_unsent() > 0
 
     def is_idle(self) -> bool:
-        """Return whether nobody works for it at the moment."""
+        """Return whether no request of this connection is being handled."""
         return self.is_stuck() or self.cycle is None or self.cycle.response_complete
 
     def count_unsent(self) -> int:
-        """Return how many bytes of answers were not read yet."""
+        """Return the number of unread response bytes."""
         return self.transport.get_write_buffer_size()
 
     def measure_unread_s(self, now: float) -> float:
-        """Return for how many seconds nothing of an answer was read."""
+        """Return for how many seconds no response byte was read."""
         return now - self._unsent_since
 
     def check_time(self, now: float) -> None:
-        """End the connection when one of its times has run out."""
+        """Close the connection if one of its time limits has passed."""
         limits = self.open_connections.settings
         size = self.count_unsent()
         if not self._unsent or size < self._unsent:
-            # Nothing waited at the last look, or something was read since: the time begins now.
+            # Nothing was unread at the last check, or something was read since: the time starts now.
             self._unsent_since = now
         if size < self._unsent:
             RELEASED.add(self._unsent - size)
@@ -253,14 +250,14 @@ class GuardedProtocol(H11Protocol):
             if not self._begun:
                 self.cut()
                 return
-            told = f"the head of the request did not arrive within {limits.header_timeout_s:g} s (--header-timeout-s)"
-            self.refuse(408, "REQUEST_TIMEOUT", told)
+            reason = f"the head of the request did not arrive within {limits.header_timeout_s:g} s (--header-timeout-s)"
+            self.refuse(408, "REQUEST_TIMEOUT", reason)
 
     def refuse(self, status: int, code: str, message: str) -> None:
-        """Answer without looking further, where nothing was answered yet, and close the connection."""
+        """Answer if nothing was answered yet, and close the connection."""
         if self.cycle is not None and not self.cycle.response_complete:
             begun = self.cycle.response_started
-            # Whoever works on the request is told that its sender has gone.
+            # The handler of the request sees a disconnect.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         else:
@@ -277,18 +274,18 @@ class GuardedProtocol(H11Protocol):
         self.transport.close()
 
     def cut(self) -> None:
-        """Close the connection at once, whatever was not sent."""
+        """Close the connection immediately and drop unsent bytes."""
         RELEASED.add(self.count_unsent())
         if self.cycle is not None:
-            # uvicorn drops what is still written from here on; asyncio tells it of the loss only later.
+            # uvicorn drops further writes from here; asyncio reports the loss only later.
             self.cycle.disconnected = True
         self.transport.abort()
 
 
 def make_protocol(settings: ServiceSettings) -> type[GuardedProtocol]:
-    """Return the protocol class of one server, with connections of its own."""
+    """Return the protocol class of one server, with its own connections."""
 
-    # uvicorn makes the objects by itself, so what the connections of one server share can only stand on their class.
+    # uvicorn creates the protocol objects, so the connections of one server are shared through their class.
     class Guarded(GuardedProtocol):
         open_connections = Connections(settings)
 

@@ -1,14 +1,13 @@
-"""Answers refused requests in the words of the dialect whose path was asked.
+"""Answers rejected requests in the format of the dialect that the path belongs to.
 
     /public/...     Mibo: {success: false, error: {code, message, details: [{location, path, msg, type}]}, timestamp}
     /v1/...         OpenTelemetry: a google.rpc.Status, in the encoding of the request
     /api/...        ours: {error: {code, message, details: {field: [text]}, hint?, problems?}}
-    /ui/...         a page that says what happened and what to do
+    /ui/...         an error page
     .../{id}/fhir/  below a sandbox or a run: a FHIR OperationOutcome
     the rest        Verial: the same without `hint`
 
-Whatever goes wrong ends here: refusals of the verbs, bodies that do not fit their model, addresses that do not exist, a database that
-cannot be used, and bugs, which are answered with the request id and nothing else.
+Bugs are answered with the request id and nothing else.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _PLACES: dict[str, Place] = {"header": "headers", "query": "query", "path": "par
 
 
 def find_dialect(path: str) -> str:
-    """Return whose words an answer on this path is written in: `mibo`, `otlp`, `ours`, `pages`, `fhir` or `verial`."""
+    """Return the dialect of a path: `mibo`, `otlp`, `ours`, `pages`, `fhir` or `verial`."""
     if path.startswith("/public/"):
         return "mibo"
     if path in _OTLP:
@@ -72,10 +71,10 @@ def find_dialect(path: str) -> str:
 
 
 def make_refusal_response(scope: Scope, refusal: Refusal) -> Response:
-    """Return the answer to a refused request."""
+    """Return the response to a rejected request."""
     headers: dict[str, str] = {}
     if refusal.retry_after_s is not None:
-        # The header has whole seconds, and 0 would mean at once.
+        # The header has whole seconds, and 0 would mean immediately.
         headers["retry-after"] = str(max(1, math.ceil(refusal.retry_after_s)))
     if refusal.status == 401:
         headers["www-authenticate"] = 'Bearer realm="proctor"'
@@ -83,18 +82,17 @@ def make_refusal_response(scope: Scope, refusal: Refusal) -> Response:
 
 
 def make_error_response(scope: Scope, error: Exception) -> Response | None:
-    """Return the answer to an error that a caller can do something about; None for a bug."""
+    """Return the response to an error that the caller can fix or retry; None for a bug."""
     match error:
         case Refusal():
             return make_refusal_response(scope, error)
         case StoreError():
-            told = Refusal("UNAVAILABLE", str(error), retry_after_s=RETRY_UNAVAILABLE_S)
-            return make_refusal_response(scope, told)
+            return make_refusal_response(scope, Refusal("UNAVAILABLE", str(error), retry_after_s=RETRY_UNAVAILABLE_S))
         case InputError():
             return make_refusal_response(scope, Refusal("VALIDATION_ERROR", str(error)))
-        # Two requests saw that something was not there yet; the database let one of them make it.
+        # Two requests created the same row at the same time, and the database accepted one.
         case IntegrityError():
-            return make_refusal_response(scope, Refusal("CONFLICT", "somebody else made the same thing just now; look and try again"))
+            return make_refusal_response(scope, Refusal("CONFLICT", "another request created the same object; reload and try again"))
         case RequestValidationError():
             return make_refusal_response(scope, _make_refusal(error.errors(), _list_known_fields(scope)))
         case HTTPException():
@@ -104,12 +102,12 @@ def make_error_response(scope: Scope, error: Exception) -> Response | None:
 
 
 def make_bug_response(scope: Scope, request_id: str) -> Response:
-    """Return the answer when the fault is ours: nothing that an attacker could learn from."""
-    return make_refusal_response(scope, Refusal("INTERNAL_ERROR", f"the service failed; its log has more under request id {request_id}"))
+    """Return the response to a bug, without anything useful to an attacker."""
+    return make_refusal_response(scope, Refusal("INTERNAL_ERROR", f"internal error; the log has details under request id {request_id}"))
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Let `app` answer every error in the right words. Bugs are left to the outermost layer, which logs them."""
+    """Make `app` answer every error in the right dialect. Bugs are left to `RequestRecorder`, which logs them."""
 
     def answer(request: Request, error: Exception) -> Response:
         found = make_error_response(request.scope, error)
@@ -123,8 +121,8 @@ def install_handlers(app: FastAPI) -> None:
 
 def _answer_http_error(scope: Scope, error: HTTPException) -> Response:
     code = _HTTP_CODES.get(error.status_code, "BAD_REQUEST" if error.status_code < 500 else "INTERNAL_ERROR")
-    told = {404: "there is nothing at this address", 405: "this address does not know that method"}
-    message = told.get(error.status_code) or str(error.detail)
+    messages = {404: "there is nothing at this address", 405: "this address does not support this method"}
+    message = messages.get(error.status_code) or str(error.detail)
     headers = dict(error.headers or {})
     if error.status_code == 405:
         headers["Allow"] = ", ".join(_list_methods(scope))
@@ -132,7 +130,7 @@ def _answer_http_error(scope: Scope, error: HTTPException) -> Response:
 
 
 def _list_methods(scope: Scope) -> list[str]:
-    """Return the methods that this address knows. The routers only know them of the one route they looked at."""
+    """Return the methods of all routes that match the path; the routers only know those of one route."""
     found: set[str] = set()
     for context in iter_route_contexts(scope["app"].routes):
         if context.path is not None and compile_path(context.path)[0].match(scope["path"]):
@@ -141,7 +139,7 @@ def _list_methods(scope: Scope) -> list[str]:
 
 
 def _list_known_fields(scope: Scope) -> list[str]:
-    """Return the fields a body may have on the address that was asked."""
+    """Return the fields that a body may have at this address."""
     body = getattr(scope.get("route"), "body_field", None)
     model = getattr(getattr(body, "field_info", None), "annotation", None)
     fields: dict[str, Any] = getattr(model, "model_fields", {})
@@ -149,27 +147,27 @@ def _list_known_fields(scope: Scope) -> list[str]:
 
 
 def _describe_error(error: Any, path: Sequence[str], known: Sequence[str]) -> str:
-    """Return what is wrong with a field, with the nearest right word for one that is unknown."""
+    """Return what is wrong with a field, and for an unknown field the nearest known names."""
     if error["type"] != "extra_forbidden":
         return error["msg"]
     close = nearest(path[0], known) if len(path) == 1 else ()
     hint = f"nearest: {', '.join(close)}" if close else f"known: {', '.join(known)}" if len(path) == 1 and known else ""
-    return f"there is no such field; {hint}" if hint else "there is no such field"
+    return f"unknown field; {hint}" if hint else "unknown field"
 
 
 def _make_refusal(errors: Sequence[Any], known: Sequence[str]) -> Refusal:
     fields: dict[str, list[str]] = {}
     places: dict[str, Place] = {}
-    # A hostile body has a fault in every value, and each of them would be written out.
+    # A hostile body has an error in every value, and each would be listed.
     for error in errors[:_MOST_FIELDS]:
         where = [str(part) for part in error["loc"]]
         place, path = (where[0], where[1:]) if where else ("body", [])
         if error["type"] == "json_invalid":
-            return Refusal("BAD_REQUEST", f"the body is no JSON: {error.get('ctx', {}).get('error', 'it cannot be read')}")
+            return Refusal("BAD_REQUEST", f"the body is not JSON: {error.get('ctx', {}).get('error', 'it cannot be read')}")
         name = ".".join(path) or place
         fields.setdefault(name, []).append(_describe_error(error, path, known))
         places[name] = _PLACES.get(place, "body")
-    return Refusal("VALIDATION_ERROR", "the request has fields that cannot be used", fields=fields, places=places)
+    return Refusal("VALIDATION_ERROR", "the request has invalid fields", fields=fields, places=places)
 
 
 def _make_response(scope: Scope, status: int, code: str, refusal: Refusal, headers: dict[str, str]) -> Response:
@@ -181,8 +179,8 @@ def _make_response(scope: Scope, status: int, code: str, refusal: Refusal, heade
         case "ours":
             return JSONResponse(_write_verial(code, refusal, ours=True), status, headers)
         case "fhir":
-            told = refuse_for("fhir", status, code, _join_message(refusal))
-            return Response(told.body, status, {**told.headers, **headers})
+            answer = refuse_for("fhir", status, code, _join_message(refusal))
+            return Response(answer.body, status, {**answer.headers, **headers})
         case "pages":
             return make_error_page(scope, status, code, refusal, headers)
         case _:
@@ -227,7 +225,7 @@ def _write_otlp(scope: Scope, status: int, refusal: Refusal, headers: dict[str, 
 
 
 def encode_varint(number: int) -> bytes:
-    """Return a whole number as protobuf writes it: seven bits a byte, the lowest first, the high bit set on all but the last."""
+    """Return a whole number as a protobuf varint."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -237,7 +235,7 @@ def encode_varint(number: int) -> bytes:
 
 
 def find_presented_key(scope: Scope) -> str | None:
-    """Return the key that came with a request: `Authorization: Bearer ...` or `x-api-key`."""
+    """Return the key of a request: `Authorization: Bearer ...` or `x-api-key`."""
     headers = Headers(scope=scope)
     scheme, _, word = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and word.strip():

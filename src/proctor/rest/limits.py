@@ -1,14 +1,14 @@
-"""Bounds how much a request may bring, and how often a key may ask.
+"""Limits the size of request bodies and the number of requests per key.
 
-A body is taken in before anybody looks at it: counted while it streams in, whatever its headers promise, for only so long; decompressed
-with the same bound (`decompression.py`), so that a few bytes cannot become gigabytes; and, if it is JSON, measured
-before anything decodes it. All bodies that are held at one moment share one room (`body_room.py`).
+A body is received before anything reads it: counted while it streams in, within a time limit, decompressed with the same size limit, and
+measured if it is JSON. All bodies in memory share one budget (`BodyBudget`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
@@ -17,16 +17,212 @@ import msgspec
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from proctor.rest.body_room import BodyRoom, HeldBody
-from proctor.rest.decompression import InflateLimits, Inflater
 from proctor.rest.errors import PROTOBUF, find_dialect, make_refusal_response
+from proctor.rest.memory import RELEASED
 from proctor.service.refusals import Refusal
 from proctor.service.settings import ServiceSettings
 
-# --- bounds how much JSON one request may hold, before anybody decodes it
+FREE_RATIO = 1_000_000
+"""Size in bytes up to which the compression ratio of a body is not checked."""
+_AT_ONCE = 100_000
+"""Bytes that are inflated on the event loop: about a millisecond."""
+_INFLATE_SLICE = 65_536
+
+
+class InflateLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of a compressed body."""
+
+    largest: int
+    members: int
+    ratio: int
+
+    @classmethod
+    def of(cls, settings: ServiceSettings) -> InflateLimits:
+        """Return the limits of a service."""
+        return cls(largest=settings.largest_body, members=settings.gzip_members, ratio=settings.compression_ratio)
+
+
+class _TooMuchAtOnce(Exception):
+    """More than may be inflated on the event loop."""
+
+
+class Inflater:
+    """Inflates small bodies on the event loop and others one by one in a thread."""
+
+    def __init__(self, limits: InflateLimits) -> None:
+        self._limits = limits
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="inflate")
+
+    async def inflate(self, body: bytes) -> bytes:
+        """Return the decompressed body. Raises `Refusal`."""
+        if len(body) <= _AT_ONCE:
+            try:
+                return inflate_bounded(body, self._limits, stop=_AT_ONCE)
+            except _TooMuchAtOnce:
+                pass
+        return await asyncio.get_running_loop().run_in_executor(self._pool, inflate_bounded, body, self._limits)
+
+
+def inflate_bounded(body: bytes, limits: InflateLimits, *, stop: int | None = None) -> bytes:
+    """Return the decompressed body. Raises `Refusal` as soon as a limit is exceeded."""
+    view = memoryview(body)
+    out = bytearray()
+    largest = min(limits.largest, max(FREE_RATIO, limits.ratio * len(body)))
+    place = members = 0
+    try:
+        while place < len(body):
+            members += 1
+            if members > limits.members:
+                raise Refusal("PAYLOAD_TOO_LARGE", f"the compressed body has more than {limits.members} gzip members (--gzip-members)")
+            place = _inflate_member(view, place, out, largest, limits, stop)
+            place = _skip_zeros(body, place)
+    except zlib.error:
+        raise Refusal("BAD_REQUEST", "the body cannot be decompressed") from None
+    return bytes(out)
+
+
+def _inflate_member(view: memoryview, place: int, out: bytearray, largest: int, limits: InflateLimits, stop: int | None) -> int:
+    """Inflate one gzip member, and return where it ends."""
+    # 32 makes zlib detect gzip or zlib by the header, whatever the client declared.
+    engine = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+    # In slices, because zlib copies unused input each time.
+    while not engine.eof:
+        if not engine.unconsumed_tail and place >= len(view):
+            raise Refusal("BAD_REQUEST", "the compressed body is truncated")
+        given = engine.unconsumed_tail or view[place : place + _INFLATE_SLICE]
+        if not engine.unconsumed_tail:
+            place += len(given)
+        # One byte beyond the limit shows that there is more. At least 1, since 0 means no limit to zlib.
+        out += engine.decompress(given, max(1, min(_INFLATE_SLICE * 16, largest - len(out) + 1)))
+        if stop is not None and len(out) > stop:
+            raise _TooMuchAtOnce
+        if len(out) > largest:
+            raise _refuse_too_large(len(view), largest, limits)
+    return place - len(engine.unused_data)
+
+
+def _refuse_too_large(size: int, largest: int, limits: InflateLimits) -> Refusal:
+    if largest == limits.largest:
+        reason = f"the decompressed body is larger than {limits.largest} bytes (--largest-body)"
+    else:
+        reason = f"the body of {size} bytes is more than {limits.ratio} times as large when decompressed (--compression-ratio)"
+    return Refusal("PAYLOAD_TOO_LARGE", reason)
+
+
+def _skip_zeros(body: bytes, place: int) -> int:
+    """Return where the next member starts: gzip may be padded with zeros."""
+    while place < len(body) and body[place] == 0:
+        # In slices: `lstrip` copies the rest, which would be quadratic for many members.
+        piece = body[place : place + _INFLATE_SLICE]
+        place += len(piece) - len(piece.lstrip(b"\0"))
+    return place
+
+
+STALLED_S = 1.0
+"""Seconds without data after which a body may be dropped for another one of the same key."""
+
+
+class HeldBody:
+    """The bytes of one request body in memory."""
+
+    def __init__(self, budget: BodyBudget, organization: str, client: str) -> None:
+        self.budget = budget
+        self.organization = organization
+        self.client = client
+        self.size = 0
+        self.last = 0.0
+        """When its last bytes arrived, by the clock of the event loop."""
+        self.arriving: asyncio.Timeout | None = None
+        """The timeout of a body that is still arriving."""
+        self.given_up = False
+
+    def is_arriving(self) -> bool:
+        """Return whether the body is still arriving and has not just timed out."""
+        return self.arriving is not None and not self.arriving.expired()
+
+    def add(self, count: int) -> None:
+        """Reserve `count` more bytes. Raises `Refusal`."""
+        self.budget.take_bytes(self, count)
+
+    def drop(self, count: int) -> None:
+        """Release `count` bytes."""
+        count = min(count, self.size)
+        self.size -= count
+        self.budget.left += count
+        RELEASED.add(count)
+
+    def release(self) -> None:
+        """Release all bytes."""
+        self.drop(self.size)
+        self.budget.bodies.discard(self)
+
+
+class BodyBudget:
+    """The memory that all request bodies share."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.left = most
+        self.bodies: set[HeldBody] = set()
+
+    def enter(self, organization: str, client: str) -> HeldBody:
+        """Register the body of one request."""
+        held = HeldBody(self, organization, client)
+        self.bodies.add(held)
+        return held
+
+    def take_bytes(self, held: HeldBody, count: int) -> None:
+        """Reserve bytes for a body, dropping other bodies if there are not enough. Raises `Refusal`."""
+        while count > self.left:
+            other = self._find_greediest(held, count)
+            if other is None:
+                reason = f"the service is busy: other requests hold {self.most - self.left} of {self.most} bytes (--waiting-bytes)"
+                raise Refusal("UNAVAILABLE", reason, retry_after_s=1)
+            # The task that reads it wakes up with a timeout; `given_up` marks the cause.
+            other.given_up = True
+            other.release()
+            assert other.arriving is not None
+            other.arriving.reschedule(asyncio.get_running_loop().time())
+            # So that its next bytes do not extend the timeout, and the same body is not dropped twice.
+            other.arriving = None
+        self.left -= count
+        held.size += count
+
+    def _find_greediest(self, held: HeldBody, count: int) -> HeldBody | None:
+        """Return the body to drop for another one, or None."""
+        organizations: dict[str, int] = {}
+        clients: dict[tuple[str, str], int] = {}
+        for body in self.bodies:
+            organizations[body.organization] = organizations.get(body.organization, 0) + body.size
+            client = (body.organization, body.client)
+            clients[client] = clients.get(client, 0) + body.size
+
+        def holds(body: HeldBody) -> tuple[int, int]:
+            return organizations[body.organization], clients[body.organization, body.client]
+
+        # A complete body is being processed and stays; an empty one frees nothing.
+        others = [body for body in self.bodies if body is not held and body.is_arriving() and body.size]
+        if not others:
+            return None
+        found = max(others, key=lambda body: (*holds(body), -body.last))
+        of_all, of_client = holds(held)
+        most_of_all, most_of_client = holds(found)
+        # A sender that would then hold more than the largest holder gets nothing: two large senders would otherwise drop each other's
+        # bodies in turn.
+        if found.organization != held.organization:
+            return found if of_all + count <= most_of_all else None
+        if found.client != held.client:
+            return found if of_client + count <= most_of_client else None
+        now = asyncio.get_running_loop().time()
+        stalled = [body for body in others if (body.organization, body.client) == (held.organization, held.client)]
+        oldest = min(stalled, key=lambda body: body.last)
+        return oldest if now - oldest.last >= STALLED_S else None
+
+
+# --- JSON limits, checked before decoding
 
 _SLICE = 262_144
-"""Bytes that are looked through in one call, in which no other thread has its turn."""
+"""Bytes scanned in one call, during which no other thread runs."""
 _NOT_STRUCTURE = bytes(code for code in range(256) if code not in b'"[]{},')
 _NOT_COUNTED = bytes(code for code in range(256) if code not in b"[{,")
 _NOT_OPENING = bytes(code for code in range(256) if code not in b"[{")
@@ -37,40 +233,40 @@ _STEPS[ord("[")], _STEPS[ord("]")] = 1, -1
 
 
 class JsonLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much JSON one request may hold."""
+    """Limits of the JSON of one request."""
 
     objects: int
     values: int
     deepest: int
     part: int = 1
-    """How many times as much requests with traces, states and datasets may hold."""
+    """The divisor of the limits that requests with traces, states and datasets have."""
 
     @classmethod
     def of(cls, settings: ServiceSettings, *, part: int = 1) -> JsonLimits:
-        """Return the limits of a service, or the part of them that a request without traces, a state or a dataset has."""
+        """Return the limits of a service, divided by `part` for requests without traces, a state or a dataset."""
         objects, values = settings.json_objects // part, settings.json_values // part
         return cls(objects=objects, values=values, deepest=settings.deepest_body, part=part)
 
 
 def check_json(body: bytes, limits: JsonLimits) -> None:
-    """Refuse JSON that holds more than the limits allow. Of what is no JSON the answer may be anything. Raises `Refusal`."""
+    """Reject JSON that exceeds the limits; the result for anything else is undefined. Raises `Refusal`."""
     counted = body.translate(None, _NOT_COUNTED)
     if len(counted) <= limits.values and _count_objects(counted) <= min(limits.objects, limits.deepest):
-        return  # even if all of them stood outside of strings
+        return  # within the limits even if none of them is inside a string
     objects = values = 0
     brackets: list[bytes] = []
     for outside in _cut_strings_out(body):
         counted = outside.translate(None, _NOT_COUNTED)
         values += len(counted)
         objects += _count_objects(counted)
-        # What has too many is refused without its depth, so its brackets need not be held.
+        # Too many objects are rejected without measuring the depth, so the brackets are not needed.
         if objects <= limits.objects:
             brackets.append(outside.translate(None, _NOT_BRACKETS))
     if objects > limits.objects:
         raise _refuse_count("lists and objects", objects, limits.objects, "--json-objects", limits.part)
     if values > limits.values:
         raise _refuse_count("values", values, limits.values, "--json-values", limits.part)
-    # More closing brackets than opening ones are no JSON.
+    # With more closing than opening brackets it is not JSON.
     if objects > limits.deepest and _measure_depth(b"".join(brackets)[: 2 * objects]) > limits.deepest:
         raise Refusal("BAD_REQUEST", f"the body is nested more than {limits.deepest} levels deep (--deepest-body)")
 
@@ -81,7 +277,7 @@ def _count_objects(counted: bytes) -> int:
 
 def _refuse_count(what: str, found: int, most: int, flag: str, part: int) -> Refusal:
     setting = flag if part == 1 else f"1/{part} of {flag}, which is for traces, states and datasets"
-    return Refusal("PAYLOAD_TOO_LARGE", f"the JSON of the body holds {found} {what}, and at most {most} are taken ({setting})")
+    return Refusal("PAYLOAD_TOO_LARGE", f"the JSON of the body has {found} {what}; the limit is {most} ({setting})")
 
 
 def _cut_strings_out(body: bytes) -> Iterator[bytes]:
@@ -91,24 +287,24 @@ def _cut_strings_out(body: bytes) -> Iterator[bytes]:
     while start < len(body):
         piece = body[start : start + _SLICE]
         if (len(piece) - len(piece.rstrip(b"\\"))) & 1:
-            piece = body[start : start + _SLICE + 1]  # what a backslash escapes stays with it
+            piece = body[start : start + _SLICE + 1]  # keep an escaped character with its backslash
         start += len(piece)
         if b"\\" in piece:
-            # In this order: the second half of an escaped backslash does not escape the quote behind it.
+            # In this order: the second half of an escaped backslash does not escape the quote after it.
             piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
-        # Two quotes with nothing between them change nothing about what is inside of a string and what is not.
+        # Two adjacent quotes do not change what is inside a string.
         parts = piece.translate(None, _NOT_STRUCTURE).replace(b'""', b"").split(b'"')
-        # Every second part stands outside of strings; `inside` is 1 where the slice begins within one.
+        # Every second part is outside strings; `inside` is 1 if the slice starts within one.
         yield b"".join(parts[inside::2])
         inside ^= (len(parts) - 1) & 1
 
 
 def _measure_depth(brackets: bytes) -> int:
-    """Return how deeply brackets nest."""
+    """Return the nesting depth."""
     levels = 0
-    # `[}` counts as a pair: it is no JSON, and no decoder gets beyond it.
+    # `[}` counts as a pair: it is not JSON, and no decoder accepts it.
     left = brackets.translate(_ALIKE)
-    # Most of what is nested ends at once: without the innermost pairs there is a level less, and far fewer brackets.
+    # Removing the innermost pairs first takes one level and most of the brackets away.
     while len(left) > 1_000 and len(less := left.replace(b"[]", b"")) < 0.9 * len(left):
         left = less
         levels += 1
@@ -120,47 +316,44 @@ def _measure_depth(brackets: bytes) -> int:
     return levels + deepest
 
 
-# ---
-
-
 _DRAIN_S = 5.0
 _LARGE = 200_000
 """Bytes of JSON that are measured on the event loop: about a millisecond."""
 _LARGE_PATHS = re.compile(r"/public/traces|/datasets(/[^/]*)?|/(task-runs|benchmark-runs)/[^/]*/state")
 _SURFACES = re.compile(r"/(?:sandboxes|v1/benchmark-runs)/[^/]+/[^/]")
-"""What is sent to simulated systems, which may be anything: files, messages, forms."""
+"""Requests to simulated systems, which may contain anything: files, messages, forms."""
 _MOST_BUCKETS = 10_000
 SMALL_PART = 10
-"""The part of the limits for JSON that requests have which bring no traces, no state and no dataset."""
+"""Divisor of the JSON limits for requests without traces, a state or a dataset."""
 
 
 class BodyLimits:
-    """Receives the body of a request, or refuses it."""
+    """Receives the body of a request, or rejects it."""
 
     def __init__(self, app: ASGIApp, *, settings: ServiceSettings) -> None:
         self._app = app
         self._settings = settings
-        self._room = BodyRoom(settings.waiting_bytes)
+        self._budget = BodyBudget(settings.waiting_bytes)
         self._inflater = Inflater(InflateLimits.of(settings))
         self._json = {False: JsonLimits.of(settings, part=SMALL_PART), True: JsonLimits.of(settings)}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="measure")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on with its whole body, decompressed."""
+        """Forward a request with its whole, decompressed body."""
         if scope["type"] != "http" or not has_body(scope):
             await self._app(scope, receive, send)
             return
-        held = self._room.enter(*_find_holder(scope))
+        held = self._budget.enter(*_find_holder(scope))
         try:
             try:
                 body = await self._receive_body(scope, receive, held)
             except Refusal as refusal:
-                # Before the answer is sent: a client that reads it slowly must not keep the room from others.
+                # Before the response is sent: a client that reads slowly must not occupy memory.
                 held.release()
                 await make_refusal_response(scope, refusal)(scope, receive, send)
                 return
             if body is None:
-                return  # the caller has gone
+                return  # the client disconnected
             _drop_encoding(scope, len(body))
             scope.setdefault("state", {})["body"] = body
             await self._app(scope, _replay_body(body, receive), send)
@@ -171,9 +364,9 @@ class BodyLimits:
         headers = Headers(scope=scope)
         encoding = headers.get("content-encoding", "").strip().lower()
         if encoding not in ("", "identity", "gzip", "deflate"):
-            raise Refusal("UNSUPPORTED_MEDIA_TYPE", f"content encoding {encoding[:40]!r} is unknown; there are gzip and deflate")
+            raise Refusal("UNSUPPORTED_MEDIA_TYPE", f"content encoding {encoding[:40]!r} is not supported; use gzip or deflate")
         promised = headers.get("content-length", "")
-        # `int` raises for thousands of digits. Whatever a header promises, the body is counted again while it streams in.
+        # `int` raises for thousands of digits. The body is counted again while it streams in.
         if promised.isdecimal() and len(promised) < 20 and int(promised) > self._settings.largest_body:
             await drain_body(receive, 4 * self._settings.largest_body)
             raise self._refuse_too_large()
@@ -185,12 +378,12 @@ class BodyLimits:
             body = await self._inflater.inflate(body)
             held.add(len(body))
             held.drop(size)
-        if not _is_protobuf(scope, headers) and not _is_no_json(scope["path"], body):
+        if not _is_protobuf(scope, headers) and not _is_not_json(scope["path"], body):
             await self._check_json(body, self._json[may_be_large(scope["path"])])
         return body
 
     async def _read_in_time(self, receive: Receive, held: HeldBody) -> bytes | None:
-        """Read the body. Raises `Refusal` when it does not come in time, or others need the room that it takes."""
+        """Read the body. Raises `Refusal` if it does not arrive in time, or was dropped for others."""
         limits = self._settings
         now = asyncio.get_running_loop().time
         end = now() + limits.body_timeout_s
@@ -199,13 +392,13 @@ class BodyLimits:
                 return await self._read_chunks(receive, held, end)
         except TimeoutError:
             if held.given_up:
-                told = "the body came so slowly that others needed the room that it took (--waiting-bytes)"
-                raise Refusal("UNAVAILABLE", told, retry_after_s=1) from None
+                reason = "the body arrived too slowly and was dropped for other requests (--waiting-bytes)"
+                raise Refusal("UNAVAILABLE", reason, retry_after_s=1) from None
             if now() >= end:
-                told = f"the body did not arrive within {limits.body_timeout_s:g} s (--body-timeout-s)"
+                reason = f"the body did not arrive within {limits.body_timeout_s:g} s (--body-timeout-s)"
             else:
-                told = f"nothing of the body came for {limits.body_stall_s:g} s (--body-stall-s)"
-            raise Refusal("REQUEST_TIMEOUT", told) from None
+                reason = f"no part of the body arrived for {limits.body_stall_s:g} s (--body-stall-s)"
+            raise Refusal("REQUEST_TIMEOUT", reason) from None
         finally:
             held.arriving = None
 
@@ -219,7 +412,7 @@ class BodyLimits:
             chunk: bytes = message.get("body", b"")
             more = message.get("more_body", False)
             if held.size + len(chunk) > self._settings.largest_body:
-                # Let go of before the rest is passed over: what is refused anyway must not keep room from others meanwhile.
+                # Released before the rest is drained: a rejected body must not occupy memory.
                 held.drop(held.size)
                 chunks.clear()
                 if more:
@@ -230,13 +423,12 @@ class BodyLimits:
             chunks.append(chunk)
             if not more:
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-            # Only bytes move the limit on: empty pieces would keep a body alive for nothing. A body that was given up has no limit, and
-            # asyncio raises where one is moved that has run out.
+            # Only bytes extend the timeout, not empty pieces. A dropped body has no timeout, and asyncio raises if an expired one is moved.
             if held.arriving is not None and chunk and not held.arriving.expired():
                 held.arriving.reschedule(min(end, held.last + self._settings.body_stall_s))
 
     async def _check_json(self, body: bytes, limits: JsonLimits) -> None:
-        # Looking through a large body takes long enough for others to notice.
+        # Scanning a large body takes long enough to delay other requests.
         if len(body) > _LARGE:
             await asyncio.get_running_loop().run_in_executor(self._pool, check_json, body, limits)
         else:
@@ -247,19 +439,19 @@ class BodyLimits:
 
 
 def has_body(scope: Scope) -> bool:
-    """Return whether a request says that it has a body."""
+    """Return whether a request declares a body."""
     headers = Headers(scope=scope)
     return "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
 
 
-def promises_at_most(headers: Headers, most: int) -> bool:
-    """Return whether a request says how large its body is, no larger than that, and that it is not compressed."""
+def declares_at_most(headers: Headers, most: int) -> bool:
+    """Return whether a request declares an uncompressed body of at most `most` bytes."""
     size = headers.get("content-length", "")
     return size.isdecimal() and len(size) <= 9 and int(size) <= most and "content-encoding" not in headers
 
 
 def _find_holder(scope: Scope) -> tuple[str, str]:
-    """Return for whom a body is held: the organization, and in it the key, or the address of the local user."""
+    """Return the organization and the key (or the address of the local user) that a body is counted for."""
     caller = scope.get("state", {}).get("caller")
     client = scope.get("client")
     address = client[0] if client else ""
@@ -269,23 +461,23 @@ def _find_holder(scope: Scope) -> tuple[str, str]:
 
 
 def may_be_large(path: str) -> bool:
-    """Return whether requests bring traces, the state of a run, a dataset or something for a simulated system: what machines write."""
+    """Return whether requests to this path bring traces, the state of a run, a dataset, or data for a simulated system."""
     return find_dialect(path) == "otlp" or _LARGE_PATHS.fullmatch(path) is not None or _SURFACES.match(path) is not None
 
 
 def _is_protobuf(scope: Scope, headers: Headers) -> bool:
-    """Return whether a body is read as protobuf, which has limits of its own (`wire_format.py`)."""
+    """Return whether a body is protobuf, which has its own limits (`wire_format.py`)."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     return kind == PROTOBUF and find_dialect(scope["path"]) == "otlp"
 
 
-def _is_no_json(path: str, body: bytes) -> bool:
-    """Return whether a body is for a simulated system and will not be decoded as JSON."""
+def _is_not_json(path: str, body: bytes) -> bool:
+    """Return whether a body is for a simulated system and is not decoded as JSON."""
     return _SURFACES.match(path) is not None and body.lstrip(b" \t\r\n")[:1] not in (b"{", b"[")
 
 
 async def drain_body(receive: Receive, most: int) -> None:
-    """Read on for a while, since many clients only listen once they have sent everything."""
+    """Read and discard a body for a while, since many clients read the response only after sending everything."""
     taken = 0
     try:
         async with asyncio.timeout(_DRAIN_S):
@@ -299,7 +491,7 @@ async def drain_body(receive: Receive, most: int) -> None:
 
 
 def _drop_encoding(scope: Scope, size: int) -> None:
-    # In place: the layers outside want to see which route was found in this scope.
+    # In place: the outer layers read the route from this scope.
     dropped = (b"content-encoding", b"content-length", b"transfer-encoding")
     headers = [(name, value) for name, value in scope["headers"] if name not in dropped]
     scope["headers"] = [*headers, (b"content-length", str(size).encode())]
@@ -319,7 +511,7 @@ def _replay_body(body: bytes, receive: Receive) -> Receive:
 
 
 class RateLimits:
-    """How many requests each key has left: as many as a minute allows at once, filled up again evenly."""
+    """Token buckets per key: a full minute's requests at once, refilled evenly."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
         self._most = float(per_minute)
@@ -327,14 +519,14 @@ class RateLimits:
         self._left: dict[str, tuple[float, float]] = {}
 
     def take_s(self, key: str) -> float:
-        """Take one request and return 0, or return how many seconds until there is one."""
+        """Take one request and return 0, or return the seconds until one is available."""
         if self._most <= 0:
             return 0.0
         now = self._clock()
-        # Taken out and put back below, which keeps the dict in the order of use: whoever asked longest ago is forgotten first.
+        # Removed and added again, which keeps the dict in order of use: the least recently used key is evicted first.
         left, at = self._left.pop(key, (self._most, now))
         left = min(self._most, left + max(0.0, now - at) * self._most / 60)
-        # Strangers are counted by address, and may come from as many addresses as they like.
+        # Unauthenticated clients are counted by address, and may use any number of addresses.
         while len(self._left) >= _MOST_BUCKETS:
             self._left.pop(next(iter(self._left)))
         if left < 1:

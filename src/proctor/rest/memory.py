@@ -1,8 +1,6 @@
-"""Gives memory back to the machine that is not needed any more.
+"""Returns freed memory to the operating system.
 
-What many large bodies took is free inside the process when they are done with, and stays with it: the allocator keeps what it has. So now
-and then, when enough was let go of, it is asked to give back what it can. That is a matter of the C library; where there is no such call,
-nothing is asked.
+After large bodies the C allocator keeps the memory it got. Once enough was freed, `malloc_trim` is called, where the C library has it.
 """
 
 from __future__ import annotations
@@ -19,17 +17,17 @@ from proctor.service.hub import Hub
 
 EVERY_S = 2.0
 ENOUGH = 2_000_000
-"""Bytes that were let go of since the last time, from which on it is worth the while."""
+"""Freed bytes since the last call from which another one is worthwhile."""
 
 
 class ReleasedBytes:
-    """How many bytes were let go of since memory was last given back."""
+    """Counts the bytes freed since memory was last returned."""
 
     def __init__(self) -> None:
         self.size = 0
 
     def add(self, size: int) -> None:
-        """Count what is not needed any more."""
+        """Count freed bytes."""
         self.size += size
 
 
@@ -37,9 +35,9 @@ RELEASED = ReleasedBytes()
 """Of this process."""
 
 
-def give_memory_back() -> bool:
-    """Ask the allocator to give memory back and return whether that can be asked at all."""
-    gc.collect()  # what refers to itself, such as an error and where it was raised, is not let go of before
+def return_memory() -> bool:
+    """Make the allocator return memory, and return whether the platform supports that."""
+    gc.collect()  # reference cycles, such as an error and its traceback, are freed only here
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):
@@ -49,22 +47,22 @@ def give_memory_back() -> bool:
 
 
 @contextlib.asynccontextmanager
-async def keep_giving_back(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
-    """Give memory back now and then, for as long as the application runs."""
+async def returning_memory(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
+    """Return memory periodically while the application runs."""
 
-    async def now_and_then() -> None:
+    async def run() -> None:
         again = False
         while True:
             await asyncio.sleep(EVERY_S)
             is_enough = RELEASED.size >= ENOUGH
             if is_enough or again:
                 RELEASED.size = 0
-                if not await asyncio.to_thread(give_memory_back):
+                if not await asyncio.to_thread(return_memory):
                     return
-            # What was still in use, by whoever had not quite done with it, is given back the next time.
+            # Memory that was still in use is returned the next time.
             again = is_enough
 
-    task = asyncio.create_task(now_and_then(), name="give memory back")
+    task = asyncio.create_task(run(), name="return memory")
     try:
         yield
     finally:

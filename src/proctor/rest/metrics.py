@@ -1,7 +1,6 @@
-"""Measures the service, in the text format of Prometheus.
+"""Metrics in the text format of Prometheus.
 
-Requests are counted by the template of their route, so that there are never more series than routes. What the database knows (how much
-waits) is asked when somebody reads the page.
+Requests are counted by route template, which bounds the number of series. Queue lengths are read from the database on each scrape.
 """
 
 from __future__ import annotations
@@ -9,15 +8,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from proctor.service.counters import COUNTED
-from proctor.service.hub import Hub
+from proctor.service.hub import COUNTED, Hub
 from proctor.store.runs.queue_sizes import MOST_COUNTED, count_queue
 
 BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class Metrics:
-    """Requests of one process: how many, and how long they took."""
+    """Counts and durations of the requests of one process."""
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, str, int]] = Counter()
@@ -33,25 +31,25 @@ class Metrics:
         self._sums[route] += seconds
 
     def write_lines(self) -> Iterable[str]:
-        """Yield the series about requests."""
-        yield from _write_head("proctor_requests_total", "counter", "Requests that were answered.")
+        """Yield the request series."""
+        yield from _write_head("proctor_requests_total", "counter", "Answered requests.")
         for (method, route, status), count in sorted(self._requests.items()):
             yield f"proctor_requests_total{_write_labels(method=method, route=route, status=str(status))} {count}"
-        yield from _write_head("proctor_request_seconds", "histogram", "How long answering took.")
+        yield from _write_head("proctor_request_seconds", "histogram", "Request duration.")
         for route, counts in sorted(self._seconds.items()):
             total = 0
             for bound, count in zip((*BOUNDS_S, "+Inf"), counts, strict=True):
-                # A bucket of Prometheus counts everything up to its bound, also what is in the buckets below it.
+                # A Prometheus bucket includes everything in the buckets below it.
                 total += count
                 yield f"proctor_request_seconds_bucket{_write_labels(route=route, le=str(bound))} {total}"
             yield f"proctor_request_seconds_sum{_write_labels(route=route)} {self._sums[route]:.6f}"
             yield f"proctor_request_seconds_count{_write_labels(route=route)} {total}"
-        yield from _write_head("proctor_requests_in_flight", "gauge", "Requests that are being answered.")
+        yield from _write_head("proctor_requests_in_flight", "gauge", "Requests in progress.")
         yield f"proctor_requests_in_flight {self.in_flight}"
 
 
 async def write_page(hub: Hub, metrics: Metrics) -> str:
-    """Return the whole page of metrics."""
+    """Return the metrics page."""
     lines = list(metrics.write_lines())
     for name, count in hub.counters.read().items():
         lines += _write_head(f"proctor_{name}_total", "counter", COUNTED[name])
@@ -59,14 +57,14 @@ async def write_page(hub: Hub, metrics: Metrics) -> str:
     async with hub.database.reading() as connection:
         queue = await count_queue(connection)
     now = hub.clock()
-    lines += _write_head("proctor_queue_depth", "gauge", f"Traces that wait to be evaluated, up to {MOST_COUNTED}.")
+    lines += _write_head("proctor_queue_depth", "gauge", f"Traces waiting for evaluation, at most {MOST_COUNTED}.")
     lines.append(f"proctor_queue_depth {queue.traces}")
-    lines += _write_head("proctor_queue_wait_seconds", "gauge", "How long the trace that has waited longest could have been evaluated.")
+    lines += _write_head("proctor_queue_wait_seconds", "gauge", "Age of the oldest trace that is due for evaluation.")
     lines.append(f"proctor_queue_wait_seconds {queue.measure_trace_wait(now):.3f}")
-    lines += _write_head("proctor_runs", "gauge", "Runs that are not finished, by status.")
+    lines += _write_head("proctor_runs", "gauge", "Unfinished runs by status.")
     counted = (("queued", queue.runs_queued), ("running", queue.runs_running))
     lines += [f"proctor_runs{_write_labels(status=status)} {count}" for status, count in counted]
-    lines += _write_head("proctor_run_wait_seconds", "gauge", "How long the run that has waited longest has been in the queue.")
+    lines += _write_head("proctor_run_wait_seconds", "gauge", "Age of the oldest queued run.")
     lines.append(f"proctor_run_wait_seconds {queue.measure_run_wait(now):.3f}")
     return "\n".join(lines) + "\n"
 

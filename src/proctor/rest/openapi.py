@@ -1,7 +1,7 @@
-"""The OpenAPI document, true to what happens.
+"""The OpenAPI document.
 
-FastAPI knows the models of bodies and answers. What every operation has in common is added here: the error answers of its dialect, the
-keys, and which operations need none. Bodies that do not fit are answered 400, never FastAPI's 422.
+FastAPI knows the models. This module adds the error responses of each dialect and the security schemes. Invalid bodies are answered 400,
+never FastAPI's 422.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from proctor.rest.security import is_open, is_shared
 
 WriteDocument = Callable[[], Awaitable[bytes]]
 _REASONS = {
-    "400": "The request cannot be used.",
+    "400": "The request is invalid.",
     "401": "The key is missing, unknown, revoked or expired.",
     "403": "The key does not allow this.",
-    "404": "There is no such thing, or it is somebody else's.",
-    "408": "The body did not come in time.",
-    "409": "The state of things does not allow this.",
+    "404": "Not found, or owned by another organization.",
+    "408": "The body did not arrive in time.",
+    "409": "The current state does not allow this.",
     "413": "The body is too large.",
-    "415": "The body is encoded in a way that is unknown.",
-    "429": "Too many requests; `Retry-After` says when to come again.",
-    "500": "The service failed.",
-    "503": "The database cannot be used, or there is too much to do; `Retry-After` says when to come again.",
+    "415": "The content encoding is not supported.",
+    "429": "Too many requests; `Retry-After` has the seconds to wait.",
+    "500": "Internal error.",
+    "503": "The database is unavailable or the service is overloaded; `Retry-After` has the seconds to wait.",
 }
 _WITHOUT_KEY = ("400", "403", "413", "415", "500", "503")
 _BY_LINK = (*_WITHOUT_KEY, "404", "429")
@@ -57,7 +57,7 @@ _PROBLEM = {
 
 
 def _describe_error(details: str | None = None, **more: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of an error with a code, a message and what is wrong by field."""
+    """Return the schema of an error with a code, a message and details by field."""
     described = {"type": "object", "additionalProperties": _TEXTS} | ({} if details is None else {"description": details})
     properties = {"code": {"type": "string"}, "message": {"type": "string"}, "details": described, **more}
     error = {"type": "object", "required": ["code", "message", "details"], "properties": properties}
@@ -107,23 +107,23 @@ _SCHEMES = {
 
 
 def add_document_route(app: FastAPI) -> None:
-    """Let the application answer `GET /openapi.json` with its document.
+    """Add `GET /openapi.json`.
 
-    It takes a second to make and tens of milliseconds to write, and anybody may ask for it without a key. So it is made once and kept as
-    bytes: beside the event loop, or, where `app.state.write_document` says how, in a process of its own (`process.py`).
+    The document takes a second to build and needs no key. It is built once and cached as bytes: in a thread, or with
+    `app.state.write_document` in a separate process (`process.py`).
     """
     app.openapi = lambda: make_document(app)
     made: list[bytes] = []
     making = asyncio.Lock()
 
-    async def write_beside() -> bytes:
+    async def write_in_thread() -> bytes:
         return await asyncio.to_thread(lambda: msgspec.json.encode(app.openapi()))
 
     async def answer(_request: Request) -> Response:
-        # Whoever asks meanwhile waits for the one that is being made, and does not make another.
+        # Concurrent requests wait for the first one and do not build it again.
         async with making:
             if not made:
-                write: WriteDocument = getattr(app.state, "write_document", write_beside)
+                write: WriteDocument = getattr(app.state, "write_document", write_in_thread)
                 made.append(await write())
         return Response(made[0], media_type="application/json")
 
@@ -131,12 +131,12 @@ def add_document_route(app: FastAPI) -> None:
 
 
 def make_document(app: FastAPI) -> dict[str, Any]:
-    """Return the document of `app`, made once."""
+    """Return the document of `app`, built once."""
     if app.openapi_schema is None:
         found = get_openapi(
             title="proctor",
             version=app.version,
-            description="Examine AI agents: traces in, results kept, suites run, criteria verified.",
+            description="Test AI agents: receive traces, store results, run suites, verify criteria.",
             routes=app.routes,
         )
         components: dict[str, Any] = found.setdefault("components", {})
@@ -154,7 +154,7 @@ def make_document(app: FastAPI) -> dict[str, Any]:
 
 
 def _rename_schemas(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with names for people: `ProjectPage` for `PageOf_Project_`, `RunsNewRun` for a name that two modules have."""
+    """Return the document with readable names: `ProjectPage` for `PageOf_Project_`, `RunsNewRun` for a name that two modules share."""
     names: dict[str, str] = {}
     for name in document["components"]["schemas"]:
         better = re.sub(r"^PageOf_(.+)_$", r"\1Page", name)

@@ -1,8 +1,7 @@
-"""Runs the service as a process: from its settings to the last request.
+"""Runs the service as a process.
 
-It listens before it says so. On a signal (SIGTERM, SIGINT, SIGHUP) it stops accepting, finishes the requests it has, stops its workers,
-closes the database and ends well; a second signal ends it at once. An address that others can reach is refused as long as there is no
-organization key.
+It listens before it announces its address. On a signal (SIGTERM, SIGINT, SIGHUP) it stops accepting, finishes open requests, stops its
+workers and closes the database; a second signal ends it immediately. Without an organization key it only listens on loopback.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ from proctor.service.decisions.pattern_process import used_for_patterns
 from proctor.service.decisions.pool import DecisionPool
 from proctor.service.hub import stamp
 
-# --- makes the OpenAPI document in a process of its own, run as `python -m proctor.rest.process`
+# --- builds the OpenAPI document in a separate process, run as `python -m proctor.rest.process`
 
 _TIMEOUT_S = 60.0
 
 
 async def write_document() -> bytes:
-    """Return the document as bytes. Raises `StoreError` where the process does not get there."""
+    """Return the document as bytes. Raises `StoreError` if the process fails."""
     command = (sys.executable, "-m", "proctor.rest.process")
     process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE)
     try:
@@ -49,12 +48,12 @@ async def write_document() -> bytes:
     except TimeoutError:
         written = b""
     finally:
-        # Its time is over, or whoever asked has gone: it would go on for nobody.
+        # Timed out, or the client disconnected.
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode != 0 or not written:
-        raise StoreError("the document cannot be made just now: its process ended too early")
+        raise StoreError("the OpenAPI document could not be built; try again")
     return written
 
 
@@ -66,18 +65,16 @@ def main() -> None:
     from proctor.rest.settings import ServeSettings
     from proctor.service.settings import ServiceSettings
 
-    os.nice(10)  # others are being answered
-    # Nothing is opened, and every service has the same routes.
+    os.nice(10)  # requests have priority
+    # Opens nothing; every service has the same routes.
     sys.stdout.buffer.write(msgspec.json.encode(make_app(ServeSettings(service=ServiceSettings(home=Path()))).openapi()))
 
 
 if __name__ == "__main__":
     main()
 
-# ---
 
-
-# --- writes logs: one JSON object per line, about requests and workers, without what was sent
+# --- logs: one JSON object per line, without request content
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 
@@ -97,7 +94,7 @@ class JsonLineFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             line["error"] = type(error).__name__
-            # Where, and not what: messages of errors quote what was sent.
+            # The place and not the message: error messages quote request content.
             frames = traceback.extract_tb(error.__traceback__)[-8:]
             line["trace"] = [f"{frame.filename.rpartition('/src/')[2]}:{frame.lineno} {frame.name}" for frame in frames]
         return json.dumps(line, ensure_ascii=True, default=str)
@@ -107,15 +104,12 @@ def log_to_stream(stream: TextIO | None = None, level: int = logging.INFO) -> No
     """Send the logs of the service and of its server to a stream, standard error by default."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLineFormatter())
-    # All of ours: whatever logger had no handler would be written as it is, with what was sent.
+    # All of our loggers: one without a handler would be printed with request content.
     for name in ("proctor", "uvicorn"):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
         logger.setLevel(level if name == "proctor" else logging.WARNING)
         logger.propagate = False
-
-
-# ---
 
 
 GRACE_S = 15
@@ -126,18 +120,18 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP
 
 
 def _tune_interpreter() -> None:
-    """Look for circles of garbage less often: traces are many small objects without any, and what was loaded by now stays."""
+    """Collect garbage less often: traces are many small objects without cycles, and loaded modules stay."""
     gc.freeze()
     gc.enable()
     gc.set_threshold(20_000, 20, 50)
-    # Traces are decided in a thread beside the one that answers, which should not wait long for its turn.
+    # Traces are decided in another thread, and the event loop should get its turn quickly.
     sys.setswitchinterval(0.0002)
 
 
 def _allow_files(connections: int) -> None:
-    """Let the process have as many files open as it may have connections, and some beside them."""
+    """Raise the limit of open files to the number of connections and some more."""
     try:
-        import resource  # not on Windows, which has no such bound
+        import resource  # not on Windows, which has no such limit
     except ImportError:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -147,7 +141,7 @@ def _allow_files(connections: int) -> None:
 
 
 async def serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
-    """Serve until a signal comes. `say` is told where, and what the user should know. Raises `InputError` and `StoreError` at the start."""
+    """Serve until a signal arrives; `say` prints the address and notes for the user. Raises `InputError` and `StoreError` at startup."""
     with used_for_patterns():
         await _serve(settings, say)
 
@@ -157,7 +151,7 @@ async def _serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
         is_open = await find_local_caller(hub) is not None
         if is_open and not is_loopback(settings.host):
             raise InputError(
-                f"{settings.host} can be reached by others, and there is no organization key that would keep them out\n"
+                f"{settings.host} is reachable from other machines, and there is no organization key\n"
                 "  create one first: proctor keys create --kind organization --name NAME"
             )
         with open_socket(settings.host, settings.port) as sock:
@@ -170,27 +164,26 @@ async def _serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
             _allow_files(settings.service.connections)
             running = asyncio.create_task(server.serve(sockets=[sock]))
             with stop_by_signals(server, app):
-                # uvicorn has nothing to wait for but this flag; where it cannot start, its task ends without setting it.
+                # uvicorn only has this flag; if it cannot start, its task ends without setting it.
                 while not server.started and not running.done():
                     await asyncio.sleep(0.01)
                 if server.started:
                     _announce(place, is_open, say)
                 await running
         if not server.started:
-            raise InputError("the service could not start; its log says why")
+            raise InputError("the service could not start; see the log")
 
 
 def _announce(place: tuple[Any, ...], is_open: bool, say: Callable[[str], None]) -> None:
     host, port = place[:2]
     say(f"proctor serves on http://{f'[{host}]' if ':' in host else host}:{port}")
     if is_open:
-        closing = "`proctor keys create --kind organization` changes that"
-        say(f"no organization key was ever created: everybody on this machine may use it; {closing}")
+        say("no organization key exists: everyone on this machine has access; run `proctor keys create --kind organization` to change that")
 
 
 @contextlib.contextmanager
 def open_socket(host: str, port: int) -> Generator[socket.socket]:
-    """Yield a socket that listens there. Raises `InputError` with one line when that cannot be."""
+    """Yield a listening socket. Raises `InputError` if that fails."""
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
@@ -199,7 +192,7 @@ def open_socket(host: str, port: int) -> Generator[socket.socket]:
         raise InputError(f"cannot listen on {host!r}: {error.strerror or error}") from error
     with contextlib.closing(sock):
         try:
-            # Without it the port stays taken for a while after a restart, by connections that have just been closed.
+            # Otherwise recently closed connections block the port after a restart.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(address)
             sock.listen(_BACKLOG)
@@ -214,13 +207,13 @@ class QuietServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         """Leave signals alone."""
-        # We do that: the original raises the signal again at the end, and a service that ended well would look killed.
+        # uvicorn raises the signal again at the end, so that a clean exit would look like a kill.
         yield
 
 
 @contextlib.contextmanager
 def stop_by_signals(server: uvicorn.Server, app: FastAPI) -> Generator[None]:
-    """End the server well when a signal comes; the second one ends it at once."""
+    """Shut the server down on a signal; a second signal ends it immediately."""
     loop = asyncio.get_running_loop()
 
     def stop(number: int) -> None:
@@ -229,7 +222,7 @@ def stop_by_signals(server: uvicorn.Server, app: FastAPI) -> Generator[None]:
             stopping.set()  # streams that would never end see this
         server.handle_exit(number, None)
 
-    # The event loop on Windows has no signal handlers; there Ctrl-C comes as an exception.
+    # The event loop on Windows has no signal handlers; Ctrl-C raises an exception there.
     with contextlib.suppress(NotImplementedError):
         for number in _SIGNALS:
             loop.add_signal_handler(number, stop, number)
@@ -242,14 +235,14 @@ def stop_by_signals(server: uvicorn.Server, app: FastAPI) -> Generator[None]:
 
 
 def make_server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
-    """Return the configuration of the server: its connections are limited, and nothing is told about it."""
+    """Return the configuration of the server, with limited connections and without uvicorn's logs."""
     return uvicorn.Config(
         app,
         http=make_protocol(settings.service),
         log_config=None,
         access_log=False,
         server_header=False,
-        # uvicorn would put what a header says in place of the sender's address, by which rates and the local user go.
+        # uvicorn would replace the client address by a header's value; rate limits and the local user depend on the address.
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE_S,
         timeout_keep_alive=65,

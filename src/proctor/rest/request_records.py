@@ -1,8 +1,4 @@
-"""The outermost layer: ids, logs, metrics, and an answer even for a bug.
-
-Every request gets an id, a line in the log, a place in the metrics, and an answer even when there is a bug; every answer gets the headers
-that keep browsers honest, unless a route has set its own.
-"""
+"""The outermost layer: request ids, logs, metrics, security headers, and a response even for a bug."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ _ID = re.compile(r"[\x21-\x7e]{1,255}")
 _SHOWN_BODY = 2_000
 """Bytes of a body that a log shows."""
 _REDACTED_BODY = 200_000
-"""Bytes of a body that are redacted as a document. A larger one takes a millisecond in which nobody else is served, and is only counted."""
+"""Size in bytes up to which a body is redacted as a document. A larger one would block the event loop for over a millisecond."""
 _HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -39,7 +35,7 @@ _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"
 
 
 class RequestRecorder:
-    """Records every request as it comes and goes."""
+    """Records every request."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics, log_content: bool = False) -> None:
         self._app = app
@@ -47,12 +43,12 @@ class RequestRecorder:
         self._log_content = log_content
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and log how it ended."""
+        """Forward a request, and log its outcome."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         given = Headers(scope=scope).get("x-request-id", "")
-        # What a client sends as an id goes into the log and back into a header: printable ASCII can break neither.
+        # The id goes into the log and into a header: printable ASCII is safe in both.
         request_id = given if _ID.fullmatch(given) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
         status = 0
@@ -74,14 +70,14 @@ class RequestRecorder:
         except Exception:
             _LOG.exception("a request failed", extra={"request_id": request_id, "route": find_route(scope)})
             if status:
-                raise  # the answer has begun; the connection is cut instead of ending well
+                raise  # the response has started; the connection is cut
             await make_bug_response(scope, request_id)(scope, receive, watched)
         finally:
             self._metrics.in_flight -= 1
             self._record_request(scope, status, time.perf_counter() - started, request_id)
 
     def _record_request(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
-        # Anybody can make up methods, and each would be a series of its own in the metrics.
+        # Clients may invent methods, and each would be a series in the metrics.
         method = scope["method"] if scope["method"] in _METHODS else "other"
         route = find_route(scope)
         self._metrics.count_request(method, route, status, seconds)
@@ -96,7 +92,7 @@ class RequestRecorder:
             "key_id": None if caller is None else caller.actor,
             "request_id": request_id,
         }
-        # The path as well: an address that nobody has may be one of the secrets, mistyped.
+        # The path as well: an unknown address may be a mistyped one of the secrets.
         is_secret = "/secrets" in route or "/secrets" in scope["path"]
         if self._log_content and not is_secret and (body := scope["state"].get("body")):
             line["body"] = _show_body(scope, body)
@@ -104,10 +100,10 @@ class RequestRecorder:
 
 
 def _show_body(scope: Scope, body: bytes) -> str:
-    """Return the beginning of a body without what looks like a secret."""
+    """Return the beginning of a body, with secrets redacted."""
     if not is_form(Headers(scope=scope)):
         return _show_document(body)
-    # As it is sent, a form hides the marks that secrets are known by.
+    # Form encoding hides the patterns that secrets are recognised by.
     try:
         fields = parse_form(body) if len(body) <= LARGEST_FORM else {}
     except ValueError:
@@ -117,21 +113,21 @@ def _show_body(scope: Scope, body: bytes) -> str:
 
 
 def _show_document(body: bytes) -> str:
-    """Return the beginning of a JSON document or another text. It is redacted first: half a secret is known by nothing."""
+    """Return the beginning of a JSON document or text, redacted before it is shortened: half a secret is not recognised."""
     if len(body) > _REDACTED_BODY:
         return f"a body of {len(body)} bytes"
     try:
         shown = msgspec.json.encode(redact(msgspec.json.decode(body))).decode()
     except (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError, RecursionError):
-        # A document that breaks off may do so inside a secret, whose end is one of the marks that it is known by.
+        # A truncated document may end inside a secret, which is then not recognised.
         if body.lstrip()[:1] in b"{[":
-            return f"{len(body)} bytes that are no JSON"
+            return f"{len(body)} bytes, not JSON"
         shown = redact_text(body.decode("utf-8", errors="replace"))
     return shown[:_SHOWN_BODY]
 
 
 def find_route(scope: Scope) -> str:
-    """Return the template of the route that answered; one word for all addresses that do not exist."""
+    """Return the template of the matched route, or `(none)`."""
     route = scope.get("route")
     path = getattr(route, "path", None)
     if isinstance(path, str):

@@ -1,6 +1,6 @@
-"""The settings of the service: what each is called as a flag and as a variable, read once.
+"""The settings of the service: one table of flags, environment variables and defaults, and the source of the reference page.
 
-One table, from which the flags, the variables and the reference page come. A flag wins over a variable, a variable over the default.
+A flag wins over a variable, a variable over the default.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the service listens, what it keeps its data in, and how it runs."""
+    """Address, database, secrets, and the settings of the service itself."""
 
     service: ServiceSettings
     host: str = HOST
@@ -40,7 +40,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting. `name` is a field of `ServeSettings` or `ServiceSettings`; the flag is it with dashes."""
+    """One setting. `name` is a field of `ServeSettings` or `ServiceSettings`; the flag is the name with dashes."""
 
     name: str
     variable: str
@@ -48,7 +48,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     metavar: str
     text: str
     default: str | None = None
-    """As it is shown, where the field does not say it."""
+    """The displayed default, if the field does not have it."""
     flag: str | None = ""
     """None: there is no flag. Empty: made from the name."""
     many: bool = False
@@ -113,7 +113,7 @@ def _headers(text: str) -> tuple[tuple[str, str], ...]:
     for pair in text.split(","):
         name, equals, value = (part.strip() for part in pair.partition("="))
         value = unquote(value)
-        # Decoded, a value may hold a line break, which would begin another header.
+        # A decoded value may contain a line break, which would start another header.
         if not equals or not _HEADER.fullmatch(name) or not value.isascii() or not value.isprintable():
             raise ValueError
         found.append((name.lower(), value))
@@ -130,63 +130,63 @@ SETTINGS = (
     _s("database", "URL", _text, "`sqlite:///FILE` or `postgresql://USER@HOST/NAME`", variable="PROCTOR_DATABASE_URL",
        default=f"`{DATABASE_FILE}` in the workspace"),
     _s("home", "DIR", _text, "the workspace: the database file, the key file for secrets, the judge's memory",
-       default="`.proctor` beside the nearest `proctor.yaml`"),
-    _s("allowed_hosts", "NAME", _text, "a name or address the service is known under, for the `Host` header; `*` takes any",
+       default="`.proctor` next to the nearest `proctor.yaml`"),
+    _s("allowed_hosts", "NAME", _text, "a host name or address of the service, for the `Host` header; `*` accepts any",
        flag="allowed-host", many=True),
     _s("secret_key", "KEY", _text, "what secrets at rest are encrypted with",
        default="a key file of mode 0600 in the workspace", flag=None),
-    _s("quiet_period_s", "S", _seconds, "how long after its last span an OTLP trace with an ended root counts as complete"),
-    _s("largest_body", "BYTES", _whole(1_000), "bytes of one request, before and after decompression"),
-    _s("deepest_body", "N", _whole(10, 1_000), "how deeply the JSON of one request may be nested"),
-    _s("waiting_bytes", "BYTES", _whole(1_000_000), "bytes of all requests that are held at one moment; more are answered 503"),
-    _s("header_timeout_s", "S", _seconds, "how long the head of a request may take"),
-    _s("body_timeout_s", "S", _seconds, "how long the body of a request may take"),
-    _s("body_stall_s", "S", _seconds, "how long nothing of a body may come"),
-    _s("body_pieces", "N", _whole(1), "from how many pieces on those of a body must have 64 bytes on average"),
-    _s("write_stall_s", "S", _seconds, "how long nothing of an answer may be read before the connection is cut"),
-    _s("unsent_bytes", "BYTES", _whole(1_000_000), "bytes of all answers that wait to be read; the slowest readers of the address with the"
-       " most are cut off"),
-    _s("connections", "N", _whole(1), "connections that are open at one moment; more are answered 503, unless a silent one makes room"),
-    _s("connections_per_address", "N", _whole(0), "the same from one address; 0 does not limit, for a proxy that passes everybody on"),
-    _s("streams_per_key", "N", _whole(1), "event streams that are followed with one key at one moment; more are answered 429"),
-    _s("gzip_members", "N", _whole(1), "files of gzip one behind the other in one body"),
-    _s("compression_ratio", "N", _whole(1), "how many times as large a body may become once it is decompressed, from 1 MB on"),
-    _s("json_objects", "N", _whole(100), "lists and objects in the JSON of one request with traces, a state or a dataset; others: a tenth"),
-    _s("json_values", "N", _whole(100), "the same for values: elements of lists and members of objects"),
-    _s("protobuf_messages", "N", _whole(100), "messages in one request in protobuf, spans and attributes among them"),
-    _s("protobuf_fields", "N", _whole(100), "fields in one request in protobuf"),
-    _s("requests_per_minute", "N", _whole(0), "requests per key; 0 does not limit"),
-    _s("sandboxes", "N", _whole(1), "sandboxes with simulated systems that one organization may have active at one moment"),
-    _s("sandbox_rows", "N", _whole(100), "rows that one sandbox may hold"),
-    _s("sandbox_bytes", "BYTES", _whole(100_000), "bytes that one sandbox may take: what it began with, what happened there, what changed"),
-    _s("sandbox_hours", "HOURS", _seconds, "how long a sandbox lives that nobody tears down"),
-    _s("sandbox_requests_per_minute", "N", _whole(0), "requests to the sandboxes of one organization; 0 does not limit"),
-    _s("queue_size", "N", _whole(1), "requests with traces that may wait for the disk; more are answered 503"),
-    _s("evaluators", "N", _whole(0, 64), "how many traces are judged at once; 0 leaves evaluating traces to other processes"),
-    _s("workers", "N", _whole(0, 64), "how many runs are driven at once; 0 leaves that to other processes"),
-    _s("lease_s", "S", _seconds, "how long a worker may be silent before another one takes over"),
-    _s("allowed_addresses", "ADDRESS", _text, "a host, address or network that suites and webhooks may reach although it is private",
+    _s("quiet_period_s", "S", _seconds, "seconds after the last span until an OTLP trace with an ended root is complete"),
+    _s("largest_body", "BYTES", _whole(1_000), "maximum bytes of a request, before and after decompression"),
+    _s("deepest_body", "N", _whole(10, 1_000), "maximum nesting depth of the JSON of a request"),
+    _s("waiting_bytes", "BYTES", _whole(1_000_000), "maximum bytes of all request bodies in memory; more are answered 503"),
+    _s("header_timeout_s", "S", _seconds, "seconds for the head of a request to arrive"),
+    _s("body_timeout_s", "S", _seconds, "seconds for the body of a request to arrive"),
+    _s("body_stall_s", "S", _seconds, "seconds without any byte of a body"),
+    _s("body_pieces", "N", _whole(1), "number of pieces from which those of a body must have 64 bytes on average"),
+    _s("write_stall_s", "S", _seconds, "seconds without a read after which the connection is closed"),
+    _s("unsent_bytes", "BYTES", _whole(1_000_000), "maximum bytes of unread responses; the slowest readers of the address with the"
+       " most are disconnected"),
+    _s("connections", "N", _whole(1), "maximum open connections; more are answered 503, unless an idle one can be closed"),
+    _s("connections_per_address", "N", _whole(0), "maximum open connections of one address; 0: no limit, for a proxy"),
+    _s("streams_per_key", "N", _whole(1), "maximum open event streams of one key; more are answered 429"),
+    _s("gzip_members", "N", _whole(1), "maximum gzip members in one body"),
+    _s("compression_ratio", "N", _whole(1), "maximum compression ratio of a body, checked from 1 MB on"),
+    _s("json_objects", "N", _whole(100), "maximum lists and objects in JSON with traces, a state or a dataset; other requests: a tenth"),
+    _s("json_values", "N", _whole(100), "the same for values: list elements and object members"),
+    _s("protobuf_messages", "N", _whole(100), "maximum messages in a protobuf request, including spans and attributes"),
+    _s("protobuf_fields", "N", _whole(100), "maximum fields in a protobuf request"),
+    _s("requests_per_minute", "N", _whole(0), "requests per key; 0: no limit"),
+    _s("sandboxes", "N", _whole(1), "maximum active sandboxes of one organization"),
+    _s("sandbox_rows", "N", _whole(100), "maximum rows of one sandbox"),
+    _s("sandbox_bytes", "BYTES", _whole(100_000), "maximum bytes of one sandbox: initial data, events and changes"),
+    _s("sandbox_hours", "HOURS", _seconds, "hours until an unused sandbox is deleted"),
+    _s("sandbox_requests_per_minute", "N", _whole(0), "requests to the sandboxes of one organization; 0: no limit"),
+    _s("queue_size", "N", _whole(1), "maximum requests with traces in the write queue; more are answered 503"),
+    _s("evaluators", "N", _whole(0, 64), "traces judged concurrently; 0: other processes evaluate traces"),
+    _s("workers", "N", _whole(0, 64), "runs executed concurrently; 0: other processes execute runs"),
+    _s("lease_s", "S", _seconds, "seconds without a heartbeat until another worker takes over"),
+    _s("allowed_addresses", "ADDRESS", _text, "a private host, address or network that suites and webhooks may use",
        flag="allowed-address", many=True),
     _s("allowed_commands", "COMMAND", _text, "a command that uploaded suites may start (stdio servers)", flag="allowed-command", many=True),
     _s("export_otlp_endpoint", "URL", _endpoint, "an OTLP/HTTP receiver that gets every verdict as a `gen_ai.evaluation.result` event;"
-       " `/v1/logs` is added unless it ends so", default="nothing is exported"),
+       " `/v1/logs` is appended if missing", default="nothing is exported"),
     _s("export_otlp_headers", "NAME=VALUE,...", _headers, "headers for that receiver, such as a key; values may be percent-encoded",
        flag=None),
     _s("retention_days", "DAYS", _seconds, "traces, runs and benchmark runs older than this are deleted",
-       default="kept for ever"),
-    _s("retention_bytes", "BYTES", _whole(0), "the oldest traces, runs and benchmark runs are deleted when there is more than this",
-       default="no bound"),
-    _s("metrics_organization", "NAME", _text, "the organization, by name or id, whose keys may read `/metrics`, which is about all of them",
-       default="the only one; of several none"),
-    _s("unknown_agents", "create|refuse", _unknown_agents, "whether spans and logs whose `service.name` no agent has make one, or are"
-       " refused", default="`create` for the local user of a service without keys, else `refuse`"),
-    _s("log_content", "", _yes, "logs may show the beginning of what was sent, redacted"),
+       default="no limit"),
+    _s("retention_bytes", "BYTES", _whole(0), "the oldest traces, runs and benchmark runs are deleted above this size",
+       default="no limit"),
+    _s("metrics_organization", "NAME", _text, "the name or id of the organization whose keys may read `/metrics`, which covers all of them",
+       default="the only one; none if there are several"),
+    _s("unknown_agents", "create|refuse", _unknown_agents, "whether spans and logs with an unknown `service.name` create an agent or are"
+       " rejected", default="`create` for the local user of a service without keys, else `refuse`"),
+    _s("log_content", "", _yes, "log the beginning of request bodies, redacted"),
 )  # fmt: skip
-"""Every setting there is."""
+"""All settings."""
 
 
 def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str], find_home: Callable[[str | None], Path]) -> ServeSettings:
-    """Return the settings of flags (texts by name; None where not given) over variables over defaults. Raises `InputError`."""
+    """Return the settings: flags (None if not given), then variables, then defaults. Raises `InputError`."""
     found: dict[str, Any] = {}
     for setting in SETTINGS:
         value = flags.get(setting.name)
@@ -207,10 +207,10 @@ def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str], find
 
 
 def _check_export(settings: ServiceSettings) -> None:
-    """Refuse an export address that cannot be meant, at once rather than when the first verdict is sent."""
+    """Reject an invalid export address at startup instead of at the first export."""
     if settings.export_otlp_endpoint is None:
         return
-    from proctor.network.guard import Guard  # loads what speaks HTTP
+    from proctor.network.guard import Guard  # loads an HTTP client
 
     try:
         Guard(settings.allowed_addresses).check_url(settings.export_otlp_endpoint)
@@ -226,7 +226,7 @@ def _read_value(setting: Setting, place: str, value: Any) -> Any:
     try:
         return setting.read(value)
     except (ValueError, KeyError):
-        # What was written is not shown: one of the settings is a secret, and another an address with a password.
+        # The value is not shown: it may be a secret, or an address with a password.
         expected = (setting.read.__doc__ or "").rstrip(".")
         raise InputError(f"{place}: {expected[:1].lower()}{expected[1:]}") from None
 

@@ -1,8 +1,7 @@
-"""Reads the bodies of traces: small ones at once, large ones in a thread beside the event loop.
+"""Reads the bodies of traces: small ones on the event loop, large ones in a thread.
 
-Decoded, a body takes many times the memory that it took as bytes. So only so much is open at one moment: a few megabytes of small bodies,
-and one large one. What waits for its turn is held as it came, and was counted when it came in (`limits.py`); whoever waits for too long is
-told to come again.
+A decoded body takes many times the memory of its bytes. So only a few megabytes of small bodies and one large body are decoded at a time.
+The others wait as bytes, which `limits.py` has counted; a request that waits too long is answered 503.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from proctor.service.refusals import Refusal
 from proctor.service.traces.intake import Run, run_here
 
 LARGE = 200_000
-"""Bytes from which a body is read beside the event loop: about where that takes longer than anybody should wait."""
+"""Bytes from which a body is read in a thread."""
 LARGE_DENSE = 20_000
-"""The same for protobuf, of which two bytes can be a message."""
+"""The same for protobuf, where two bytes can be a message."""
 DECODED = 10
-"""How many times as large a large body is about, once it is decoded."""
+"""Approximate ratio of decoded size to bytes of a large body."""
 MOST_OPEN = 4_000_000
-"""Bytes of small bodies that are open at one moment."""
+"""Bytes of small bodies that are decoded at a time."""
 PATIENCE_S = 30.0
-"""How long a request with traces waits, for its turn and for the disk together, before it is told to come again."""
+"""Seconds that a request with traces waits, for its turn and for the disk together, before it is answered 503."""
 RETRY_AFTER_S = 2.0
 
 
 class ByteGate:
-    """Lets so many bytes through at one moment, in the order in which they came; more than that only alone."""
+    """A first-in-first-out semaphore over bytes; a body larger than the limit is admitted alone."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -44,9 +43,9 @@ class ByteGate:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def enter(self, size: int, until: float) -> None:
-        """Wait for the turn, until a moment of the event loop's clock. Raises `Refusal`."""
-        # Nobody overtakes: small bodies, one after the other, would keep a larger one out until its time is over.
-        if not self._waiting and self._has_room(size):
+        """Wait for admission until a time of the event loop's clock. Raises `Refusal`."""
+        # In order of arrival: small bodies would otherwise starve a larger one.
+        if not self._waiting and self._fits(size):
             self._open += size
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -54,27 +53,27 @@ class ByteGate:
         try:
             async with asyncio.timeout_at(until):
                 await turn
-        # Also where the request is cancelled: a turn that nobody uses would keep its bytes for ever.
+        # Also if the request is cancelled: an unused admission would never be released.
         except BaseException as error:
             if turn.done() and not turn.cancelled():
-                self.leave(size)  # its turn came, and nobody is there any more
+                self.leave(size)  # admitted, but the request has ended
             turn.cancel()
-            # Those behind it may have waited for nothing else than its size.
+            # Those after it may have waited only for its size.
             self._admit_next()
             if isinstance(error, TimeoutError):
-                raise Refusal("UNAVAILABLE", "too many traces wait to be read", retry_after_s=RETRY_AFTER_S) from None
+                raise Refusal("UNAVAILABLE", "too many traces are waiting to be read", retry_after_s=RETRY_AFTER_S) from None
             raise
 
     def leave(self, size: int) -> None:
-        """Make room for others."""
+        """Release the bytes."""
         self._open -= size
         self._admit_next()
 
-    def _has_room(self, size: int) -> bool:
+    def _fits(self, size: int) -> bool:
         return self._open == 0 or self._open + size <= self._most
 
     def _admit_next(self) -> None:
-        while self._waiting and (self._waiting[0][1].done() or self._has_room(self._waiting[0][0])):
+        while self._waiting and (self._waiting[0][1].done() or self._fits(self._waiting[0][0])):
             size, turn = self._waiting.popleft()
             if not turn.done():
                 self._open += size
@@ -83,7 +82,7 @@ class ByteGate:
 
 @contextlib.contextmanager
 def _pause_collector() -> Generator[None]:
-    """Pause the search for garbage, which would look at everything in a large document again and again, and hold up every thread."""
+    """Pause garbage collection, which would scan a large document repeatedly and block every thread."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -94,17 +93,17 @@ def _pause_collector() -> Generator[None]:
 
 
 class TraceReader:
-    """Reads bodies, each where it belongs."""
+    """Reads small bodies on the event loop and large ones in a thread."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="read traces")
         self._small = ByteGate(MOST_OPEN)
-        # Into 0 bytes fits nothing but what comes alone: one large body at a time.
+        # Nothing fits into 0 bytes except a body alone: one large body at a time.
         self._large = ByteGate(0)
 
     @contextlib.asynccontextmanager
     async def open_body(self, size: int, until: float, *, dense: bool = False) -> AsyncGenerator[Run]:
-        """Admit a body of so many bytes and yield the way to run work on it in the right place."""
+        """Admit a body of this size and yield a function that runs work on it."""
         if size <= (LARGE_DENSE if dense else LARGE):
             await self._small.enter(size, until)
             try:

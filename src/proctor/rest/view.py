@@ -18,15 +18,15 @@ from proctor.rest import errors
 from proctor.rest.metrics import Metrics
 from proctor.rest.process import QuietServer, open_socket, stop_by_signals
 from proctor.rest.request_records import RequestRecorder
-from proctor.rest.security import Doorkeeper
+from proctor.rest.security import HostCheck
 
 HOST = "127.0.0.1"
 _LOOK_AGAIN_S = 2.0
-"""How often evidence that is shown is looked for again."""
+"""Seconds between checks for changed evidence."""
 
 
 def make_view_app(home: Path, source: FolderSource | None = None) -> FastAPI:
-    """Return the pages over the runs kept in a workspace."""
+    """Return the pages over the runs stored in a workspace."""
     source = source or FolderSource(home)
 
     def give_source(request: Request) -> FolderSource:
@@ -35,8 +35,8 @@ def make_view_app(home: Path, source: FolderSource | None = None) -> FastAPI:
     app = FastAPI(title="proctor view", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.router.routes.extend(make_router(give_source, with_login=False).routes)
     errors.install_handlers(app)
-    # Names of others are refused: a page in somebody's browser must not read these runs under a name of its own.
-    app.add_middleware(Doorkeeper, host=HOST)
+    # Foreign host names are rejected: a web page must not read these runs through DNS rebinding.
+    app.add_middleware(HostCheck, host=HOST)
     app.add_middleware(RequestRecorder, metrics=Metrics())
     return app
 
@@ -51,9 +51,9 @@ async def view(
     shown: Path | None = None,
     refresh: Callable[[], bool] | None = None,
 ) -> None:
-    """Serve until a signal comes. `say` is told the address, then `show`, once it can be opened. Raises `InputError` at the start.
+    """Serve until a signal arrives; `say` prints the address, `show` opens it. Raises `InputError` at startup.
 
-    `shown` is what the reader asked for, where it is not `home`; `refresh` brings it up to date from time to time.
+    `shown` is the path the user gave, if it is not `home`; `refresh` updates the data periodically.
     """
     with open_socket(HOST, port) as sock:
         source = FolderSource(home)
@@ -66,7 +66,7 @@ async def view(
                 await asyncio.sleep(0.01)
             address = f"http://{HOST}:{sock.getsockname()[1]}/ui/p/{PROJECT}" + (f"/runs/{quote_part(run)}" if run else "")
             say(f"proctor shows {shown or home} on {address}; Ctrl-C ends it")
-            # While the browser starts, what its first page needs is read: of a long run that takes a moment.
+            # The data of the first page is read while the browser starts.
             warming = asyncio.create_task(asyncio.to_thread(source.warm_up, run))
             show(address)
             looking = None if refresh is None else asyncio.create_task(_refresh_again(refresh, say))
@@ -77,14 +77,14 @@ async def view(
 
 
 async def _refresh_again(refresh: Callable[[], bool], say: Callable[[str], None]) -> None:
-    """Refresh for as long as the pages are served; what cannot be read is said once, and shown as it was."""
-    said = ""
+    """Refresh while the pages are served; an error is printed once, and the pages stay as they were."""
+    printed = ""
     while True:
         await asyncio.sleep(_LOOK_AGAIN_S)
         try:
             await asyncio.to_thread(refresh)
-            said = ""
+            printed = ""
         except (ProctorError, OSError) as error:
-            if str(error) != said:
-                said = str(error)
-                say(f"the evidence cannot be read just now: {said}")
+            if str(error) != printed:
+                printed = str(error)
+                say(f"cannot read the evidence at the moment: {printed}")

@@ -1,9 +1,7 @@
-"""The queue in front of the disk: what came in is answered when it is durable, and many requests share one commit.
+"""The write queue for traces: a request is answered after its commit, and many requests share one commit.
 
-One request at a time would wait for the disk each; so while a commit is under way, what comes in waits, and all of it goes into the next
-one. A request with very many traces is kept piece by piece, with others in between. The queue is bounded in requests and bytes: what does
-not fit is refused at once, to come again later, and so is what the database could not take in time. Nothing is answered with success that
-is not on disk.
+Requests that arrive during a commit go into the next one. A request with very many traces is written in pieces. The queue is bounded in
+requests and bytes; what does not fit, or cannot be written in time, is answered 503.
 """
 
 from __future__ import annotations
@@ -19,21 +17,20 @@ from proctor.errors import StoreError
 from proctor.rest.trace_bodies import PATIENCE_S, RETRY_AFTER_S
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.traces.due_signal import get_due_signal
 from proctor.store.sql.database import is_gone
 from proctor.store.traces.traces import Arrival, KeptTrace, Key, keep_arrivals
 
 MOST_BYTES = 64_000_000
-"""Compressed bytes that may wait."""
+"""Compressed bytes that may be queued."""
 BATCH_BYTES = 16_000_000
 BATCH_REQUESTS = 256
 BATCH_TRACES = 2_000
 PIECE = 1_000
-"""Traces of one request that are kept in one transaction."""
+"""Traces of one request that are written in one transaction."""
 
 
-class _Waiting:
-    """Traces of a request that are to be kept together."""
+class _QueuedWrite:
+    """Traces of a request that are written together."""
 
     __slots__ = ("answer", "arrivals", "size")
 
@@ -44,69 +41,66 @@ class _Waiting:
 
 
 class TraceWriter:
-    """Keeps traces, many requests in one transaction."""
+    """Writes traces, many requests in one transaction."""
 
     def __init__(self, hub: Hub, *, patience_s: float = PATIENCE_S) -> None:
         self._hub = hub
         self._patience_s = patience_s
-        self._queue: deque[_Waiting] = deque()
+        self._queue: deque[_QueuedWrite] = deque()
         self._size = 0
         self._task: asyncio.Task[None] | None = None
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for the disk."""
+        """The number of queued requests."""
         return len(self._queue)
 
-    async def keep(self, arrivals: Sequence[Arrival], *, until: float | None = None) -> list[KeptTrace]:
-        """Keep what came in; it is durable when this returns. Raises `Refusal` (UNAVAILABLE) when it cannot be.
-
-        `until` is when to give up, by the clock of the event loop.
-        """
+    async def store(self, arrivals: Sequence[Arrival], *, until: float | None = None) -> list[KeptTrace]:
+        """Write traces durably until a time of the event loop's clock. Raises `Refusal` (UNAVAILABLE)."""
         until = asyncio.get_running_loop().time() + self._patience_s if until is None else until
-        kept: list[KeptTrace] = []
-        # The next piece joins the end of the queue, so that one request with very many traces does not hold up the small ones behind it.
+        stored: list[KeptTrace] = []
+        # The next piece goes to the end of the queue, so that a large request does not delay the small ones after it.
         for start in range(0, len(arrivals), PIECE):
-            kept += await self._keep_piece(arrivals[start : start + PIECE], until)
-        return kept
+            stored += await self._store_piece(arrivals[start : start + PIECE], until)
+        return stored
 
-    async def _keep_piece(self, arrivals: Sequence[Arrival], until: float) -> list[KeptTrace]:
-        waiting = _Waiting(arrivals, asyncio.get_running_loop().create_future())
+    async def _store_piece(self, arrivals: Sequence[Arrival], until: float) -> list[KeptTrace]:
+        waiting = _QueuedWrite(arrivals, asyncio.get_running_loop().create_future())
         if len(self._queue) >= self._hub.settings.queue_size or self._size + waiting.size > MOST_BYTES:
-            raise Refusal("UNAVAILABLE", "too many traces wait for the disk", retry_after_s=RETRY_AFTER_S)
+            raise Refusal("UNAVAILABLE", "the write queue is full", retry_after_s=RETRY_AFTER_S)
         self._queue.append(waiting)
         self._size += waiting.size
-        # The task ends when the queue is empty; whoever comes first after that starts the next one.
+        # The task ends when the queue is empty; the next request starts another.
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._drain(), name="trace writer")
         try:
             async with asyncio.timeout_at(until):
                 return await waiting.answer
         except TimeoutError:
-            # It may be kept all the same, when the database is back: sent again, it is the same trace.
-            raise Refusal("UNAVAILABLE", "the database did not take the trace in time", retry_after_s=RETRY_AFTER_S) from None
+            # It may be stored later, when the database is back: sent again, it is the same trace.
+            raise Refusal("UNAVAILABLE", "the database did not store the trace in time", retry_after_s=RETRY_AFTER_S) from None
         finally:
-            # What is being written is held until that ends, whoever still waits for it.
+            # A write in progress stays counted until it ends, even if its request has timed out.
             if waiting in self._queue:
                 self._queue.remove(waiting)
                 self._size -= waiting.size
 
     async def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the write in progress."""
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _drain(self) -> None:
         while self._queue:
-            batch = self._taken()
+            batch = self._take_batch()
             try:
                 await self._commit(batch)
             finally:
-                # Only now: what is being written is still in memory, and counts against what may wait.
+                # Only now: a batch that is being written is still in memory.
                 self._size -= sum(waiting.size for waiting in batch)
 
-    def _taken(self) -> list[_Waiting]:
-        # The first is taken whatever its size: one that is larger than a batch would never have its turn.
+    def _take_batch(self) -> list[_QueuedWrite]:
+        # The first is taken whatever its size: one larger than a batch would otherwise wait forever.
         batch = [self._queue.popleft()]
         size, count = batch[0].size, len(batch[0].arrivals)
         while self._queue and len(batch) < BATCH_REQUESTS:
@@ -118,13 +112,13 @@ class TraceWriter:
             batch.append(self._queue.popleft())
         return batch
 
-    async def _commit(self, batch: list[_Waiting]) -> None:
+    async def _commit(self, batch: list[_QueuedWrite]) -> None:
         try:
-            answers = await self._kept(batch)
+            answers = await self._write(batch)
         except Exception as error:
-            # A database that is gone refuses each of them as well; one by one that would only take longer.
+            # If the database is gone, each request would fail as well.
             if len(batch) > 1 and not is_gone(error):
-                # One of them is to blame, and the others are not.
+                # One request is to blame: write each separately.
                 for waiting in batch:
                     await self._commit([waiting])
             elif isinstance(error, StoreError):
@@ -133,23 +127,23 @@ class TraceWriter:
                 _fail(batch, error)
         else:
             for waiting, answer in zip(batch, answers, strict=True):
-                # Whoever gave up has cancelled the future: to set it would raise, and the others of the batch would get no answer.
+                # A request that timed out has cancelled the future, and setting it would raise.
                 if not waiting.answer.done():
                     waiting.answer.set_result(answer)
             now = self._hub.clock()
             if any(arrival.due_at <= now for waiting in batch for arrival in waiting.arrivals):
-                get_due_signal(self._hub.database).set()
-            self._hub.counters.add("traces_received", sum(kept.refused is None for answer in answers for kept in answer))
+                self._hub.due_signal.set()
+            self._hub.counters.add("traces_received", sum(trace.refused is None for answer in answers for trace in answer))
 
-    async def _kept(self, batch: list[_Waiting]) -> list[list[KeptTrace]]:
-        """Return one transaction. A trace that comes several times in it is kept several times, in the order it came."""
+    async def _write(self, batch: list[_QueuedWrite]) -> list[list[KeptTrace]]:
+        """Write a batch in one transaction. A trace that occurs several times is written in order of arrival."""
         rounds: list[dict[Key, Arrival]] = []
         places: list[list[int]] = []
         for waiting in batch:
             places.append([_place(rounds, arrival) for arrival in waiting.arrivals])
         now = self._hub.now()
         async with self._hub.database.writing() as connection:
-            found = [await keep_arrivals(connection, list(one.values()), now) for one in rounds]
+            found = [await keep_arrivals(connection, list(each.values()), now) for each in rounds]
         return [
             [found[place][arrival.key] for place, arrival in zip(of_one, waiting.arrivals, strict=True)]
             for of_one, waiting in zip(places, batch, strict=True)
@@ -157,7 +151,7 @@ class TraceWriter:
 
 
 def _place(rounds: list[dict[Key, Arrival]], arrival: Arrival) -> int:
-    """Return the first round that has nothing of this trace, and nothing of it after."""
+    """Return the first round after every occurrence of this trace."""
     place = len(rounds)
     while place and arrival.key not in rounds[place - 1]:
         place -= 1
@@ -167,7 +161,7 @@ def _place(rounds: list[dict[Key, Arrival]], arrival: Arrival) -> int:
     return place
 
 
-def _fail(batch: list[_Waiting], error: BaseException) -> None:
+def _fail(batch: list[_QueuedWrite], error: BaseException) -> None:
     for waiting in batch:
         if not waiting.answer.done():
             waiting.answer.set_exception(error)
@@ -175,7 +169,7 @@ def _fail(batch: list[_Waiting], error: BaseException) -> None:
 
 @contextlib.asynccontextmanager
 async def writing(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
-    """The writer of an application, for as long as it answers requests."""
+    """Run the trace writer of an application."""
     app.state.trace_writer = TraceWriter(hub)
     try:
         yield
@@ -184,5 +178,5 @@ async def writing(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
 
 
 def trace_writer(request: Request) -> TraceWriter:
-    """Return the writer of the application that got this request."""
+    """Return the trace writer of the application."""
     return request.app.state.trace_writer

@@ -1,4 +1,4 @@
-"""An agent, as those who route, read and decide its traces know it."""
+"""The agent of a trace."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from proctor.model.evidence import Json
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
-    """Who sends traces: where it belongs, how it is found, and how its bodies are read."""
+    """A sender of traces: its project, how it is found, and how its bodies are read."""
 
     id: str
     organization_id: str

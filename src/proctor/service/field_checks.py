@@ -1,13 +1,64 @@
-"""Checks that the verbs of several nouns share: names, and what a change may leave out."""
+"""Shared checks of request fields: names, texts, settings, and plain secrets."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
+from proctor.model.case import Suite
 from proctor.model.evidence import Json
-from proctor.service.plain_secrets import refuse_plain_secrets
+from proctor.service.redaction import redact
 from proctor.service.refusals import Refusal
 from proctor.store.sql.compressed_json import to_json
+
+_REFERENCES = re.compile(r"(?:[A-Za-z]+ )?\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+_MOST = 20
+_REASON = "looks like a secret; add it as a secret of the project and write ${NAME} here"
+
+
+def refuse_secrets_in_suite(suite: Suite, field: str) -> None:
+    """Reject a suite whose targets, models or servers contain a secret. Inputs and expected values are not searched."""
+    listed: Json = suite.settings.get("servers")
+    # MCPLab servers are shared objects: each is searched once.
+    seen = {id(server) for server in listed} if isinstance(listed, list) else set[int]()
+    of_cases = {case.id: _drop_seen_servers(case.settings, seen) for case in suite.cases if case.settings}
+    refuse_plain_secrets({**suite.settings, **({"cases": of_cases} if of_cases else {})}, field)
+
+
+def _drop_seen_servers(settings: dict[str, Json], seen: set[int]) -> dict[str, Json]:
+    """Return the settings of a case without servers that were already searched."""
+    servers: Json = settings.get("mcp_servers")
+    if not isinstance(servers, list):
+        return settings
+    left: list[Json] = []
+    for server in servers:
+        left.append(None if id(server) in seen else server)
+        seen.add(id(server))
+    return {**settings, "mcp_servers": left}
+
+
+def refuse_plain_secrets(value: Json, field: str) -> None:
+    """Reject a value with a plain secret, which should be a `${NAME}`."""
+    wrong = list_plain_secrets(value, field)
+    if wrong:
+        raise Refusal("VALIDATION_ERROR", "plain secret", fields={path: [_REASON] for path in sorted(wrong)})
+
+
+def list_plain_secrets(value: Json, field: str) -> list[str]:
+    """Return the paths of plain secrets in a value at `field`."""
+    wrong: list[str] = []
+    waiting: list[tuple[Json, Json, str]] = [(value, redact(value), field)]
+    # Redaction marks secrets, so that both use the same rules.
+    while waiting and len(wrong) < _MOST:
+        ours, clean, path = waiting.pop()
+        if isinstance(ours, dict) and isinstance(clean, dict):
+            waiting.extend((member, clean[name], f"{path}.{name}") for name, member in ours.items())
+        elif isinstance(ours, list) and isinstance(clean, list):
+            waiting.extend((member, clean[at], f"{path}[{at}]") for at, member in enumerate(ours))
+        elif (type(ours) is not type(clean) or ours != clean) and not (isinstance(ours, str) and _REFERENCES.fullmatch(ours)):
+            wrong.append(path)
+    return wrong
+
 
 LONGEST_NAME = 200
 LONGEST_TEXT = 4_000
@@ -15,7 +66,7 @@ LARGEST_SETTINGS = 100_000
 
 
 def check_fields(values: Mapping[str, object], *, names: tuple[str, ...] = ("name",), texts: tuple[str, ...] = ()) -> None:
-    """Refuse names that are empty or too long, texts that are too long, and settings that are large or hold secrets."""
+    """Reject names that are empty or too long, texts that are too long, and settings that are large or contain secrets."""
     fields: dict[str, list[str]] = {}
     for name in names:
         value = values.get(name)
@@ -29,13 +80,13 @@ def check_fields(values: Mapping[str, object], *, names: tuple[str, ...] = ("nam
     if settings is not None and len(to_json(settings)) > LARGEST_SETTINGS:
         fields["settings"] = [f"expected at most {LARGEST_SETTINGS} bytes"]
     if fields:
-        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields=fields)
+        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields=fields)
     if settings is not None:
         refuse_plain_secrets(settings, "settings")
 
 
 def refuse_emptying(changes: Mapping[str, object], *names: str) -> None:
-    """Refuse a change that empties what must be there."""
+    """Reject a change that empties a required field."""
     empty = {name: ["cannot be empty"] for name in names if name in changes and changes[name] is None}
     if empty:
-        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields=empty)
+        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields=empty)

@@ -1,10 +1,12 @@
-"""What every function of the service needs, in one value that is passed down: the database, the settings, a clock and ids."""
+"""The hub: database, settings, clock, caches and ids, which are passed to every function of the service."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -13,39 +15,92 @@ import msgspec
 from proctor.model.stamps import stamp_moment
 from proctor.service.access.agent_cache import AgentCache
 from proctor.service.access.secret_box import SecretBox
-from proctor.service.counters import Counters
 from proctor.service.decisions.pool import Decisions, ThreadDecisions
-from proctor.service.fair_turns import FairTurns
-from proctor.service.recent import RecentValues, Turns
-from proctor.service.run_signals import RunSignals
+from proctor.service.fair_queue import FairQueue
+from proctor.service.lru_cache import SizedLruCache, Turns
 from proctor.service.settings import ServiceSettings
 from proctor.store.sql.database import Database
 from proctor.store.sql.pages import Row
 
-# --- A clock for waits and leases that are kept in a database: it shows the time of day and never goes back
+QUEUED = ""
+"""The signal of newly queued runs."""
 
 
-class SteadyClock:
-    """Unix seconds that never go back; called like `time.time`."""
+class RunSignals:
+    """Wakes waiting tasks by run id."""
 
-    def __init__(self, wall: Callable[[], float] = time.time, passing: Callable[[], float] = time.monotonic) -> None:
-        self._wall = wall
-        self._passing = passing
-        self._ahead = wall() - passing()
-        """What is to be added to the time that has passed."""
+    def __init__(self) -> None:
+        self._waiting: dict[str, set[asyncio.Event]] = {}
 
-    def __call__(self) -> float:
-        """Return the time now."""
-        passed = self._passing()
-        # Both a forward step and the drift of the two clocks are taken from the wall; a step back is not.
-        self._ahead = max(self._ahead, self._wall() - passed)
-        return passed + self._ahead
+    def wake(self, run_id: str) -> None:
+        """Wake those who watch a run."""
+        for event in self._waiting.get(run_id, ()):
+            event.set()
 
-
-# ---
+    def watch(self, run_id: str) -> Watch:
+        """Watch a run during a block."""
+        return Watch(self._waiting, run_id)
 
 
-# --- remembers keys that were just looked up, so that a busy sender does not cost a query per request
+class Watch:
+    """One watcher. Entered before a database query, it misses nothing after the query."""
+
+    def __init__(self, waiting: dict[str, set[asyncio.Event]], run_id: str) -> None:
+        self._waiting = waiting
+        self._run_id = run_id
+        self._event = asyncio.Event()
+
+    def __enter__(self) -> Watch:
+        self._waiting.setdefault(self._run_id, set()).add(self._event)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        others = self._waiting[self._run_id]
+        others.discard(self._event)
+        if not others:
+            del self._waiting[self._run_id]
+
+    async def wait(self, timeout_s: float) -> None:
+        """Wait until something has happened since the last wait, or for `timeout_s`."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._event.wait(), timeout_s)
+        # Before the caller's next query: events during the query set it again.
+        self._event.clear()
+
+
+COUNTED = {
+    "traces_received": "Stored traces, including replaced ones.",
+    "spans_received": "Spans received over OTLP.",
+    "log_records_received": "Log records of spans received over OTLP.",
+    "traces_evaluated": "Evaluated traces.",
+    "evaluations": "Cases decided on a trace.",
+    "runs_finished": "Runs that ended in this process.",
+    "alerts_sent": "Alerts accepted by a webhook.",
+    "results_exported": "Results accepted by an OpenTelemetry receiver.",
+    "results_not_exported": "Results rejected by the receiver, or not delivered in time.",
+    "worker_failures": "Workers restarted after a failure.",
+}
+"""All counters and their descriptions."""
+
+
+class Counters:
+    """Counters by name; see `COUNTED`."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Increase a counter."""
+        if name not in COUNTED:
+            raise KeyError(name)
+        self._counts[name] += count
+
+    def read(self) -> dict[str, int]:
+        """Return all counters by name."""
+        return {name: self._counts[name] for name in COUNTED}
+
+
+# --- caches keys, so that a busy sender does not cost a query per request
 
 _LARGEST = 2_000
 
@@ -58,21 +113,21 @@ class KeyCache:
         self._rows: dict[str, tuple[float, Row]] = {}
         self._used: dict[str, float] = {}
         self.changes = 0
-        """Counts what was forgotten: a row that was read before belongs to the past."""
+        """Number of invalidations: a row that was read before one is stale."""
         self.closed = False
-        """That an organization key was created is known and does not change any more."""
+        """Whether an organization key was ever created, which never changes back."""
 
     def get(self, hash: str, now: float) -> Row | None:
         """Return the row while it is fresh."""
         found = self._rows.get(hash)
-        # Bounded on both sides: a row from a time that is still to come would be believed until then, whoever revokes the key elsewhere.
+        # Also if the clock has gone back.
         if found is None or not 0 <= now - found[0] < self._ttl_s:
             return None
         return found[1]
 
     def put(self, hash: str, row: Row, now: float, changes: int) -> None:
-        """Keep a row that was read when `changes` was the count; the oldest row gives way."""
-        # Something was revoked while this row was being read: the row may be from before, and would be believed for seconds.
+        """Cache a row that was read at `changes`; the oldest row is evicted."""
+        # Something was revoked during the read, so that the row may be stale.
         if changes != self.changes:
             return
         self._rows.pop(hash, None)
@@ -81,13 +136,13 @@ class KeyCache:
         self._rows[hash] = (now, row)
 
     def forget(self, hash: str) -> None:
-        """Forget a key that was changed, so that it is looked up again."""
-        # Counted for all keys together: a needless look into the database is cheaper than remembering every key that was forgotten.
+        """Invalidate a changed key."""
+        # Counted for all keys together: a needless query is cheaper than a count per key.
         self.changes += 1
         self._rows.pop(hash, None)
 
     def should_note_use(self, key_id: str, now: float, every_s: float) -> bool:
-        """Return whether the use of a key should be noted: at most once in `every_s`."""
+        """Return whether the use of a key should be recorded: at most once in `every_s`."""
         last = self._used.get(key_id)
         if last is not None and 0 <= now - last < every_s:
             return False
@@ -98,51 +153,53 @@ class KeyCache:
         return True
 
 
-# Crockford's base 32, as ULIDs have it: no letter that is taken for a digit, and the order of texts is the order of time.
+# Crockford's base 32, as in ULIDs: no ambiguous letters, and text order is time order.
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [one + other for one in _ALPHABET for other in _ALPHABET]
 
 
 class Hub(msgspec.Struct, frozen=True, kw_only=True):
-    """The service, seen from its verbs."""
+    """The shared state of a service."""
 
     database: Database
     settings: ServiceSettings
-    clock: Callable[[], float] = msgspec.field(default_factory=SteadyClock)
-    """Unix seconds; a clock that is put back stalls nothing."""
+    clock: Callable[[], float] = time.time
+    """Unix seconds."""
     key_cache: KeyCache = msgspec.field(default_factory=KeyCache)
-    """Keys that were just looked up."""
+    """Recently used keys."""
     agent_cache: AgentCache = msgspec.field(default_factory=AgentCache)
-    """Agents that traces were just routed to."""
+    """Recently used agents."""
     secret_box: SecretBox | None = None
-    """What secrets at rest are locked in; none: under the key file in the workspace. The door makes it, since the key is its to read."""
+    """Encrypts secrets; None: with the key file in the workspace."""
     counters: Counters = msgspec.field(default_factory=Counters)
-    """What this process has done."""
+    """Counters of this process."""
     run_signals: RunSignals = msgspec.field(default_factory=RunSignals)
-    """Wakes whoever waits for a run of this process."""
-    span_trees: RecentValues = msgspec.field(default_factory=lambda: RecentValues(300_000))
-    """Trees of the traces that somebody has just looked at, by spans."""
-    run_facts: RecentValues = msgspec.field(default_factory=lambda: RecentValues(300))
-    """What went wrong in runs that have ended, and how long they took, by runs."""
-    shown_results: RecentValues = msgspec.field(default_factory=lambda: RecentValues(32))
-    """What pages show of large attempts, by pages: some hundred kilobytes at most, made of megabytes."""
-    comparisons: RecentValues = msgspec.field(default_factory=lambda: RecentValues(200_000))
-    """Comparisons of runs that have ended, by cases."""
-    sandbox_rows: RecentValues = msgspec.field(default_factory=lambda: RecentValues(500_000))
-    """What the sandboxes hold that somebody works in just now, by rows."""
-    sandbox_baselines: RecentValues = msgspec.field(default_factory=lambda: RecentValues(200_000))
-    """What sandboxes of the same datasets begin with, by rows."""
+    """Wakes tasks that wait for a run of this process."""
+    due_signal: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """Set when this process has stored due traces, to wake its evaluator; without it they are found a little later."""
+    span_trees: SizedLruCache = msgspec.field(default_factory=lambda: SizedLruCache(300_000))
+    """Trees of recently viewed traces, by number of spans."""
+    run_facts: SizedLruCache = msgspec.field(default_factory=lambda: SizedLruCache(300))
+    """Figures of ended runs, by runs."""
+    shown_results: SizedLruCache = msgspec.field(default_factory=lambda: SizedLruCache(32))
+    """Page views of large attempts, by pages: at most some hundred kilobytes each."""
+    comparisons: SizedLruCache = msgspec.field(default_factory=lambda: SizedLruCache(200_000))
+    """Comparisons of ended runs, by cases."""
+    sandbox_rows: SizedLruCache = msgspec.field(default_factory=lambda: SizedLruCache(500_000))
+    """Data of active sandboxes, by rows."""
+    sandbox_baselines: SizedLruCache = msgspec.field(default_factory=lambda: SizedLruCache(200_000))
+    """Initial data of sandboxes with the same datasets, by rows."""
     sandbox_turns: Turns = msgspec.field(default_factory=Turns)
-    """Whose turn it is in each sandbox, by its id."""
-    sandbox_places: FairTurns = msgspec.field(default_factory=lambda: FairTurns(2))
-    """Which organization's simulated systems may compute: in threads, which share one interpreter with everything else."""
+    """One lock per sandbox."""
+    sandbox_places: FairQueue = msgspec.field(default_factory=lambda: FairQueue(2))
+    """Which organization's simulated systems may compute: in threads, which share one interpreter."""
     sandbox_tasks: set[asyncio.Task[None]] = msgspec.field(default_factory=set[asyncio.Task[None]])
-    """What simulated systems do by themselves just now: phone calls that webhooks lead."""
+    """Background work of simulated systems: phone calls with webhooks."""
     decisions: Decisions = msgspec.field(default_factory=ThreadDecisions)
-    """Where cases are decided. A service that answers others has processes for that."""
+    """Where cases are decided; a public service has processes."""
 
     def now(self) -> str:
-        """Return the time now, as it is stored."""
+        """Return the present time in the stored format."""
         return stamp(self.clock())
 
 
@@ -152,8 +209,8 @@ def stamp(seconds: float) -> str:
 
 
 def new_id(prefix: str) -> str:
-    """Return an id that sorts by time and cannot be guessed: `task_01J...`."""
+    """Return an unguessable id that sorts by time: `task_01J...`."""
     number = (int(time.time() * 1000) << 80) | int.from_bytes(os.urandom(10))
-    # Two digits at a time: an id is made for every trace and every result.
+    # Two digits at a time, since an id is made for every trace and every result.
     digits = [_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)]
     return f"{prefix}_{''.join(digits)}"

@@ -1,7 +1,6 @@
-"""The remembered replies of the judges of projects, in files below the workspace of the service.
+"""Cached replies of the judges of projects, in files below the workspace of the service.
 
-A memory for each project: nobody else's replies serve it, and it spoils nobody else's. It goes with its project, and by age where
-the service or the project has a limit. What cannot be deleted is told in the log and left: nothing waits for it.
+Each project has its own cache, which is deleted with the project, and by age. What cannot be deleted is logged and left.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Final
 from proctor.actions.judging.judges import CACHE_FOLDER
 
 PROJECTS_FOLDER: Final = "projects"
-"""Below the workspace of the service: what belongs to one project only."""
+"""Below the workspace of the service: folders of single projects."""
 _LOG = logging.getLogger("proctor.serve")
 _TRIES = 3
 
@@ -26,7 +25,7 @@ def get_folder(home: Path, project_id: str) -> Path:
 
 
 def delete_folder(home: Path, project_id: str) -> None:
-    """Delete the folder of a project; its id is one the database knew."""
+    """Delete the folder of a project, whose id comes from the database."""
     folder = get_folder(home, project_id)
     trouble: OSError | None = None
     # A run that is just ending may still write.
@@ -37,28 +36,28 @@ def delete_folder(home: Path, project_id: str) -> None:
             trouble = error
         if not os.path.lexists(folder):
             return
-    _LOG.warning("the judge's memory of a deleted project could not be deleted", extra={"project": project_id, "error": str(trouble)})
+    _LOG.warning("the judge's cache of a deleted project could not be deleted", extra={"project": project_id, "error": str(trouble)})
 
 
 def delete_older(home: Path, before: float, project_id: str | None = None) -> int:
-    """Delete the replies that were written before a time, in seconds, and return how many that were; of one project, or of all."""
+    """Delete replies written before a time, in Unix seconds, of one project or of all, and return their number."""
     gone = 0
     troubles: list[OSError] = []
 
-    def tell(error: OSError) -> None:
-        # A project whose judge was never asked has no folder.
+    def collect(error: OSError) -> None:
+        # A project whose judge was never called has no folder.
         if not isinstance(error, FileNotFoundError):
             troubles.append(error)
 
     for memory in _list_caches(home, troubles) if project_id is None else [get_folder(home, project_id) / CACHE_FOLDER]:
-        for folder, _, names in os.walk(memory, onerror=tell):
+        for folder, _, names in os.walk(memory, onerror=collect):
             for name in names:
                 path = os.path.join(folder, name)
                 try:
                     if os.lstat(path).st_mtime < before:
                         os.unlink(path)
                         gone += 1
-                # Another sweep, or the end of a project, was faster.
+                # Deleted by another sweep, or with its project.
                 except FileNotFoundError:
                     continue
                 except OSError as error:

@@ -1,4 +1,4 @@
-"""Pages as REST and MCP write them: `{"data": [...], "_meta": {"next", "prev", "limit"}}`."""
+"""Pages for REST and MCP: `{"data": [...], "_meta": {"next", "prev", "limit"}}`; and required rows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,20 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.service.refusals import Refusal
+from proctor.service.refusals import Refusal, not_found
+from proctor.store.accounts.tenants import find_row, lock_row
 from proctor.store.sql.pages import BadCursor, Page, Row, fetch_page
 from proctor.store.sql.queries import ListQuery
+
+
+async def require_row(
+    connection: AsyncConnection, table: sa.Table, organization_id: str, what: str, id: str, *, locked: bool = False, **equal: object
+) -> Row:
+    """Return one row of an organization, `locked` until the transaction ends. Raises `Refusal` if there is none."""
+    row = await (lock_row if locked else find_row)(connection, table, organization_id, id, **equal)
+    if row is None:
+        raise not_found(what, id)
+    return row
 
 
 async def fetch_page_or_refuse(
@@ -24,7 +35,7 @@ async def fetch_page_or_refuse(
     time: str = "created_at",
     id: str = "id",
 ) -> Page:
-    """Return the page at `cursor`; raise `Refusal` for a cursor that no page gave out."""
+    """Return the page at `cursor`. Raises `Refusal` for an invalid cursor."""
     try:
         return await fetch_page(connection, query, table, limit=limit, cursor=cursor, time=time, id=id)
     except BadCursor as error:
@@ -32,5 +43,5 @@ async def fetch_page_or_refuse(
 
 
 def show_page(found: Page, show: Callable[[Row], Json]) -> dict[str, Json]:
-    """Return a page in the shape of the wire."""
+    """Return a page as JSON."""
     return {"data": [show(row) for row in found.rows], "_meta": {"next": found.next, "prev": found.prev, "limit": found.limit}}

@@ -1,11 +1,9 @@
-"""Takes secrets out of everything that is stored.
+"""Removes secrets from everything that is stored.
 
-By name: the value of a field, header or attribute whose name says that it is secret (compared without case and punctuation, also as the
-end of a longer name: `databasePassword`, `http.request.header.authorization`). Counters of tokens are none. Both a plain field and a pair
-of `key` or `name` with `value`, as OTLP and header lists have them, count. By looks: keys of well-known services, bearer tokens, JSON web
-tokens, private keys, passwords in addresses, and fields of JSON inside texts, by the same rules as recordings. Names are kept.
-
-What a JSON schema says about a field named `password` is no password. Redacting twice changes nothing.
+By name: the value of a field, header or attribute with a secret name (ignoring case and punctuation, also as the end of a longer name:
+`databasePassword`, `http.request.header.authorization`), as a plain field or a pair of `key` or `name` with `value`. Token counters are
+excluded. By pattern: keys of well-known services, bearer tokens, JSON web tokens, private keys, passwords in addresses, and JSON fields
+inside texts, by the same rules as recordings. JSON schemas of secret fields are not secrets. Redaction is idempotent.
 """
 
 from __future__ import annotations
@@ -29,8 +27,8 @@ _TOKEN_ENDINGS = (
 )  # fmt: skip
 _PUNCTUATION = re.compile(r"[^a-z0-9]+")
 _SCRUBBER = Scrubber()
-# A text without these holds nothing that the scrubber takes out. They are much faster to look for than its patterns are to match, and
-# those of a group are not looked for in a text without the punctuation that stands with them.
+# A text without these has nothing to redact. Searching them is much faster than the patterns; a group is searched only if its punctuation
+# is present.
 _ANYWHERE = ("AKIA", "ASIA", "AIza", "eyJ")
 _SCHEMES = ("bearer", "basic ")
 _WITH_DASHES = (
@@ -44,9 +42,9 @@ _SCHEMA_WORDS = ("type", "$ref", "anyOf", "oneOf", "allOf", "description", "enum
 
 def redact(value: Json) -> Json:
     """Return a copy of `value` without secrets. Any depth."""
-    # With a stack of our own and a list around it: any depth, and a bare text is treated like any member.
+    # An explicit stack inside a list: any depth, and a bare text is treated like a member.
     root: list[Json] = [value]
-    # Containers that were copied and whose members are still to be looked at, and whether they are the fields of a JSON schema.
+    # Copied containers whose members are still to be visited, and whether they are the fields of a JSON schema.
     waiting: list[tuple[dict[str, Json] | list[Json], bool]] = [(root, False)]
     while waiting:
         holder, schema = waiting.pop()
@@ -69,19 +67,19 @@ def redact(value: Json) -> Json:
                     continue
                 holder[name] = copied = member.copy()
                 waiting.append((copied, name == "properties"))
-            # A flag (`has_password: true`) tells nothing.
-            elif is_number(member) and names_a_secret(name) and not _is_counter(name):
+            # A flag (`has_password: true`) is not a secret.
+            elif is_number(member) and names_a_secret(name) and "token" not in name.lower():
                 holder[name] = REDACTED
     return root[0]
 
 
 def redact_text(text: str) -> str:
-    """Return a text without what looks like a secret."""
+    """Return a text without secrets."""
     return _SCRUBBER.scrub_text(text) if len(text) >= _SHORTEST and may_hold_a_secret(text) else text
 
 
 def may_hold_a_secret(text: str) -> bool:
-    """Return whether a text shows a sign of a secret; one without any holds none. Several texts can be asked about together."""
+    """Return whether a text may contain a secret. Several texts can be tested together."""
     low = text.lower()
     return (
         _has_any(text, _ANYWHERE)
@@ -91,27 +89,24 @@ def may_hold_a_secret(text: str) -> bool:
     )
 
 
-def _has_any(text: str, signs: tuple[str, ...]) -> bool:
-    # A loop, since this runs for every text of every trace, and `any` costs three times as much.
-    for sign in signs:  # noqa: SIM110 - as said
-        if sign in text:
+def _has_any(text: str, markers: tuple[str, ...]) -> bool:
+    # A loop, since `any` costs three times as much, and this runs for every text of every trace.
+    for marker in markers:  # noqa: SIM110
+        if marker in text:
             return True
     return False
 
 
 @lru_cache(maxsize=4096)
 def names_a_secret(name: str) -> bool:
-    """Return whether a field of this name holds a secret."""
+    """Return whether a field of this name contains a secret."""
     # Only endings matter, and a name may be as long as a body.
     plain = _PUNCTUATION.sub("", name[-200:].lower())
     return plain == "token" or plain.endswith(_ENDINGS) or plain.endswith(_TOKEN_ENDINGS)
 
 
 def _redact_pair(holder: dict[str, Json]) -> bool:
-    """Redact `{key: "authorization", value: ...}`, as OTLP and lists of headers have it; return whether nothing is left to do.
-
-    Most of a trace are such pairs with a text, so they are done here.
-    """
+    """Redact `{key: "authorization", value: ...}`, as in OTLP and header lists, and text pairs; return whether nothing is left to do."""
     name = holder.get("key", holder.get("name"))
     if not isinstance(name, str):
         return False
@@ -129,13 +124,9 @@ def _redact_pair(holder: dict[str, Json]) -> bool:
     if isinstance(text, str):
         holder["value"] = {"stringValue": redact_text(text)}
         return True
-    # Numbers and flags under a harmless name hold nothing; a list or an object has to be walked through.
+    # Numbers and flags under a harmless name are safe; lists and objects are visited.
     return "intValue" in value or "boolValue" in value or "doubleValue" in value
 
 
 def _is_schema(member: Json) -> bool:
     return isinstance(member, dict) and any(word in member for word in _SCHEMA_WORDS)
-
-
-def _is_counter(name: str) -> bool:
-    return "token" in name.lower()

@@ -1,7 +1,4 @@
-"""The one error for what the service refuses, and why.
-
-The door (REST of one of the dialects, or MCP) writes it in its own shape; `status` is the HTTP status it stands for.
-"""
+"""The error for rejected requests, which REST and MCP write in their own format."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Literal
 from proctor.errors import ProctorError
 
 Place = Literal["body", "headers", "query", "params"]
-"""Where in a request a field stands."""
+"""The part of a request that has a field."""
 RefusalCode = Literal[
     "VALIDATION_ERROR",
     "BAD_REQUEST",
@@ -44,11 +41,10 @@ STATUS: dict[str, int] = {
 
 
 class Refusal(ProctorError):
-    """A request that is not done. `fields` maps where in the request to what is wrong there; `places` says of fields that are not in the
-    body where they are.
+    """A rejected request.
 
-    `problems` are findings in a document that came with it: line, column, path, message, nearest names. `missing` is what is not there, in
-    the words of people: `task`, `benchmark run`.
+    `fields` are problems by field; `places` has the parts of the request of fields outside the body. `problems` are findings in a document:
+    line, column, path, message, nearest names. `missing` is the kind of the missing object: `task`, `benchmark run`.
     """
 
     def __init__(
@@ -75,10 +71,10 @@ class Refusal(ProctorError):
 
     @property
     def status(self) -> int:
-        """The HTTP status that it stands for."""
+        """The HTTP status."""
         return STATUS[self.code]
 
 
 def not_found(what: str, id: str) -> Refusal:
-    """Return the refusal of something that is not there, or is somebody else's; which of both is not told."""
+    """Return the refusal of an object that is missing or belongs to another organization, without distinction."""
     return Refusal("NOT_FOUND", f"there is no {what} {id!r}", missing=what)

@@ -204,8 +204,8 @@ def test_secrets_are_locked_again_with_a_new_key(proctor: Told, tmp_path: Path, 
     assert "locked 1 secrets" in proctor("db", "rekey")
     monkeypatch.setenv("PROCTOR_SECRET_KEY", old)
     proctor("db", "rekey", code=4)
-    assert "cannot be opened" in proctor.err and "hunter2" not in proctor.err
-    with pytest.raises(Exception, match="cannot be opened"):
+    assert "cannot be decrypted" in proctor.err and "hunter2" not in proctor.err
+    with pytest.raises(Exception, match="cannot be decrypted"):
         place.run_hub(lambda hub: read_secrets(hub, "org_default", "proj_1"))
 
 

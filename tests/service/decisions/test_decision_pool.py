@@ -17,14 +17,13 @@ from proctor.model.case import Case
 from proctor.model.evidence import Evidence
 from proctor.model.judgement import Opinion, Question
 from proctor.model.result import CaseResult
-from proctor.service import fair_turns
+from proctor.service import fair_queue
 from proctor.service.decisions import pool as decision_pool
 from proctor.service.decisions.messages import Answer, CaseAsk, CaseWork, Job, ReadWork, SuiteSource, pack_plain
-from proctor.service.decisions.pool import DecisionPool, Decisions, ThreadDecisions
+from proctor.service.decisions.pool import CLIENT_LEAVES, DecisionPool, Decisions, ThreadDecisions, run_while_client_waits
 from proctor.service.decisions.record_verdicts import CaseDecider
 from proctor.service.decisions.suite_verdicts import RecordToDecide, SuiteDecisions, read_evidence
-from proctor.service.decisions.waiting_client import CLIENT_LEAVES, run_while_client_waits
-from proctor.service.fair_turns import FairTurns
+from proctor.service.fair_queue import FairQueue
 from proctor.service.refusals import Refusal
 
 WHO = ("org", "key")
@@ -293,17 +292,17 @@ def order(places: int, arrivals: Sequence[tuple[str, str, float]]) -> list[str]:
     """In which order requests have their turn that all came while everything was taken: tenant, caller, how long each takes."""
 
     async def whole() -> list[str]:
-        turns = FairTurns(places)
-        taken = [turns.enter((f"busy {number}", "")) for number in range(places)]
-        waiting = [(f"{tenant}/{caller}", turns.enter((tenant, caller)), seconds) for tenant, caller, seconds in arrivals]
+        turns = FairQueue(places)
+        taken = [turns.acquire((f"busy {number}", "")) for number in range(places)]
+        waiting = [(f"{tenant}/{caller}", turns.acquire((tenant, caller)), seconds) for tenant, caller, seconds in arrivals]
         served: list[str] = []
         for place in taken:
-            turns.leave(place, 0.0)
+            turns.release(place, 0.0)
             while any(each.granted.done() for _, each, _ in waiting):
                 name, each, seconds = next(entry for entry in waiting if entry[1].granted.done())
                 waiting.remove((name, each, seconds))
                 served.append(name)
-                turns.leave(each, seconds)
+                turns.release(each, seconds)
         assert not waiting and not turns._waiting and not turns._busy and turns._free == places
         return served
 
@@ -325,73 +324,73 @@ def test_whoever_used_least_is_next(arrivals: list[tuple[str, str, float]], expe
 
 
 async def test_a_tenant_alone_has_all_processes_and_others_wait_for_none_of_them() -> None:
-    turns = FairTurns(4)
-    flood = [turns.enter(("a", "x")) for _ in range(10)]
+    turns = FairQueue(4)
+    flood = [turns.acquire(("a", "x")) for _ in range(10)]
     assert [place.granted.done() for place in flood] == [True] * 4 + [False] * 6
-    assert turns.enter(("b", "x")).granted.done(), "at once, whoever floods: two of the four are borrowed"
-    assert turns.enter(("c", "x")).granted.done()
-    last = turns.enter(("d", "x"))
+    assert turns.acquire(("b", "x")).granted.done(), "at once, whoever floods: two of the four are borrowed"
+    assert turns.acquire(("c", "x")).granted.done()
+    last = turns.acquire(("d", "x"))
     assert not last.granted.done()
-    turns.leave(flood[0], 5.0)
+    turns.release(flood[0], 5.0)
     assert not last.granted.done(), "what was lent twice is given back first"
-    turns.leave(flood[1], 5.0)
-    turns.leave(flood[2], 5.0)
+    turns.release(flood[1], 5.0)
+    turns.release(flood[2], 5.0)
     assert last.granted.done() and not flood[4].granted.done(), "its share is used up while others wait"
 
 
 async def test_one_that_was_cancelled_and_has_not_left_yet_is_passed_over() -> None:
-    turns = FairTurns(1)
-    first, gone, next_one = (turns.enter(("a", caller)) for caller in ("x", "y", "z"))
+    turns = FairQueue(1)
+    first, gone, next_one = (turns.acquire(("a", caller)) for caller in ("x", "y", "z"))
     # As a task that is cancelled: its future is at once, and the task itself leaves the queue when it runs again.
     gone.granted.cancel()
-    turns.leave(first, 1.0)
+    turns.release(first, 1.0)
     assert next_one.granted.done() and gone.granted.cancelled()
-    turns.leave(gone, 0.0)
-    turns.leave(next_one, 1.0)
+    turns.release(gone, 0.0)
+    turns.release(next_one, 1.0)
     assert not turns._waiting and not turns._busy and turns._free == 1
 
 
 async def test_several_of_a_tenant_that_are_cancelled_at_once_leave_one_after_the_other() -> None:
-    turns = FairTurns(1)
-    first = turns.enter(("a", "x"))
-    gone = [turns.enter(("b", caller)) for caller in ("y", "z")]
+    turns = FairQueue(1)
+    first = turns.acquire(("a", "x"))
+    gone = [turns.acquire(("b", caller)) for caller in ("y", "z")]
     for place in gone:
         place.granted.cancel()
-    turns.leave(first, 1.0)
+    turns.release(first, 1.0)
     for place in gone:
-        turns.leave(place, 0.0)
+        turns.release(place, 0.0)
     assert not turns._waiting and not turns._busy and turns._free == 1
 
 
 async def test_one_that_comes_late_has_saved_nothing_up() -> None:
-    turns = FairTurns(1)
+    turns = FairQueue(1)
     for _ in range(5):
-        turns.leave(turns.enter(("old", "x")), 10.0)
-    first = turns.enter(("old", "x"))
-    waiting = [turns.enter(("new", "x")), turns.enter(("old", "x")), turns.enter(("new", "x"))]
-    turns.leave(first, 1.0)
+        turns.release(turns.acquire(("old", "x")), 10.0)
+    first = turns.acquire(("old", "x"))
+    waiting = [turns.acquire(("new", "x")), turns.acquire(("old", "x")), turns.acquire(("new", "x"))]
+    turns.release(first, 1.0)
     assert waiting[0].granted.done()
-    turns.leave(waiting[0], 30.0)
+    turns.release(waiting[0], 30.0)
     assert waiting[1].granted.done(), "what it did not use before counts for nothing"
-    turns.leave(waiting[1], 1.0)
-    turns.leave(waiting[2], 1.0)
+    turns.release(waiting[1], 1.0)
+    turns.release(waiting[2], 1.0)
 
 
 async def test_a_tenant_with_too_many_requests_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fair_turns, "MOST_WAITING", 2)
-    turns = FairTurns(1)
+    monkeypatch.setattr(fair_queue, "MOST_WAITING", 2)
+    turns = FairQueue(1)
     for _ in range(3):
-        turns.enter(("a", "x"))
-    with pytest.raises(Refusal, match="2 requests wait"):
-        turns.enter(("a", "y"))
-    turns.enter(("b", "x"))
+        turns.acquire(("a", "x"))
+    with pytest.raises(Refusal, match="2 requests are already waiting"):
+        turns.acquire(("a", "y"))
+    turns.acquire(("b", "x"))
 
 
 async def test_a_place_in_the_queue_is_given_back() -> None:
-    turns = FairTurns(1)
-    first, second, third = (turns.enter(("a", "x")) for _ in range(3))
-    turns.leave(second, 0.0)
-    turns.leave(first, 0.0)
+    turns = FairQueue(1)
+    first, second, third = (turns.acquire(("a", "x")) for _ in range(3))
+    turns.release(second, 0.0)
+    turns.release(first, 0.0)
     assert third.granted.done() and second.granted.cancelled()
 
 
@@ -433,7 +432,7 @@ async def test_work_is_given_up_when_the_client_leaves() -> None:
     try:
         assert await run_while_client_waits(quick()) == "done"
         began = time.monotonic()
-        with pytest.raises(Refusal, match="left"):
+        with pytest.raises(Refusal, match="disconnected"):
             await run_while_client_waits(work())
     finally:
         CLIENT_LEAVES.reset(token)

@@ -101,9 +101,9 @@ def test_an_answer_that_arrives_in_pieces_is_read_whole() -> None:
 
 def test_without_an_engine_patterns_are_refused() -> None:
     nowhere = PatternProcess(("/nowhere/python",))
-    with pytest.raises(PatternError, match="ended the engine"):
+    with pytest.raises(PatternError, match="crashed the pattern engine"):
         nowhere.validate("a", "")
-    with pytest.raises(CheckFault, match="ended the engine"):
+    with pytest.raises(CheckFault, match="crashed the pattern engine"):
         nowhere.search("a", "", "a")
     nowhere.close()
 

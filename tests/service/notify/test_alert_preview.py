@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.service.hub import stamp
-from proctor.service.notify.alert_preview import Past, follow_rule, thin_points
-from proctor.service.notify.alerts import DEFAULTS, AlertKind, judge_counts
+from proctor.service.notify.alerts import DEFAULTS, AlertKind, Past, follow_rule, judge_counts, thin_points
 
 RATE = {"below": 0.6, "window_s": 100, "minimum": 2}
 OFTEN = {"times": 2, "window_s": 100, "case_id": None}

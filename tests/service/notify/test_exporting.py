@@ -307,7 +307,7 @@ def test_a_part_that_was_left_out_is_told_and_not_sent_again(database: TestDatab
 
     with caplog.at_level(logging.WARNING, "proctor.serve"):
         database.run_hub(use, allowed_addresses=LISTED)
-    assert "left out some results" in caplog.text
+    assert "rejected some results" in caplog.text
 
 
 async def test_a_private_receiver_that_is_not_listed_gets_nothing(hub: Hub) -> None:

@@ -13,10 +13,8 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.runs import backtest, backtest_runner, worker
-from proctor.service.runs.backtest_requests import BacktestSpec, start_backtest
-from proctor.service.runs.events import events
-from proctor.service.runs.requests import cancel_run, get_run, list_runs
-from proctor.service.runs.results import list_run_results, read_run_result, run_report
+from proctor.service.runs.requests import BacktestSpec, cancel_run, get_run, list_runs, start_backtest
+from proctor.service.runs.results import events, list_run_results, read_run_result, run_report
 from proctor.service.runs.worker import run_worker, work_once
 from proctor.service.traces.case_history import list_run_history
 from proctor.service.traces.cases import CaseSpec, create_case
@@ -202,12 +200,12 @@ def test_a_backtest_makes_room_for_another_project_and_goes_on(database: TestDat
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
     "too many traces": ({}, {"limit": 10_001}, "VALIDATION_ERROR", "expected 1 to 10000"),
-    "a judge without a number": ({"document": JUDGED}, {}, "VALIDATION_ERROR", "asks a judge about every trace"),
+    "a judge without a number": ({"document": JUDGED}, {}, "VALIDATION_ERROR", "calls a judge for every trace"),
     "a judge about too many": ({"document": JUDGED}, {"limit": 201}, "VALIDATION_ERROR", "expected 1 to 200"),
     "no judge": ({"document": JUDGED}, {"limit": 10}, "VALIDATION_ERROR", "need a judge"),
     "a time in words": ({}, {"since": "yesterday"}, "VALIDATION_ERROR", "expected a time"),
     "an agent that is not there": ({}, {"agent_id": "agent_nowhere"}, "NOT_FOUND", "agent_nowhere"),
-    "no trace of that time": ({}, {"until": "2020-01-01T00:00:00Z"}, "CONFLICT", "no trace is kept"),
+    "no trace of that time": ({}, {"until": "2020-01-01T00:00:00Z"}, "CONFLICT", "no stored traces"),
     "a name that cannot be one": ({}, {"name": "@x"}, "VALIDATION_ERROR", ""),
 }
 

@@ -13,9 +13,8 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub, stamp
 from proctor.service.overview.read import find_suite_changes
 from proctor.service.runs.comparisons import compare_runs
-from proctor.service.runs.ending import keep_run_figures
-from proctor.service.runs.failures import group_run_failures
-from proctor.service.runs.latency import measure_latency
+from proctor.service.runs.figures import group_run_failures, measure_latency
+from proctor.service.runs.worker import store_run_figures
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import run_entries, run_figures, runs
 from proctor.store.upkeep.retention import Deletable, delete_listed
@@ -30,13 +29,13 @@ async def find_rows(hub: Hub) -> dict[str, Row]:
 
 async def keep_all(hub: Hub) -> None:
     for row in (await find_rows(hub)).values():
-        await keep_run_figures(hub, row, row["counts"])
+        await store_run_figures(hub, row, row["counts"])
 
 
 async def forget(hub: Hub) -> None:
     """Let nothing be remembered in memory, as after a restart."""
     for known in (hub.run_facts, hub.comparisons):
-        known._kept.clear()  # pyright: ignore[reportPrivateUsage]
+        known._values.clear()  # pyright: ignore[reportPrivateUsage]
 
 
 async def read_everything(hub: Hub) -> tuple[Any, ...]:

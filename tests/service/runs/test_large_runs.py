@@ -19,8 +19,7 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub, stamp
 from proctor.service.refusals import Refusal
 from proctor.service.runs.comparisons import compare_runs, read_several
-from proctor.service.runs.failures import group_run_failures
-from proctor.service.runs.latency import measure_latency
+from proctor.service.runs.figures import group_run_failures, measure_latency
 from proctor.service.runs.results import AttemptFilter, ReadResult, list_run_results, show_run_result, suite_of_run
 from proctor.store.runs.entry_digests import make_digest
 from proctor.store.runs.entry_previews import make_search_text

@@ -175,7 +175,7 @@ def test_a_server_of_the_library_is_started_where_that_command_is_allowed_and_on
     async def not_allowed(hub: Hub) -> None:
         async with provider(clerk) as seen:
             refused = await refusal(hub, await with_keys(hub, seen, mcplab=library), suite=sent)
-            assert refused.code == "FORBIDDEN" and "MCP server 'shop' would start" in refused.message
+            assert refused.code == "FORBIDDEN" and "MCP server 'shop' is not allowed on the server" in refused.message
             assert "--allowed-command" in (refused.hint or "") and set(refused.fields) == {"suite"}
             assert not seen.asked
 
@@ -262,7 +262,7 @@ def test_a_suite_without_agents_goes_to_the_target_of_its_project(sqlite: TestDa
         async with an_agent() as agent:
             run = await driven(hub, await a_project(hub, targets={"shop": agent.target}), suite=sent)
             assert (run["outcome"], run["target"]) == ("pass", "shop")
-            assert "no target is described" in words(await refusal(hub, await a_project(hub), suite=sent))
+            assert "no target: send one" in words(await refusal(hub, await a_project(hub), suite=sent))
 
     sqlite.run_hub(use, allowed_addresses=LOOPBACK)
 
@@ -416,7 +416,7 @@ def test_a_secret_of_a_server_is_found_wherever_the_server_stands(sqlite: TestDa
 
     async def use(hub: Hub) -> None:
         project = await a_project(hub)
-        with pytest.raises(Refusal, match="in plain") as refused:
+        with pytest.raises(Refusal, match="plain secret") as refused:
             await create_case(hub, LOCAL, CaseSpec(project_id=project, document={"name": "x", "scenarios": scenarios}))
         assert set(refused.value.fields) == {"document.servers[1].url"}
 

@@ -22,9 +22,18 @@ from proctor.service.access.secrets import set_secret
 from proctor.service.hub import Hub, new_id
 from proctor.service.refusals import Refusal
 from proctor.service.runs.comparisons import compare_runs
-from proctor.service.runs.events import events, find_last_event
 from proctor.service.runs.requests import RunSearch, RunSpec, cancel_run, get_run, list_runs, start_run
-from proctor.service.runs.results import REPORTS, AttemptFilter, ReadResult, get_run_result, list_run_results, run_report, show_run_result
+from proctor.service.runs.results import (
+    REPORTS,
+    AttemptFilter,
+    ReadResult,
+    events,
+    find_last_event,
+    get_run_result,
+    list_run_results,
+    run_report,
+    show_run_result,
+)
 from proctor.service.runs.worker import Cleaner, make_range_finder, run_worker, work_once
 from proctor.service.traces.cases import CaseSpec, create_case
 from proctor.store.runs.run_rows import LeaseLost, RunLease, RunRows, claim_run, iterate_entries, list_done_attempts, list_events_after
@@ -236,7 +245,7 @@ def test_a_run_that_ends_its_workers_is_given_up(database: TestDatabase) -> None
                     assert await claim_run(connection, owner=f"w{number}", now=hub.clock(), lease_s=-1, at=hub.now()) is not None
             assert await work_once(hub) == run_id
             run = await get_run(hub, LOCAL, run_id)
-            assert run["status"] == "failed" and "taken up 5 times" in run["error"] and not agent.times
+            assert run["status"] == "failed" and "started 5 times" in run["error"] and not agent.times
 
     database.run_hub(use, allowed_addresses=LOOPBACK)
 
@@ -366,7 +375,7 @@ def test_what_the_judge_of_a_project_answered_goes_with_the_project(database: Te
         stuck = await a_project(hub)
         (database.home / "projects" / stuck).write_bytes(b"no folder")
         await delete_project(hub, LOCAL, stuck)
-        assert [record.message for record in caplog.records] == ["the judge's memory of a deleted project could not be deleted"]
+        assert [record.message for record in caplog.records] == ["the judge's cache of a deleted project could not be deleted"]
         with pytest.raises(Refusal, match="no project"):
             await delete_project(hub, LOCAL, "../projects/" + kept[1].parents[2].name)
         assert kept[1].exists()
@@ -495,7 +504,7 @@ def test_other_organizations_see_nothing(database: TestDatabase) -> None:
                 await ask(hub, other, run_id)
             assert refused.value.code == "NOT_FOUND"
         one_agent = Caller(organization_id=LOCAL.organization_id, kind="project", project_id="p", agent_ids=("x",))
-        with pytest.raises(Refusal, match="restricted"):
+        with pytest.raises(Refusal, match="limited to some agents"):
             await get_run(hub, one_agent, run_id)
 
     database.run_hub(use, allowed_addresses=LOOPBACK)

@@ -15,11 +15,11 @@ from proctor.judge.scripted import ScriptedJudge
 from proctor.service.access import agents
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.decisions import trace_evidence
-from proctor.service.decisions.case_selection import ActiveCase, is_selected
 from proctor.service.decisions.trace_process import ThreadDecider
+from proctor.service.decisions.trace_verdicts import ActiveCase, is_selected
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.traces import cases, evaluation_leases, evaluator, judging
+from proctor.service.traces import cases, evaluation_leases, evaluator
 from proctor.service.traces import evaluator as evaluation
 from proctor.service.traces.cases import CaseSpec
 from proctor.service.traces.evaluator import Evaluator, evaluate_all, evaluate_traces
@@ -319,7 +319,7 @@ async def test_judged_cases_are_decided_by_the_judge_and_are_errors_without(hub:
 
 
 async def test_a_judge_that_breaks_or_never_answers_spoils_its_own_assertions_only(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
-    monkeypatch.setattr(judging, "JUDGE_S", 0.05)
+    monkeypatch.setattr(evaluator, "JUDGE_S", 0.05)
 
     class Broken:
         def __init__(self) -> None:

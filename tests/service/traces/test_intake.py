@@ -16,7 +16,6 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.decisions.trace_evidence import read_agent_evidence
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.traces.due_signal import get_due_signal
 from proctor.service.traces.intake import read_body, read_spans
 from proctor.service.traces.search import TraceSearch, list_traces
 from proctor.store.sql.compressed_json import expand_bytes
@@ -195,7 +194,7 @@ async def test_a_trace_for_an_agent_that_was_deleted_meanwhile_is_not_kept(hub: 
     _, agent = await world(hub)
     intake = await read_body(hub, LOCAL, {**SPANS, "platformId": agent})
     await agents.delete_agent(hub, LOCAL, agent)
-    (kept,) = await TraceWriter(hub).keep(intake.arrivals)
+    (kept,) = await TraceWriter(hub).store(intake.arrivals)
     assert kept.refused == "agent_gone" and await trace_rows(hub) == []
 
 
@@ -215,7 +214,7 @@ def test_many_requests_share_a_commit_and_each_gets_its_own_answer(database: Tes
 
         async def one(number: int) -> Any:
             intake = await read_body(hub, LOCAL, {**SPANS, "platformId": agent}, request_id=f"r{number // 2}")
-            return (await writer.keep(intake.arrivals))[0]
+            return (await writer.store(intake.arrivals))[0]
 
         answers = await asyncio.gather(*(one(number) for number in range(40)))
         assert sum(kept.created for kept in answers) == 20 and len({kept.id for kept in answers}) == 20
@@ -234,7 +233,7 @@ def test_a_full_queue_and_a_slow_database_are_told_to_come_again(database: TestD
         async def one(number: int) -> Any:
             intake = await read_body(hub, LOCAL, {**SPANS, "platformId": agent}, request_id=f"r{number}")
             try:
-                return (await writer.keep(intake.arrivals))[0]
+                return (await writer.store(intake.arrivals))[0]
             except Refusal as refused:
                 return refused
 
@@ -256,7 +255,7 @@ def test_a_full_queue_and_a_slow_database_are_told_to_come_again(database: TestD
 
 async def test_whoever_evaluates_is_woken_by_any_trace_of_a_request_that_is_due(hub: Hub) -> None:
     await world(hub)
-    due = get_due_signal(hub.database)
+    due = hub.due_signal
     trace = new_trace()
     received = receive_json(request(span(trace, "bbbbbbbbbbbbbbbb", "aaaaaaaaaaaaaaaa", ended=False), root(new_trace())))
     arrivals = (await read_spans(hub, LOCAL, received)).arrivals
@@ -264,7 +263,7 @@ async def test_whoever_evaluates_is_woken_by_any_trace_of_a_request_that_is_due(
         for number, arrival in enumerate(arrivals):
             arrival.due_at = hub.clock() + (0 if number == place else 60)
         due.clear()
-        await TraceWriter(hub).keep(arrivals)
+        await TraceWriter(hub).store(arrivals)
         assert due.is_set()
 
 
@@ -282,7 +281,7 @@ async def test_one_bad_arrival_does_not_take_the_others_of_its_commit_down(hub: 
 
     async def keep(intake: Any) -> Any:
         try:
-            return (await writer.keep(intake.arrivals))[0]
+            return (await writer.store(intake.arrivals))[0]
         except Exception as error:
             return error
 
@@ -323,7 +322,7 @@ def test_a_hundred_thousand_spans_in_one_trace(tmp_path: Any) -> None:
     async def use(hub: Hub) -> None:
         await world(hub)
         intake = await read_spans(hub, LOCAL, receive_protobuf(made.SerializeToString()))
-        (kept,) = await TraceWriter(hub).keep(intake.arrivals)
+        (kept,) = await TraceWriter(hub).store(intake.arrivals)
         assert kept.created and intake.spans == 100_000
         (row,) = await trace_rows(hub)
         assert len((await evidence(hub, row)).nodes) == 100_000

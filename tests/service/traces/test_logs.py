@@ -8,7 +8,7 @@ import pytest
 
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
-from proctor.service.traces.evaluated_span import find_place
+from proctor.service.notify.export import find_place
 from proctor.service.traces.evaluator import evaluate_all
 from proctor.service.traces.search import get_trace
 from proctor.store.traces.traces import list_pieces

@@ -64,7 +64,7 @@ async def test_a_trace_that_no_case_was_decided_on_says_so(hub: Hub) -> None:
     await evaluate_all(hub)
     (row,) = (await list_traces(hub, LOCAL))["data"]
     assert (row["status"], row["outcome"], row["no_run"]) == ("evaluated", None, None)
-    assert row["not_judged"] == "no active case is about this trace, so nothing was decided on it"
+    assert row["not_judged"] == "no active case is for this trace"
     await cases.create_case(hub, LOCAL, CaseSpec(project_id=project, document=SUITE.split("  - {id: silent")[0]))
     await request_reevaluation(hub, LOCAL, ReevaluationRequest(agent_id=agent))
     await evaluate_all(hub)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proctor.service.access.callers import LOCAL
-from proctor.service.access.name_search import search_everywhere
+from proctor.service.access.projects import search_everywhere
 from proctor.service.hub import Hub
 from proctor.service.runs.requests import RunSearch, RunSpec, list_runs, start_run
 from proctor.service.traces.cases import CaseSpec, create_case, list_cases

@@ -143,7 +143,7 @@ def test_what_a_dead_worker_left_is_taken_with_few_others_then_alone_then_given_
         rows = {row["id"]: row for row in await trace_rows(hub)}
         failed = rows.pop(few[0])
         assert (failed["status"], failed["attempts"], failed["due_at"]) == ("failed", 0, None)
-        assert failed["error"].startswith("evaluation_crashed: its evaluation broke off 4 times")
+        assert failed["error"].startswith("evaluation_crashed: its evaluation was interrupted 4 times")
         assert set(rows) < set(ids) and {(row["status"], row["attempts"]) for row in rows.values()} == {("evaluated", 0)}
         await request_reevaluation(hub, LOCAL, ReevaluationRequest(trace_ids=(few[0],)))
         assert await evaluate_all(hub) == 1
@@ -249,20 +249,20 @@ async def test_a_process_that_dies_takes_nothing_of_the_other_batch_along() -> N
 
 async def test_decisions_of_a_long_batch_are_taken_up_together_and_the_deadly_trace_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     rests: list[float] = []
-    gather = child_process.ChildProcess.let_frames_gather
+    gather = child_process.ChildProcess.wait_for_frames
 
     async def count_rest(self: child_process.ChildProcess, seconds: float) -> None:
         rests.append(seconds)
         await gather(self, seconds)
 
-    monkeypatch.setattr(child_process.ChildProcess, "let_frames_gather", count_rest)
+    monkeypatch.setattr(child_process.ChildProcess, "wait_for_frames", count_rest)
     decider = ProcessDecider(command=(sys.executable, "-c", DEADLY))
     asked = [{"id": "1", "attributes": {"openinference.span.kind": "AGENT", "input.value": f"question {number}"}} for number in range(120)]
     whole = [task(pieces=[pack([{"resource": {}, "spans": [span]}])]) for span in asked]
     deadly = task(id="b", pieces=[pack({"data": {"text": "DEADLY"}})])
     async with asyncio.timeout(30):
         found = await decider.decide(Batch(cases=b"[]", tasks=whole, judging=False), {})
-        assert [decision.asked for decision in found] == [f"question {number}" for number in range(120)]
+        assert [decision.input_text for decision in found] == [f"question {number}" for number in range(120)]
         assert rests
         assert len(await decider.decide(Batch(cases=b"[]", tasks=[*whole[:70], deadly, *whole[70:]], judging=False), {})) == 70
     await decider.close()

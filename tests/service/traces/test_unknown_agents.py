@@ -153,7 +153,7 @@ async def test_no_more_agents_come_into_being_than_are_allowed_and_the_others_ar
     many = [group for number in range(5) for group in request(root(new_trace()), service=f"s{number}")["resourceSpans"]]
     found = await read_spans(hub, LOCAL, receive_json({"resourceSpans": many}))
     assert len(found.arrivals) == 3 and found.refused_spans == 2
-    assert any("no more are" in reason and "POST /api/agents" in reason for reason in found.reasons)
+    assert any("already created from service names" in reason and "POST /api/agents" in reason for reason in found.reasons)
     adopted = (await made_agents(hub))[-1]
     await agents.update_agent(hub, LOCAL, adopted["id"], {"settings": {}})
     await send(hub, request(root(new_trace()), service="s9"))

@@ -63,7 +63,7 @@ async def test_a_folder_that_holds_something_is_refused_and_damage_is_told(hub: 
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "a").touch()
     async with hub.database.reading() as connection:
-        with pytest.raises(InputError, match="name a new folder"):
+        with pytest.raises(InputError, match="choose a new folder"):
             await export_parquet(connection, tmp_path / "full")
         await export_parquet(connection, tmp_path / "history")
     rows: list[Any] = [

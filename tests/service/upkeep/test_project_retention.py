@@ -10,9 +10,8 @@ import sqlalchemy as sa
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.upkeep import project_retention
-from proctor.service.upkeep.project_retention import Retention, get_retention, preview_retention, set_retention
-from proctor.service.upkeep.retention import SweepCounts, sweep_once
+from proctor.service.upkeep import retention
+from proctor.service.upkeep.retention import Retention, SweepCounts, get_retention, preview_retention, set_retention, sweep_once
 from proctor.store.sql.tables import audit, projects
 from tests.databases import TestDatabase
 from tests.service.upkeep.test_retention import DAY, NOW, add_run, add_trace, fill, left
@@ -71,8 +70,8 @@ def test_one_of_both_can_be_bounded_and_the_bound_can_be_taken_away(database: Te
         (None, 0, "expected 1 to 3650 days, got 0"),
         (None, -1, "expected 1 to 3650 days, got -1"),
         (None, 3_651, "expected 1 to 3650 days, got 3651"),
-        (30.5, 31, "expected 1 to 30 days; the service keeps nothing for longer than 30.5, got 31"),
-        (0.5, 1, "expected nothing: the service keeps less than a day, got 1"),
+        (30.5, 31, "expected 1 to 30 days; the service deletes data after 30.5, got 31"),
+        (0.5, 1, "expected nothing: the service stores data for less than a day, got 1"),
     ],
 )
 def test_days_out_of_bounds_are_refused_and_nothing_is_set(database: TestDatabase, service: float | None, days: int, said: str) -> None:
@@ -102,7 +101,7 @@ def test_a_service_that_keeps_less_than_a_project_said_earlier_counts(database: 
 
 
 def test_a_preview_counts_no_further_than_its_bound(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(project_retention, "MOST_COUNTED", 2)
+    monkeypatch.setattr(retention, "MOST_COUNTED", 2)
 
     async def use(hub: Hub) -> None:
         await add_project(hub)

@@ -146,7 +146,7 @@ def test_sweeping_goes_on_after_a_database_that_was_gone(database: TestDatabase,
             raise StoreError("gone")
 
         monkeypatch.setattr(hub.database, "writing", gone)
-        task = asyncio.create_task(keep_sweeping(hub, every_s=0.001, told=heard.append))
+        task = asyncio.create_task(keep_sweeping(hub, every_s=0.001, report=heard.append))
         async with asyncio.timeout(10):
             while len(heard) < 2:
                 await asyncio.sleep(0.005)
@@ -165,7 +165,7 @@ def test_without_a_limit_nothing_is_swept(database: TestDatabase) -> None:
         heard: list[SweepCounts | StoreError] = []
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
-                await keep_sweeping(hub, told=heard.append)
+                await keep_sweeping(hub, report=heard.append)
         assert heard == [SweepCounts()]
         assert await left(hub) == ["trc_old"]
 

@@ -12,7 +12,7 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
 from proctor.service.settings import ServiceSettings
 from proctor.service.upkeep.retention import IDLE_S, SweepCounts, sweep_once
-from proctor.service.verification.authoring import benchmarks, criteria, datasets, environments, simulators, tasks
+from proctor.service.verification.authoring import benchmarks, criteria, datasets, environments, tasks
 from proctor.service.verification.runs import benchmark_runs
 from proctor.service.verification.runs import shares as run_shares
 from proctor.service.verification.runs.public_runs import start_public_run
@@ -41,7 +41,7 @@ class Clock:
 
 async def published(hub: Hub) -> dict[str, Any]:
     environment = await environments.create_environment(hub, LOCAL, {"name": "clinic"})
-    simulator = await simulators.create_simulator(hub, LOCAL, {"name": "records", "type": "FHIR"})
+    simulator = await environments.create_simulator(hub, LOCAL, {"name": "records", "type": "FHIR"})
     await environments.add_simulator(hub, LOCAL, environment["id"], simulator["id"])
     benchmark = await benchmarks.create_benchmark(hub, LOCAL, {"name": "Calls", "environment_id": environment["id"]})
     task = await tasks.create_task(hub, LOCAL, {"benchmark_id": benchmark["id"], "name": "call"})

@@ -13,8 +13,7 @@ from proctor.mcp_server.casing import to_camel
 from proctor.mcp_server.nouns import NOUNS as TOOLS
 from proctor.mcp_server.nouns import make_tool
 from proctor.model.evidence import Json
-from proctor.rest.resource_models import make_body
-from proctor.rest.routes.verification import make_routes
+from proctor.rest.routes.verification import make_body, make_routes
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal

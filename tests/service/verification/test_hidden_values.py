@@ -69,7 +69,7 @@ def test_what_authors_wrote_stays_and_what_was_found_goes() -> None:
         },
         "code": None,
     }
-    told = hidden.hide_told(entry)
+    told = hidden.hide_result(entry)
     first, second = told["evidence"]["field_results"]
     assert (told["criterion_id"], told["score"], told["evidence"]["held"]) == ("crit_granted", 3, 3)
     assert first == {"path": "granted", "expected": "granted", "actual": REDACTED, "passed": True}
@@ -78,7 +78,7 @@ def test_what_authors_wrote_stays_and_what_was_found_goes() -> None:
 
 def test_nothing_is_changed_where_nothing_is_hidden() -> None:
     entry = {"details": "a password is none", "evidence": {"actual": {"password": "kept as it was told"}}}
-    assert HiddenValues().hide_told(entry) is entry and not hidden_in({"a": 1, "b": ["x"]})
+    assert HiddenValues().hide_result(entry) is entry and not hidden_in({"a": 1, "b": ["x"]})
 
 
 _JSON = st.recursive(

@@ -10,8 +10,7 @@ import pytest
 from proctor.cli.main import run
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
-from proctor.service.verification.authoring.environments import add_simulator, create_environment
-from proctor.service.verification.authoring.simulators import create_simulator
+from proctor.service.verification.authoring.environments import add_simulator, create_environment, create_simulator
 from proctor.service.verification.sandboxes.requests import answer_request, find_sandbox
 from proctor.simulators.exchange import Request
 from tests.databases import TestDatabase
@@ -52,7 +51,7 @@ def test_a_system_is_made_looked_at_and_ended(database: TestDatabase, capsys: py
     assert proctor("show", id).splitlines() == shown
     assert proctor("down", id) == f"{id}  teardown\n"
     assert proctor("diff", id) == "+ orders/2\n~ orders/1\n"
-    assert "torn down already" in proctor("down", id, code=4)
+    assert "already been torn down" in proctor("down", id, code=4)
     assert proctor("up", "recods", code=4).count("nearest: Records") == 1
     assert "no sandbox" in proctor("show", "sb_none", code=4)
 

@@ -26,10 +26,15 @@ from proctor.service.verification.runs.benchmark_runs import (
     get_benchmark_run,
     put_benchmark_run_state,
 )
-from proctor.service.verification.runs.criterion_runs import list_criterion_runs
 from proctor.service.verification.runs.legacy_evals import create_eval
 from proctor.service.verification.runs.public_runs import complete_public_task_run, get_public_run, start_public_run, start_public_task_run
-from proctor.service.verification.runs.task_runs import complete_task_run, get_task_run, put_task_run_state, start_task_run
+from proctor.service.verification.runs.task_runs import (
+    complete_task_run,
+    get_task_run,
+    list_criterion_runs,
+    put_task_run_state,
+    start_task_run,
+)
 from proctor.store.sql.tables import records
 from tests.databases import TestDatabase
 
@@ -260,7 +265,7 @@ async def test_a_state_that_is_to_be_verified_is_locked_with_the_newest_key(hub:
     run = await run_of(hub, assertion=claim)
     task = run["task_runs"][0]["id"]
     await put_task_run_state(under(old), LOCAL, task, {"portal": {"rows": [{"token": "abcd-efgh"}]}})
-    assert "cannot be opened" in await refused(complete_task_run(under(new), LOCAL, task), "CONFLICT")
+    assert "cannot be decrypted" in await refused(complete_task_run(under(new), LOCAL, task), "CONFLICT")
     assert await relock_all(under(f"{new},{old}")) == 1
     assert (await complete_task_run(under(new), LOCAL, task))["score"] == 1.0
 

@@ -86,7 +86,7 @@ def _read_seed(name: str | None) -> Any:
 
 
 async def _do(hub: Hub, caller: Caller, verb: str, what: str, seed: Any) -> Any:
-    from proctor.service.verification.authoring import simulators  # as above
+    from proctor.service.verification.authoring import environments  # as above
     from proctor.service.verification.sandboxes import playgrounds  # as above
     from proctor.service.verification.sandboxes import records as sandbox_records  # as above
 
@@ -96,7 +96,7 @@ async def _do(hub: Hub, caller: Caller, verb: str, what: str, seed: Any) -> Any:
             if what.startswith(_ENVIRONMENT):
                 return await playgrounds.create_playground(hub, caller, {"environment_id": what})
             config = None if seed is None else {"seed": seed}
-            simulator = await simulators.create_simulator(hub, caller, {"name": f"{what} by hand", "type": what, "config": config})
+            simulator = await environments.create_simulator(hub, caller, {"name": f"{what} by hand", "type": what, "config": config})
             return await playgrounds.create_sandbox(hub, caller, {"simulator_id": simulator["id"]})
         case "show":
             return await (playgrounds.get_playground if whole else playgrounds.get_sandbox)(hub, caller, what)

@@ -22,8 +22,7 @@ from proctor.report.words.wording import count_noun
 from proctor.service.access.agents import list_agents
 from proctor.service.access.permissions import require_writer
 from proctor.service.notify import alerts
-from proctor.service.notify.alert_preview import RuleDraft, preview_rule
-from proctor.service.notify.alerts import DEFAULTS, LONGEST_URL, AlertKind, RuleSpec
+from proctor.service.notify.alerts import DEFAULTS, LONGEST_URL, AlertKind, RuleDraft, RuleSpec, preview_rule
 from proctor.service.refusals import Refusal
 from proctor.service.traces.cases import list_cases
 from proctor.service.verification.shared.fields import FLAG, NAME, Field, Table, id_of, number, text, whole

@@ -27,8 +27,7 @@ from proctor.pages.words import read_typed_number
 from proctor.service.refusals import Refusal
 from proctor.service.suites.documents import LONGEST_DOCUMENT
 from proctor.service.traces import cases
-from proctor.service.traces.case_trial import MOST_TRACES, Trial, try_document
-from proctor.service.traces.validation import validate_document
+from proctor.service.traces.case_trial import MOST_TRACES, Trial, try_document, validate_document
 
 LARGEST_FORM = 4 * LONGEST_DOCUMENT
 """Bytes: most characters of a document take one, and some three times two or more."""

@@ -18,9 +18,9 @@ from proctor.pages.words import find_project_address, show_share
 from proctor.report.words.wording import count_noun
 from proctor.service.access.agents import list_agents
 from proctor.service.refusals import Refusal
-from proctor.service.runs import backtest_requests as backtests
+from proctor.service.runs import requests as backtests
 from proctor.service.traces import case_history, cases
-from proctor.service.traces.case_overview import summarize_cases
+from proctor.service.traces.case_history import summarize_cases
 
 _ROWS = 25
 """Cases on a page: of each the latest runs and results are looked at."""

@@ -12,7 +12,7 @@ from proctor.pages.forms import read_form
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.session_cookie import drop_session_cookie, find_session_token, set_session_cookie
 from proctor.service.access.callers import Caller
-from proctor.service.access.sessions import SESSION_S, close_session, open_session
+from proctor.service.access.keys import SESSION_S, close_session, open_session
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 

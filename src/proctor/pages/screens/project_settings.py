@@ -19,7 +19,7 @@ from proctor.pages.words import find_project_address
 from proctor.service.access import projects, secrets
 from proctor.service.access.permissions import require_writer
 from proctor.service.refusals import Refusal
-from proctor.service.upkeep.project_retention import get_retention
+from proctor.service.upkeep.retention import get_retention
 from proctor.service.verification.shared.fields import NAME, OBJECT, Field, Table, matching, text
 
 FIELDS: Table = {

@@ -17,7 +17,7 @@ from proctor.pages.rendering import redirect, render_page
 from proctor.pages.words import find_project_address
 from proctor.service.access.permissions import require_writer
 from proctor.service.refusals import Refusal
-from proctor.service.upkeep.project_retention import LONGEST_DAYS, Retention, get_retention, preview_retention, set_retention
+from proctor.service.upkeep.retention import LONGEST_DAYS, Retention, get_retention, preview_retention, set_retention
 from proctor.service.verification.shared.fields import Field, Table, read_fields, whole
 
 _DAYS = whole(most=LONGEST_DAYS)
@@ -29,7 +29,7 @@ FIELDS: Table = {
 
 async def show_retention(request: Request, source: Source) -> Response:
     """Show the form with what is set."""
-    require_writer(get_caller(request), "how long things stay is set")
+    require_writer(get_caller(request), "setting retention")
     project = await source.get_project(request.path_params["project"])
     kept = await get_retention(get_hub(request), get_caller(request), project["id"])
     return _show(request, source, project, write_record(FIELDS, kept))
@@ -39,7 +39,7 @@ async def send_retention(request: Request, source: Source) -> Response:
     """Show what would be deleted; keep what was typed once somebody has seen that."""
     sent = await read_form(request)
     hub, caller = get_hub(request), get_caller(request)
-    require_writer(caller, "how long things stay is set")
+    require_writer(caller, "setting retention")
     project = await source.get_project(request.path_params["project"])
     try:
         wanted = Retention(**read_fields(FIELDS, read_inputs(FIELDS, sent), "retention"))

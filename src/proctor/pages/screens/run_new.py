@@ -15,8 +15,7 @@ from proctor.pages.rendering import redirect, render_page
 from proctor.pages.screens.case_edit import LARGEST_FORM, read_object
 from proctor.pages.words import find_project_address, read_typed_number
 from proctor.service.refusals import Refusal
-from proctor.service.runs.dry_run import plan_run
-from proctor.service.runs.requests import MOST_AT_ONCE, MOST_CASES, RunSpec, start_run
+from proctor.service.runs.requests import MOST_AT_ONCE, MOST_CASES, RunSpec, plan_run, start_run
 from proctor.service.traces import cases
 
 _OTHER = "other:"

@@ -12,9 +12,8 @@ from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import render_page
 from proctor.pages.words import find_project_address
 from proctor.service.access.audit import list_notes
-from proctor.service.access.name_search import search_everywhere
-from proctor.service.upkeep.figures import read_figures
-from proctor.service.upkeep.health import find_watch
+from proctor.service.access.projects import search_everywhere
+from proctor.service.upkeep.health import find_watch, read_figures
 
 RESOURCES = ("project", "agent", "case", "run", "alert", "key", "secret", "session")
 """What is proposed to narrow the audit log; any other word may be typed."""

@@ -1,1 +1,1 @@
-"""One module per noun; each has a `router`."""
+"""One module per resource; each has a `router`."""

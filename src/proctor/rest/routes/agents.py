@@ -15,22 +15,22 @@ router = make_router("agents")
 
 
 class Agent(BaseModel):
-    """Who sends traces."""
+    """An agent that sends traces."""
 
     id: str
     project_id: str
     name: str
     kind: str
-    service_name: str | None = Field(description="the `service.name` by which OTLP finds the agent")
-    external_ref: str | None = Field(description="the workflow id of n8n or chatflow id of Flowise by which a trace finds the agent")
-    paused: bool = Field(description="its traces are not taken")
+    service_name: str | None = Field(description="the `service.name` that OTLP traces are assigned by")
+    external_ref: str | None = Field(description="the workflow id of n8n or chatflow id of Flowise that traces are assigned by")
+    paused: bool = Field(description="its traces are rejected")
     settings: dict[str, Any]
     created_at: str
     updated_at: str
 
 
 class NewAgent(Body):
-    """What an agent is made of."""
+    """A new agent."""
 
     project_id: str
     name: str = Field(min_length=1, max_length=200)
@@ -41,7 +41,7 @@ class NewAgent(Body):
 
 
 class AgentChanges(Body):
-    """What changes; the rest stays."""
+    """Changed fields; omitted fields stay unchanged."""
 
     name: str = Field("", min_length=1, max_length=200)
     kind: AgentKind = "http"
@@ -53,7 +53,7 @@ class AgentChanges(Body):
 
 @router.post("/api/agents", response_model=Agent, status_code=201)
 async def create_agent(hub: TheHub, caller: TheCaller, body: NewAgent) -> object:
-    """Create an agent; with an organization key."""
+    """Create an agent; requires an organization key."""
     return await agents.create_agent(hub, caller, **body.model_dump())
 
 
@@ -71,24 +71,24 @@ async def get_agent(hub: TheHub, caller: TheCaller, agent_id: str) -> object:
 
 @router.patch("/api/agents/{agent_id}", response_model=Agent)
 async def update_agent(hub: TheHub, caller: TheCaller, agent_id: str, body: AgentChanges) -> object:
-    """Change an agent; with an organization key."""
+    """Change an agent; requires an organization key."""
     return await agents.update_agent(hub, caller, agent_id, list_sent_fields(body))
 
 
 @router.delete("/api/agents/{agent_id}", status_code=204)
 async def delete_agent(hub: TheHub, caller: TheCaller, agent_id: str) -> Response:
-    """Delete an agent with its cases, traces, results and alerts; with an organization key."""
+    """Delete an agent with its cases, traces, results and alerts; requires an organization key."""
     await agents.delete_agent(hub, caller, agent_id)
     return Response(status_code=204)
 
 
 @router.post("/api/agents/{agent_id}/pause", response_model=Agent)
 async def pause_agent(hub: TheHub, caller: TheCaller, agent_id: str) -> object:
-    """Take no traces of the agent until it is resumed; with an organization key."""
+    """Reject traces of the agent until it is resumed; requires an organization key."""
     return await agents.update_agent(hub, caller, agent_id, {"paused": True}, action="pause")
 
 
 @router.post("/api/agents/{agent_id}/resume", response_model=Agent)
 async def resume_agent(hub: TheHub, caller: TheCaller, agent_id: str) -> object:
-    """Take traces of the agent again; with an organization key."""
+    """Accept traces of the agent again; requires an organization key."""
     return await agents.update_agent(hub, caller, agent_id, {"paused": False}, action="resume")

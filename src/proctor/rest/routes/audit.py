@@ -14,7 +14,7 @@ router = make_router("audit")
 
 
 class Note(BaseModel):
-    """One write: who did it, to what."""
+    """One write: author, action and object."""
 
     id: str
     at: str
@@ -33,5 +33,5 @@ async def list_audit(
     resource: Annotated[str | None, Query(description="project, agent, case, key, ...")] = None,
     resource_id: Annotated[str | None, Query()] = None,
 ) -> object:
-    """List writes, newest first; with an organization key."""
+    """List writes, newest first; requires an organization key."""
     return await list_notes(hub, caller, resource=resource, resource_id=resource_id, limit=paging.limit, cursor=paging.cursor)

@@ -15,11 +15,11 @@ Document = str | dict[str, Any] | list[Any]
 
 
 class When(Body):
-    """Which traces a case is for; all that is named must hold."""
+    """Conditions for the traces of a case; all must hold."""
 
-    input: str | None = Field(None, description="a regular expression (ECMAScript) that the input must match", max_length=4000)
-    metadata: dict[str, Any] | None = Field(None, description="what the trace's metadata must have, by name")
-    tags: list[str] | None = Field(None, description="tags that the trace must all have")
+    input: str | None = Field(None, description="a regular expression (ECMAScript) that must match the input", max_length=4000)
+    metadata: dict[str, Any] | None = Field(None, description="required metadata values by name")
+    tags: list[str] | None = Field(None, description="required tags")
 
 
 class CaseSummary(BaseModel):
@@ -30,7 +30,7 @@ class CaseSummary(BaseModel):
     agent_id: str | None = Field(description="none: every agent of the project")
     name: str
     dialect: str
-    version: int = Field(description="counts up with every change of the document")
+    version: int = Field(description="incremented with every change of the document")
     active: bool
     when: dict[str, Any] | None
     sample: float
@@ -39,7 +39,7 @@ class CaseSummary(BaseModel):
 
 
 class Case(CaseSummary):
-    """The same with its document."""
+    """A case with its document."""
 
     document: str
 
@@ -59,26 +59,26 @@ class Problem(BaseModel):
 
 
 class WrittenCase(Case):
-    """The same with what was found while reading the document."""
+    """A case with the problems of its document."""
 
     warnings: list[Problem]
 
 
 class NewCase(Body):
-    """What a case is made of."""
+    """A new case."""
 
     project_id: str
-    agent_id: str | None = Field(None, description="left out: every agent of the project")
-    name: str | None = Field(None, min_length=1, max_length=200, description="left out: as the document says")
+    agent_id: str | None = Field(None, description="default: every agent of the project")
+    name: str | None = Field(None, min_length=1, max_length=200, description="default: the name in the document")
     document: Document = Field(description="a suite of any dialect, as text (YAML, JSON) or as JSON")
-    dialect: str | None = Field(None, description="native, mcplab, mibo, verial or mcpjam; left out: recognised by shape")
+    dialect: str | None = Field(None, description="native, mcplab, mibo, verial or mcpjam; default: detected")
     active: bool = True
     when: When | None = None
-    sample: float = Field(1.0, ge=0, le=1, description="the share of traces that is evaluated")
+    sample: float = Field(1.0, ge=0, le=1, description="share of traces to evaluate")
 
 
 class CaseChanges(Body):
-    """What changes; the rest stays."""
+    """Changed fields; omitted fields stay unchanged."""
 
     agent_id: str | None = None
     name: str = Field("", min_length=1, max_length=200)
@@ -87,11 +87,11 @@ class CaseChanges(Body):
     active: bool = True
     when: When | None = None
     sample: float = Field(1.0, ge=0, le=1)
-    expected_version: int | None = Field(None, ge=1, le=2**53, description="refused with 409 unless the case still has this version")
+    expected_version: int | None = Field(None, ge=1, le=2**53, description="answered 409 if the case has another version")
 
 
 class CaseVersionSummary(BaseModel):
-    """What a case was."""
+    """An earlier version of a case."""
 
     version: int
     dialect: str
@@ -99,14 +99,14 @@ class CaseVersionSummary(BaseModel):
 
 
 class CaseVersion(CaseVersionSummary):
-    """The same with the document."""
+    """A version with its document."""
 
     document: str
 
 
 @router.post("/api/cases", response_model=WrittenCase, status_code=201)
 async def create_case(hub: TheHub, caller: TheCaller, body: NewCase) -> object:
-    """Create a case; with an organization key. A document that cannot be used is refused with every problem in it."""
+    """Create a case; requires an organization key. An invalid document is rejected with all of its problems."""
     spec = cases.CaseSpec(**body.model_dump(exclude={"when"}), when=read_when(body.when))
     return await cases.create_case(hub, caller, spec)
 
@@ -119,7 +119,7 @@ async def list_cases(
     project_id: Annotated[str | None, Query()] = None,
     agent_id: Annotated[str | None, Query()] = None,
     active: Annotated[bool | None, Query()] = None,
-    query: Annotated[str | None, Query(description="looked for in their names")] = None,
+    query: Annotated[str | None, Query(description="part of the name")] = None,
 ) -> object:
     """List cases, newest first, without their documents."""
     of = {"project_id": project_id, "agent_id": agent_id}
@@ -134,7 +134,7 @@ async def get_case(hub: TheHub, caller: TheCaller, case_id: str) -> object:
 
 @router.patch("/api/cases/{case_id}", response_model=WrittenCase)
 async def update_case(hub: TheHub, caller: TheCaller, case_id: str, body: CaseChanges) -> object:
-    """Change a case; with an organization key. A change of the document makes a new version."""
+    """Change a case; requires an organization key. A change of the document creates a new version."""
     changes = list_sent_fields(body)
     if "when" in changes:
         changes["when"] = read_when(body.when)
@@ -143,20 +143,20 @@ async def update_case(hub: TheHub, caller: TheCaller, case_id: str, body: CaseCh
 
 @router.delete("/api/cases/{case_id}", status_code=204)
 async def delete_case(hub: TheHub, caller: TheCaller, case_id: str) -> Response:
-    """Delete a case and its versions; with an organization key. Results stay."""
+    """Delete a case and its versions; requires an organization key. Results stay."""
     await cases.delete_case(hub, caller, case_id)
     return Response(status_code=204)
 
 
 @router.post("/api/cases/{case_id}/pause", response_model=WrittenCase)
 async def pause_case(hub: TheHub, caller: TheCaller, case_id: str) -> object:
-    """Evaluate no more traces against the case until it is resumed; with an organization key."""
+    """Stop evaluating traces against the case until it is resumed; requires an organization key."""
     return await cases.update_case(hub, caller, case_id, {"active": False}, action="pause")
 
 
 @router.post("/api/cases/{case_id}/resume", response_model=WrittenCase)
 async def resume_case(hub: TheHub, caller: TheCaller, case_id: str) -> object:
-    """Evaluate traces against the case again; with an organization key."""
+    """Evaluate traces against the case again; requires an organization key."""
     return await cases.update_case(hub, caller, case_id, {"active": True}, action="resume")
 
 
@@ -173,5 +173,5 @@ async def get_version(hub: TheHub, caller: TheCaller, case_id: str, version: Ann
 
 
 def read_when(when: When | None) -> dict[str, Any] | None:
-    """Return the conditions that are named; None where there are none."""
+    """Return the conditions that are set, or None."""
     return None if when is None else when.model_dump(exclude_none=True) or None

@@ -12,7 +12,7 @@ from proctor.actions.history.compare_several import MOST_RUNS
 from proctor.rest.route_parts import TheCaller, TheHub, make_router
 from proctor.rest.routes.runs import Comparison, Outcome
 from proctor.scoring.paired import LEAST_ALPHA
-from proctor.service.runs import answers, comparisons
+from proctor.service.runs import comparisons
 
 router = make_router("runs")
 _RUNS = f"2 to {MOST_RUNS} runs of one project, separated by commas, the base first: ids, names, `@tag`, `latest` or `previous`"
@@ -20,7 +20,7 @@ Runs = Annotated[str, Query(description=_RUNS, max_length=2_000)]
 
 
 class CaseCounts(BaseModel):
-    """How many attempts of a case were decided, and how many of them passed."""
+    """Decided and passed attempts of a case."""
 
     runs: int
     passes: int
@@ -29,21 +29,21 @@ class CaseCounts(BaseModel):
 class AgainstBase(BaseModel):
     """One run compared with the base."""
 
-    found: Comparison = Field(description="as if only these two had been compared")
+    found: Comparison = Field(description="comparison of these two runs alone")
     adjusted_p: float = Field(description="the p-value of the difference, adjusted after Holm for the number of comparisons")
-    more_than_chance: bool = Field(description="whether it regressed or improved, also when all comparisons are counted")
+    more_than_chance: bool = Field(description="whether the change is significant after adjustment")
 
 
 class CaseAcross(BaseModel):
-    """One case that changed in at least one of the runs."""
+    """A case that changed in at least one of the runs."""
 
     case: str
     group: Literal[
         "newly failing", "regressed", "flaky in the candidate", "newly passing", "improved", "only in the base", "only in the candidate"
-    ] = Field(description="the worst of what it did in any of the runs")
+    ] = Field(description="the worst change in any of the runs")
     base: CaseCounts | None
     candidates: list[CaseCounts | None] = Field(description="in each of the other runs")
-    reasons: list[str] = Field(description="for each of the other runs, why it is newly failing there; empty where it is not")
+    reasons: list[str] = Field(description="for each of the other runs, why it is newly failing there; else empty")
 
 
 class SeveralRuns(BaseModel):
@@ -62,7 +62,7 @@ class AttemptOutcome(BaseModel):
 
 
 class DiffPiece(BaseModel):
-    """A stretch of text."""
+    """A piece of a text diff."""
 
     kind: Literal["same", "removed", "added", "left_out"] = Field(description="left_out: not shown, or not compared")
     text: str
@@ -70,22 +70,22 @@ class DiffPiece(BaseModel):
 
 
 class Answer(BaseModel):
-    """What was answered in one run."""
+    """The answer in one run."""
 
     run_id: str
-    result_id: str | None = Field(description="the attempt that is shown; null where the run has none")
+    result_id: str | None = Field(description="the shown attempt; null if the run has none")
     attempt: int | None
-    attempts: list[AttemptOutcome] = Field(description="what there is to choose from; at most 100")
+    attempts: list[AttemptOutcome] = Field(description="available attempts; at most 100")
     outcome: Outcome | None
     reason: str
     text: str | None = Field(description="the answer, shortened")
-    characters: int = Field(description="how long it is")
-    is_same: bool = Field(description="whether it is the answer of the base, to the letter")
-    difference: list[DiffPiece] = Field(description="in words, from the answer of the base to this one")
+    characters: int = Field(description="length of the full answer")
+    is_same: bool = Field(description="whether it equals the answer of the base")
+    difference: list[DiffPiece] = Field(description="word diff from the answer of the base")
 
 
 class Answers(BaseModel):
-    """What was answered to one case in several runs."""
+    """The answers to one case in several runs."""
 
     case: str
     answers: list[Answer] = Field(description="one for each run, the base first")
@@ -96,9 +96,9 @@ async def compare_several_runs(
     hub: TheHub,
     caller: TheCaller,
     runs: Runs,
-    alpha: Annotated[float, Query(ge=LEAST_ALPHA, lt=1, description="the chance of a false alarm of each comparison")] = 0.05,
+    alpha: Annotated[float, Query(ge=LEAST_ALPHA, lt=1, description="significance level of each comparison")] = 0.05,
 ) -> object:
-    """Compare several runs with the first of them: what changed, and whether it is more than chance."""
+    """Compare several runs with the first of them: changed cases, and whether the change is significant."""
     return await comparisons.compare_several_runs(hub, caller, split_words(runs), alpha=alpha)
 
 
@@ -110,15 +110,15 @@ async def compare_answers(
     case: Annotated[str, Query(description="id of the case")],
     attempt: Annotated[
         int | None,
-        Query(ge=0, le=2**31, description="which one; left out: of the base the first that passed, of the others the first that did not"),
+        Query(ge=0, le=2**31, description="attempt; default: the first that passed in the base, the first that did not in the others"),
     ] = None,
 ) -> object:
-    """Show what was answered to a case in several runs, as the difference in words from the first of them."""
-    found = await answers.read_answers(hub, caller, split_words(runs), case, attempt=attempt)
-    told: list[Any] = msgspec.to_builtins(found)
-    return {"case": case, "answers": told}
+    """Show the answers to a case in several runs, as word diffs from the first run."""
+    found = await comparisons.read_answers(hub, caller, split_words(runs), case, attempt=attempt)
+    answers: list[Any] = msgspec.to_builtins(found)
+    return {"case": case, "answers": answers}
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a list with commas."""
+    """Split a list at commas."""
     return [word for word in (part.strip() for part in text.split(",")) if word]

@@ -1,4 +1,4 @@
-"""Whether the service is well, and what it measures of itself."""
+"""Health and metrics of the service."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from proctor import __version__
 from proctor.rest import metrics
 from proctor.rest.route_parts import TheCaller, TheHub, make_router
 from proctor.service.access.permissions import require_operator
-from proctor.service.upkeep.figures import read_figures
-from proctor.service.upkeep.health import find_watch
+from proctor.service.upkeep.health import find_watch, read_figures
 
 router = make_router("operations")
 
 
 class HealthReason(BaseModel):
-    """Something that is not as it should be."""
+    """A reason why the service is not healthy."""
 
     code: str
     message: str
@@ -28,7 +27,7 @@ class HealthReason(BaseModel):
 
 
 class Health(BaseModel):
-    """How the service is."""
+    """The state of the service."""
 
     status: Literal["ok", "degraded", "failing"]
     version: str
@@ -36,10 +35,11 @@ class Health(BaseModel):
     reasons: list[HealthReason] = []
 
 
-@router.get("/health", response_model=Health, responses={503: {"model": Health, "description": "What is sent cannot be kept."}})
+@router.get("/health", response_model=Health, responses={503: {"model": Health, "description": "Incoming data cannot be stored."}})
 async def health(request: Request, hub: TheHub, response: Response) -> object:
-    """How the service is, in degrees: `ok` and `degraded` (it works, and somebody should look) are 200, `failing` (what is sent cannot be
-    kept) is 503. It is answered within two seconds whatever the database does.
+    """Return the health of the service: `ok` and `degraded` (working, needs attention) are 200, `failing` (data cannot be stored) is 503.
+
+    The response takes at most two seconds, whatever the state of the database.
     """
     watch = find_watch(request.app.state, hub)
     found = await watch.get_health()
@@ -50,40 +50,40 @@ async def health(request: Request, hub: TheHub, response: Response) -> object:
 
 
 class QueueFigures(BaseModel):
-    """What waits."""
+    """Queue lengths and waiting times."""
 
-    traces: int = Field(description="to be evaluated; up to 100,000")
-    trace_wait_s: float = Field(description="how long the first of them could have been evaluated")
+    traces: int = Field(description="waiting for evaluation; at most 100,000")
+    trace_wait_s: float = Field(description="age of the oldest due trace")
     runs_queued: int
     runs_running: int
-    run_wait_s: float = Field(description="how long the first of them has been in the queue")
-    deliveries: int = Field(description="messages of alerts to be sent")
+    run_wait_s: float = Field(description="age of the oldest queued run")
+    deliveries: int = Field(description="alert messages to send")
 
 
 class StorageFigures(BaseModel):
-    """The room there is."""
+    """Storage."""
 
     database: Literal["sqlite", "postgresql"]
-    database_bytes: int | None = Field(description="of a database in a file")
-    free_bytes: int | None = Field(description="on the disk of the workspace")
+    database_bytes: int | None = Field(description="of a SQLite file")
+    free_bytes: int | None = Field(description="free on the disk of the workspace")
 
 
 class RetentionFigures(BaseModel):
-    """What is kept for how long; none: without a bound."""
+    """Retention limits; none: unlimited."""
 
     days: float | None
     bytes: int | None
 
 
 class WorkerFigures(BaseModel):
-    """What this process does at once."""
+    """Concurrency of this process."""
 
     runs: int
     traces: int
 
 
 class ServiceFigures(BaseModel):
-    """What whoever runs the service wants to see at a glance."""
+    """Figures for the administrator."""
 
     queue: QueueFigures
     storage: StorageFigures
@@ -93,14 +93,15 @@ class ServiceFigures(BaseModel):
 
 @router.get("/api/service", response_model=ServiceFigures)
 async def read_service(hub: TheHub, caller: TheCaller) -> object:
-    """What waits, the room there is and what is kept for how long; for whoever may read `/metrics`."""
+    """Read queues, storage and retention; same access as `/metrics`."""
     return await read_figures(hub, caller)
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def read_metrics(request: Request, hub: TheHub, caller: TheCaller) -> PlainTextResponse:
-    """What this process has done, in the text format of Prometheus; with an organization key. It is about all organizations: where there
-    are several, only keys of the one that the administrator named (`--metrics-organization`) read it.
+    """Read the metrics of this process in the Prometheus text format; requires an organization key.
+
+    They cover all organizations: if there are several, only keys of `--metrics-organization` have access.
     """
     await require_operator(hub, caller)
     return PlainTextResponse(

@@ -32,26 +32,26 @@ class Key(BaseModel):
 
 
 class CreatedKey(Key):
-    """A key as it is shown once."""
+    """A new key, shown only once."""
 
     key: str = Field(description="the key itself; it cannot be shown again")
 
 
 class NewKey(Body):
-    """What a key is for."""
+    """A new key."""
 
     kind: Kind
     name: str = Field(min_length=1, max_length=200)
-    project_id: str | None = Field(None, description="of a project key")
-    agent_ids: list[str] | None = Field(None, max_length=100, description="of a project key: the only agents it is for")
-    solver_id: str | None = Field(None, description="of a solver key")
-    benchmark_run_id: str | None = Field(None, description="of a run token")
-    expires_at: str | None = Field(None, description="ISO 8601; left out: never")
+    project_id: str | None = Field(None, description="for a project key")
+    agent_ids: list[str] | None = Field(None, max_length=100, description="for a project key: the agents it is limited to")
+    solver_id: str | None = Field(None, description="for a solver key")
+    benchmark_run_id: str | None = Field(None, description="for a run token")
+    expires_at: str | None = Field(None, description="ISO 8601; default: never")
 
 
 @router.post("/api/keys", response_model=CreatedKey, status_code=201)
 async def create_key(hub: TheHub, caller: TheCaller, body: NewKey) -> object:
-    """Create a key; with an organization key. It is shown here and never again."""
+    """Create a key; requires an organization key. It is shown only in this response."""
     row, plain = await keys.create_key(hub, caller, keys.KeySpec(**body.model_dump()))
     return {**row, "key": plain}
 
@@ -61,22 +61,22 @@ async def list_keys(
     hub: TheHub,
     caller: TheCaller,
     paging: ThePaging,
-    kind: Annotated[Kind | Literal["sandbox"] | None, Query(description="left out: all but tokens of runs and sandboxes")] = None,
+    kind: Annotated[Kind | Literal["sandbox"] | None, Query(description="default: all except tokens of runs and sandboxes")] = None,
     project_id: Annotated[str | None, Query()] = None,
     solver_id: Annotated[str | None, Query()] = None,
 ) -> object:
-    """List keys, masked, newest first; with an organization key."""
+    """List keys, masked, newest first; requires an organization key."""
     wanted = {"kind": kind, "project_id": project_id, "solver_id": solver_id}
     return await keys.list_keys(hub, caller, **wanted, limit=paging.limit, cursor=paging.cursor)
 
 
 @router.get("/api/keys/{key_id}", response_model=Key)
 async def get_key(hub: TheHub, caller: TheCaller, key_id: str) -> object:
-    """Read a key, masked; with an organization key."""
+    """Read a key, masked; requires an organization key."""
     return await keys.get_key(hub, caller, key_id)
 
 
 @router.delete("/api/keys/{key_id}", response_model=Key)
 async def revoke_key(hub: TheHub, caller: TheCaller, key_id: str) -> object:
-    """Revoke a key; with an organization key. It stays listed."""
+    """Revoke a key; requires an organization key. It stays listed."""
     return await keys.revoke_key(hub, caller, key_id)

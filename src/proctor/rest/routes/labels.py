@@ -1,4 +1,4 @@
-"""`/api/annotations`: what people say about traces, results and attempts, and how far judges agree with them."""
+"""`/api/annotations`: labels and notes on traces, results and attempts, and the agreement of judges with them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
-from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, as_kept, list_sent_fields, make_router
+from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, list_sent_fields, make_router, make_stored_response
 from proctor.service.labels import agreement, queue
 from proctor.service.labels import annotations as verbs
 
@@ -20,16 +20,16 @@ _LINES: dict[int | str, dict[str, Any]] = {
 
 
 class Annotation(BaseModel):
-    """What somebody said about something."""
+    """A label or note."""
 
     id: str
     project_id: str
     agent_id: str | None = Field(description="none for an attempt of a run")
     subject: Subject = Field(description="a trace, a result of a trace, or an attempt of a run")
     subject_id: str
-    parent_id: str = Field(description="the trace, or the run, that it goes with")
-    claim: int | None = Field(description="which assertion, counted from 0; none: about the whole")
-    label: Label | None = Field(description="skip: somebody looked and did not want to decide")
+    parent_id: str = Field(description="the trace, or the run, that it belongs to")
+    claim: int | None = Field(description="index of the assertion, from 0; none: the whole subject")
+    label: Label | None = Field(description="skip: reviewed but not decided")
     note: str
     author: str = Field(description="the id of a key, or `local`")
     created_at: str
@@ -37,9 +37,9 @@ class Annotation(BaseModel):
 
 
 class AnnotationInFull(Annotation):
-    """The same with what was judged."""
+    """An annotation with the judged claim."""
 
-    judged: dict[str, Any] | None = Field(description="of a claim that a judge decided: what it was asked and what it said")
+    judged: dict[str, Any] | None = Field(description="for a judged claim: the question and the answer of the judge")
 
 
 class NewAnnotation(Body):
@@ -47,20 +47,20 @@ class NewAnnotation(Body):
 
     subject: Subject
     subject_id: str
-    claim: int | None = Field(None, ge=0, le=10_000, description="which assertion of a result or an attempt, counted from 0")
+    claim: int | None = Field(None, ge=0, le=10_000, description="index of the assertion of a result or an attempt, from 0")
     label: Label | None = None
     note: str = Field("", max_length=verbs.LONGEST_NOTE)
 
 
 class ChangedAnnotation(Body):
-    """What is to be another; the rest stays."""
+    """Changed fields; omitted fields stay unchanged."""
 
     label: Label | None = None
     note: str = Field("", max_length=verbs.LONGEST_NOTE)
 
 
 class WaitingClaim(BaseModel):
-    """A claim that a judge decided and nobody has labelled."""
+    """A judged claim without a label."""
 
     subject: Subject
     subject_id: str
@@ -70,10 +70,10 @@ class WaitingClaim(BaseModel):
 
 
 class LabelQueue(BaseModel):
-    """What waits for a person, in the order in which to ask."""
+    """Unlabelled claims, in labelling order."""
 
     waiting: list[WaitingClaim]
-    looked_at: int = Field(description="results and attempts that were looked through, the newest")
+    looked_at: int = Field(description="number of newest results and attempts that were searched")
     more: bool = Field(description="whether there are older ones")
 
 
@@ -86,14 +86,14 @@ class FigureShown(BaseModel):
 
 
 class AgreementShown(BaseModel):
-    """How far the judge agrees with people."""
+    """Agreement of the judge with human labels."""
 
     labels: int
-    repeated: int = Field(description="labels left out, since the same question was labelled again later")
+    repeated: int = Field(description="labels replaced by a later label of the same question")
     skipped: int
-    more: bool = Field(description="whether there are older labels that were not looked at")
-    threshold: float | None = Field(description="the least passing score; none: the judge was asked for yes or no")
-    best_threshold: float | None = Field(description="the threshold with which it would agree best, where there are labels enough")
+    more: bool = Field(description="whether there are older labels that were not used")
+    threshold: float | None = Field(description="minimum passing score; none: the judge answers yes or no")
+    best_threshold: float | None = Field(description="the threshold with the best agreement, if there are enough labels")
     undecided: int
     strength: str | None
     figures: dict[str, FigureShown] = Field(description="accuracy, kappa and others, each with its interval of 95 % confidence")
@@ -101,7 +101,7 @@ class AgreementShown(BaseModel):
 
 @router.post("/api/annotations", response_model=Annotation, status_code=201)
 async def create_annotation(hub: TheHub, caller: TheCaller, body: NewAnnotation) -> object:
-    """Keep a label or a note; with an organization key. Who labels a claim again changes what they said before."""
+    """Store a label or a note; requires an organization key. Labelling a claim again replaces the author's earlier label."""
     return await verbs.create_annotation(hub, caller, verbs.NewAnnotation(**body.model_dump()))
 
 
@@ -115,26 +115,26 @@ async def list_annotations(
     subject_id: Annotated[str | None, Query()] = None,
     label: Annotated[Label | None, Query()] = None,
 ) -> object:
-    """List what people said, newest first."""
+    """List annotations, newest first."""
     more: dict[str, Any] = {"subject": subject, "subject_id": subject_id, "label": label, "limit": paging.limit, "cursor": paging.cursor}
     return await verbs.list_annotations(hub, caller, project_id=project_id, **more)
 
 
 @router.get("/api/annotations/queue", response_model=LabelQueue)
 async def list_waiting_claims(hub: TheHub, caller: TheCaller, project_id: Annotated[str, Query()]) -> object:
-    """List the claims of judges that nobody has labelled: what passed and what failed by turns, the least certain first."""
+    """List unlabelled judged claims: passed and failed alternately, the least certain first."""
     return await queue.list_waiting(hub, caller, project_id)
 
 
 @router.get("/api/annotations/agreement", response_model=AgreementShown)
 async def get_agreement(hub: TheHub, caller: TheCaller, project_id: Annotated[str, Query()]) -> object:
-    """Compute how far the judge agrees with the labels of a project."""
+    """Compute the agreement of the judge with the labels of a project."""
     return agreement.show_agreement(await agreement.read_agreement(hub, caller, project_id))
 
 
 @router.get("/api/annotations/export", response_class=Response, responses=_LINES)
 async def export_labels(hub: TheHub, caller: TheCaller, project_id: Annotated[str, Query()]) -> Response:
-    """Write the labels of a project as the file that `proctor judge calibrate` reads."""
+    """Export the labels of a project as the file that `proctor judge calibrate` reads."""
     found = await agreement.read_agreement(hub, caller, project_id, figures=False)
     headers = {"content-disposition": 'attachment; filename="labels.jsonl"'}
     return Response(agreement.write_labels(found), media_type="application/x-ndjson", headers=headers)
@@ -142,18 +142,18 @@ async def export_labels(hub: TheHub, caller: TheCaller, project_id: Annotated[st
 
 @router.get("/api/annotations/{annotation_id}", response_model=AnnotationInFull)
 async def get_annotation(hub: TheHub, caller: TheCaller, annotation_id: str) -> Response:
-    """Read one, with what was judged."""
-    return as_kept(await verbs.get_annotation(hub, caller, annotation_id))
+    """Read an annotation with the judged claim."""
+    return make_stored_response(await verbs.get_annotation(hub, caller, annotation_id))
 
 
 @router.patch("/api/annotations/{annotation_id}", response_model=Annotation)
 async def change_annotation(hub: TheHub, caller: TheCaller, annotation_id: str, body: ChangedAnnotation) -> object:
-    """Change the label or the note of one; with an organization key, which is its author from then on."""
+    """Change the label or the note; requires an organization key, which becomes its author."""
     return await verbs.change_annotation(hub, caller, annotation_id, list_sent_fields(body))
 
 
 @router.delete("/api/annotations/{annotation_id}", status_code=204)
 async def delete_annotation(hub: TheHub, caller: TheCaller, annotation_id: str) -> Response:
-    """Take one back; with an organization key."""
+    """Delete an annotation; requires an organization key."""
     await verbs.delete_annotation(hub, caller, annotation_id)
     return Response(status_code=204)

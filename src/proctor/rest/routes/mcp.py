@@ -1,8 +1,7 @@
-"""`/mcp`: the MCP server over streamable HTTP, in the same process and behind the same layers as REST.
+"""`/mcp`: the MCP server over streamable HTTP, inside the same middleware as REST.
 
-Another one serves the simulated systems of a sandbox or a run (`sandbox_mcp.py`). Keys, Host, Origin, sizes and rates are the business of
-those layers. Nothing is kept between two requests, so there is no stream to open (GET) and no session to end (DELETE): only POST is
-answered, with JSON. It is no part of OpenAPI: the protocol describes itself.
+`sandbox_mcp.py` serves simulated systems in the same way. The servers are stateless: there are no streams (GET) and no sessions (DELETE),
+and only POST is answered. MCP is not part of OpenAPI.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ router = APIRouter()
 
 
 class _Mcp:
-    """The ASGI application of the MCP server of whichever application is asked."""
+    """The ASGI application of the MCP server."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        door: McpDoor = scope["app"].state.mcp
-        await (await door.find_server()).asgi_app(scope, receive, send)
+        lazy: LazyMcpServer = scope["app"].state.mcp
+        await (await lazy.find_server()).asgi_app(scope, receive, send)
 
 
 router.add_route("/mcp", _Mcp(), methods=["POST"], include_in_schema=False)  # type: ignore[arg-type]  # an application is an endpoint too
 
 
-class McpDoor:
-    """The MCP server of one application, opened when somebody first asks for it: to load it is a third of the start of a service."""
+class LazyMcpServer:
+    """An MCP server that is opened at its first request, since loading it takes a third of the startup time."""
 
     def __init__(self, hub: Hub, load: Load) -> None:
-        """`load` loads what opens the server: slow, so that it is done in a thread."""
+        """`load` imports the server; it is slow and runs in a thread."""
         self._hub = hub
         self._load = load
         self._closing = asyncio.Event()
@@ -50,18 +49,18 @@ class McpDoor:
         self._task: asyncio.Task[None] | None = None
 
     async def find_server(self) -> StreamableHTTPSessionManager:
-        """Return the server, opened now if nobody has asked before. Raises what kept it from being opened; the next one tries again."""
+        """Return the server, opened at the first call. Raises the error of opening it; the next call tries again."""
         if self._server is None:
             self._server = asyncio.get_running_loop().create_future()
-            # In a context of its own: what is known of the first request is no matter of the others.
+            # In an empty context: the server must not inherit the context of the first request.
             self._task = asyncio.create_task(self._keep_open(self._server), name="mcp", context=contextvars.Context())
-        return await asyncio.shield(self._server)  # also where the first one who asked has gone
+        return await asyncio.shield(self._server)  # also if the first client has disconnected
 
     async def _keep_open(self, found: asyncio.Future[StreamableHTTPSessionManager]) -> None:
         try:
-            # In a thread, so that everybody else is answered meanwhile.
+            # In a thread, so that other requests are answered.
             open_server = await asyncio.to_thread(self._load)
-            # Entered and left by one task, as its group of tasks wants it.
+            # One task enters and exits it, as its task group requires.
             async with open_server(self._hub) as server:
                 found.set_result(server)
                 await self._closing.wait()
@@ -72,7 +71,7 @@ class McpDoor:
             found.set_exception(error)
 
     async def close(self) -> None:
-        """End the server, if there is one."""
+        """Close the server if it is open."""
         self._closing.set()
         if self._task is not None:
             await self._task
@@ -93,11 +92,11 @@ def _load_systems() -> OpenServer:
 
 @contextlib.asynccontextmanager
 async def sessions(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
-    """The servers, for as long as the application runs."""
-    app.state.mcp = door = McpDoor(hub, _load)
-    app.state.systems_mcp = systems = McpDoor(hub, _load_systems)
+    """Run the servers while the application runs."""
+    app.state.mcp = server = LazyMcpServer(hub, _load)
+    app.state.systems_mcp = systems = LazyMcpServer(hub, _load_systems)
     try:
         yield
     finally:
-        await door.close()
+        await server.close()
         await systems.close()

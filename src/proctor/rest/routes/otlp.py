@@ -1,8 +1,7 @@
-"""`/v1/traces` and `/v1/logs`: OTLP over HTTP, in protobuf and in JSON, as every OpenTelemetry exporter sends it.
+"""`/v1/traces` and `/v1/logs`: OTLP over HTTP, in protobuf and JSON.
 
-The answer is in the encoding of the request. Spans and log records that cannot be used (no id, no agent) are counted in `partial_success`;
-the rest is kept all the same. Only a request in which nothing can be used is refused. Log records that name no span are passed over: an
-agent's process has others to tell than what its model said.
+The response has the encoding of the request. Unusable spans and log records (no id, no agent) are counted in `partial_success`, the rest is
+stored; a request without any usable one is rejected. Log records without a span are ignored.
 """
 
 from __future__ import annotations
@@ -26,31 +25,30 @@ from proctor.rest.write_queue import trace_writer
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.traces.intake import Intake, Run, read_spans
-from proctor.service.traces.routing import require_sender
+from proctor.service.traces.intake import Intake, Run, read_spans, require_sender
 from proctor.store.traces.traces import KeptTrace
 
 router = make_router("traces in")
 JSON = "application/json"
 _LONGEST_MESSAGE = 1_000
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
-_Flush = Annotated[bool, Query(description="nothing more will come for these traces")]
+_Flush = Annotated[bool, Query(description="these traces are complete")]
 
 
 class _Signal(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sent to one of the addresses: how it is read, and what it is called in the answer."""
+    """How one of the two endpoints reads requests, and its names in responses."""
 
     key: str
-    """Where it stands in a request in JSON."""
+    """The key in a JSON request."""
     rejected: str
-    """Where the answer in JSON counts what was not kept."""
+    """The count of rejected items in a JSON response."""
     counted: str
-    """The counter of what was kept."""
+    """The counter of stored items."""
     read_binary: Callable[[bytes, WireLimits], Received]
     read_document: Callable[[Json], Received]
 
     def read_protobuf(self, limits: WireLimits, body: bytes) -> Received:
-        """Read a request in protobuf; refused when it is none, or too much of it."""
+        """Read a protobuf request. Raises `Refusal`."""
         try:
             return self.read_binary(body, limits)
         except TooMuch as error:
@@ -59,18 +57,18 @@ class _Signal(msgspec.Struct, frozen=True, kw_only=True):
             raise Refusal("BAD_REQUEST", error.message) from None
 
     def read_json(self, body: bytes) -> Received:
-        """Read a request in JSON; refused when it is none."""
+        """Read a JSON request. Raises `Refusal`."""
         try:
             return receive_text(body, self.read_document)
         except EvidenceError as error:
             raise Refusal("BAD_REQUEST", error.message) from None
 
-    def describe(self, kept: str) -> dict[str, Any]:
-        """Return what FastAPI is told about the address."""
+    def describe(self, description: str) -> dict[str, Any]:
+        """Return the OpenAPI parameters of the endpoint."""
         listed = {"type": "object", "properties": {self.key: {"type": "array", "items": {"type": "object"}}}}
         counts = {"type": "object", "properties": {self.rejected: {"type": "string"}, "errorMessage": {"type": "string"}}}
         answer = {"type": "object", "properties": {"partialSuccess": counts}}
-        success = {"description": kept, "content": {JSON: {"schema": answer}, PROTOBUF: _BINARY}}
+        success = {"description": description, "content": {JSON: {"schema": answer}, PROTOBUF: _BINARY}}
         body = {"required": True, "content": {JSON: {"schema": listed}, PROTOBUF: _BINARY}}
         return {"openapi_extra": {"requestBody": body}, "response_class": Response, "responses": {200: success}}
 
@@ -91,17 +89,17 @@ _LOGS = _Signal(
 )
 
 
-@router.post("/v1/traces", **_TRACES.describe("The spans are durable, but for those in `partialSuccess`."))
+@router.post("/v1/traces", **_TRACES.describe("The spans are stored, except those in `partialSuccess`."))
 async def export_traces(request: Request, hub: TheHub, caller: TheCaller, flush: _Flush = False) -> Response:
-    """Take spans in. They are durable when the answer is sent."""
+    """Receive spans, which are durable when the response is sent."""
     return await _receive_export(_TRACES, request, hub, caller, flush)
 
 
-@router.post("/v1/logs", **_LOGS.describe("The records that tell of spans are durable, but for those in `partialSuccess`."))
+@router.post("/v1/logs", **_LOGS.describe("The records of spans are stored, except those in `partialSuccess`."))
 async def export_logs(request: Request, hub: TheHub, caller: TheCaller, flush: _Flush = False) -> Response:
-    """Take log records in that are events of spans. They are durable when the answer is sent, and part of their traces.
+    """Receive log records that are events of spans, which are durable when the response is sent.
 
-    Records that name no span, or no event, are passed over.
+    Records without a span or an event are ignored.
     """
     return await _receive_export(_LOGS, request, hub, caller, flush)
 
@@ -110,7 +108,7 @@ async def _receive_export(signal: _Signal, request: Request, hub: Hub, caller: C
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in (JSON, PROTOBUF):
         raise Refusal("UNSUPPORTED_MEDIA_TYPE", f"expected {PROTOBUF} or {JSON}, got {kind[:100]!r}")
-    # Before anything is decoded: whoever may not send does not get to spend anybody's time on a body.
+    # Before decoding: a caller without permission must not cost time.
     require_sender(caller)
     body = await request.body()
     limits = WireLimits(messages=hub.settings.protobuf_messages, fields=hub.settings.protobuf_fields)
@@ -118,14 +116,14 @@ async def _receive_export(signal: _Signal, request: Request, hub: Hub, caller: C
     until = get_deadline()
     async with trace_reading(request).open_body(len(body), until, dense=kind == PROTOBUF) as run:
         intake = await _read_intake(hub, caller, read, body, flush, run)
-    kept = await trace_writer(request).keep(intake.arrivals, until=until)
-    # Where nothing arrived nothing was refused: of an empty list `refused_trace` would say that the agent was deleted.
-    refusal = refused_trace(kept) if kept else None
+    stored = await trace_writer(request).store(intake.arrivals, until=until)
+    # Without arrivals nothing was rejected; `refused_trace` would report a deleted agent.
+    refusal = refused_trace(stored) if stored else None
     if refusal is not None:
         raise refusal
     if intake.spans:
         hub.counters.add(signal.counted, intake.spans)
-    rejected, message = _count_rejected(intake, kept)
+    rejected, message = _count_rejected(intake, stored)
     if kind == PROTOBUF:
         return Response(_encode_partial_success(rejected, message), media_type=PROTOBUF)
     answer: dict[str, Json] = {"partialSuccess": {signal.rejected: str(rejected), "errorMessage": message}} if rejected else {}
@@ -133,23 +131,23 @@ async def _receive_export(signal: _Signal, request: Request, hub: Hub, caller: C
 
 
 async def _read_intake(hub: Hub, caller: Caller, read: Callable[[bytes], Received], body: bytes, flush: bool, run: Run) -> Intake:
-    # Nothing of what was decoded is held any more when this returns.
+    # The decoded document is freed when this returns.
     return await read_spans(hub, caller, await run(read, body), flush=flush, run=run)
 
 
-def _count_rejected(intake: Intake, kept: list[KeptTrace]) -> tuple[int, str]:
-    """Return how many spans or log records were not kept, and why."""
+def _count_rejected(intake: Intake, stored: list[KeptTrace]) -> tuple[int, str]:
+    """Return the number of rejected spans or log records, and why."""
     reasons = list(intake.reasons)
     count = intake.refused_spans
-    for spans, one in zip(intake.spans_of, kept, strict=True):
-        if one.refused is not None:
+    for spans, trace in zip(intake.spans_of, stored, strict=True):
+        if trace.refused is not None:
             count += spans
-            reasons.append("a trace has become too large" if one.refused == "too_large" else "an agent has been deleted")
+            reasons.append("a trace has become too large" if trace.refused == "too_large" else "an agent has been deleted")
     return count, "; ".join(dict.fromkeys(reasons))[:_LONGEST_MESSAGE]
 
 
 def _encode_partial_success(rejected: int, message: str) -> bytes:
-    """`ExportTraceServiceResponse`, or the same for logs, which is written alike: nothing when all was kept."""
+    """Return an `ExportTraceServiceResponse`, or the same for logs; empty if everything was stored."""
     if not rejected:
         return b""
     text = message.encode("utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""`/api/projects/{id}/overview`: what is going on in a project."""
+"""`/api/projects/{id}/overview`: the state of a project."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ class TrendPoint(BaseModel):
     suite_name: str
     name: str
     created_at: str
-    runs: int = Field(description="attempts that were decided")
+    runs: int = Field(description="decided attempts")
     passes: int
-    rate: float | None = Field(description="null where nothing was decided")
+    rate: float | None = Field(description="null if nothing was decided")
     low: float | None = Field(description="the lower bound of the rate, with 95 % confidence")
     high: float | None
 
 
 class TurnedCase(BaseModel):
-    """One case that turned."""
+    """A case whose results changed."""
 
     case: str
     before: CaseCounts
     after: CaseCounts
-    reason: str = Field(description="why it fails now, of the first ten newly failing cases")
+    reason: str = Field(description="why it fails now, for the first ten newly failing cases")
 
 
 class TurnedCases(BaseModel):
-    """Cases that turned in the same way."""
+    """Cases with the same change."""
 
     total: int
-    cases: list[TurnedCase] = Field(description="the first twenty of them")
+    cases: list[TurnedCase] = Field(description="the first twenty")
 
 
 class SuiteChange(BaseModel):
-    """What changed in a suite between its last run before the moment and its newest one since."""
+    """Changes in a suite between its last run before the time and its newest run since."""
 
     suite_name: str
     run_id: str
-    before_id: str | None = Field(description="null where there is no run to compare with")
+    before_id: str | None = Field(description="null if there is no earlier run")
     newly_failing: TurnedCases
     newly_passing: TurnedCases
-    newly_flaky: TurnedCases = Field(description="passed only sometimes, and before always or never")
-    is_part: bool = Field(description="whether so many cases fail that only some of them were looked at")
+    newly_flaky: TurnedCases = Field(description="passed only in some attempts, and before in all or none")
+    is_part: bool = Field(description="whether only some of the failing cases were compared")
 
 
 class NewReason(BaseModel):
-    """Why results of traces fail since the moment, and did not before."""
+    """A new reason for failing results of traces."""
 
     reason: str
     code: str | None
@@ -69,17 +69,17 @@ class NewReason(BaseModel):
 
 
 class Overview(BaseModel):
-    """What is going on in a project."""
+    """The state of a project."""
 
     project_id: str
     since: str
     trend: list[TrendPoint] = Field(description="the latest 20 completed runs, oldest first")
-    alerts: list[dict[str, Any]] | None = Field(description="the rules that fire; null for project keys, which do not read alerts")
-    new_runs: dict[str, int] = Field(description="how many runs were made since then, by status")
-    more_runs: bool = Field(description="whether there are more than the newest hundred, which are counted")
+    alerts: list[dict[str, Any]] | None = Field(description="firing alerts; null for project keys")
+    new_runs: dict[str, int] = Field(description="number of new runs by status")
+    more_runs: bool = Field(description="whether there are more than the hundred that are counted")
     suites: list[SuiteChange] = Field(description="of at most five suites with a completed run since then")
-    reasons: list[NewReason] = Field(description="new reasons for which results of traces fail, the commonest first")
-    more_reasons: int = Field(description="reasons beyond those that are listed")
+    reasons: list[NewReason] = Field(description="new reasons of failing results of traces, most frequent first")
+    more_reasons: int = Field(description="number of further reasons")
 
 
 @router.get("/api/projects/{project_id}/overview", response_model=Overview)
@@ -87,7 +87,7 @@ async def get_overview(
     hub: TheHub,
     caller: TheCaller,
     project_id: str,
-    since: Annotated[str | None, Query(description="what changed since this time; ISO 8601. Left out: since a day ago")] = None,
+    since: Annotated[str | None, Query(description="changes since this time; ISO 8601. Default: one day ago")] = None,
 ) -> object:
-    """Read what is going on in a project: trend, alerts that fire, and what has changed since a moment."""
+    """Read the state of a project: trend, firing alerts, and changes since a time."""
     return msgspec.to_builtins(await read_overview(hub, caller, project_id, since=since))

@@ -1,4 +1,4 @@
-"""`/ui/...`: the web pages, in front of the same service."""
+"""`/ui/...`: the web pages."""
 
 from __future__ import annotations
 

@@ -19,22 +19,22 @@ class Project(BaseModel):
     id: str
     name: str
     description: str | None
-    paused: bool = Field(description="takes no traces and starts no runs")
+    paused: bool = Field(description="rejects traces and starts no runs")
     settings: dict[str, Any]
     created_at: str
     updated_at: str
 
 
 class NewProject(Body):
-    """What a project is made of."""
+    """A new project."""
 
     name: str = Field(min_length=1, max_length=200)
     description: str | None = Field(None, max_length=4000)
-    settings: dict[str, Any] = Field(default_factory=dict, description="targets, models and the like, as in `proctor.yaml`")
+    settings: dict[str, Any] = Field(default_factory=dict, description="targets, models and others, as in `proctor.yaml`")
 
 
 class ProjectChanges(Body):
-    """What changes; the rest stays."""
+    """Changed fields; omitted fields stay unchanged."""
 
     name: str = Field("", min_length=1, max_length=200)
     description: str | None = Field(None, max_length=4000)
@@ -44,7 +44,7 @@ class ProjectChanges(Body):
 
 @router.post("/api/projects", response_model=Project, status_code=201)
 async def create_project(hub: TheHub, caller: TheCaller, body: NewProject) -> object:
-    """Create a project; with an organization key."""
+    """Create a project; requires an organization key."""
     return await projects.create_project(hub, caller, **body.model_dump())
 
 
@@ -62,24 +62,24 @@ async def get_project(hub: TheHub, caller: TheCaller, project_id: str) -> object
 
 @router.patch("/api/projects/{project_id}", response_model=Project)
 async def update_project(hub: TheHub, caller: TheCaller, project_id: str, body: ProjectChanges) -> object:
-    """Change a project; with an organization key."""
+    """Change a project; requires an organization key."""
     return await projects.update_project(hub, caller, project_id, list_sent_fields(body))
 
 
 @router.delete("/api/projects/{project_id}", status_code=204)
 async def delete_project(hub: TheHub, caller: TheCaller, project_id: str) -> Response:
-    """Delete a project with everything in it, and revoke its keys; with an organization key."""
+    """Delete a project with everything in it, and revoke its keys; requires an organization key."""
     await projects.delete_project(hub, caller, project_id)
     return Response(status_code=204)
 
 
 @router.post("/api/projects/{project_id}/pause", response_model=Project)
 async def pause_project(hub: TheHub, caller: TheCaller, project_id: str) -> object:
-    """Take no traces and start no runs until it is resumed; with an organization key."""
+    """Reject traces and start no runs until it is resumed; requires an organization key."""
     return await projects.update_project(hub, caller, project_id, {"paused": True}, action="pause")
 
 
 @router.post("/api/projects/{project_id}/resume", response_model=Project)
 async def resume_project(hub: TheHub, caller: TheCaller, project_id: str) -> object:
-    """Take traces and start runs again; with an organization key."""
+    """Accept traces and start runs again; requires an organization key."""
     return await projects.update_project(hub, caller, project_id, {"paused": False}, action="resume")

@@ -1,8 +1,8 @@
-"""`/public/traces`: traces in, as Mibo's clients send them, and back out.
+"""`/public/traces`: traces from Mibo's clients.
 
-POST /public/traces            a body of any generation, or OTLP in JSON; 201 for a new trace, 200 for one that was replaced or added to
-GET  /public/traces            the traces of an agent (`platformId`), or of all that the key may see
-GET  /public/traces/{id}       one trace with what was received
+POST /public/traces            a body of any generation, or OTLP in JSON; 201 for a new trace, 200 for a replaced or extended one
+GET  /public/traces            the traces of an agent (`platformId`), or all that the key has access to
+GET  /public/traces/{id}       one trace with its received body
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.traces import search
-from proctor.service.traces.intake import Intake, Run, read_body, read_spans
-from proctor.service.traces.routing import require_sender
+from proctor.service.traces.intake import Intake, Run, read_body, read_spans, require_sender
 from proctor.store.traces.traces import KeptTrace
 
 router = make_router("traces in")
 
 
 class SentTrace(BaseModel):
-    """What became of a trace."""
+    """A stored trace."""
 
     id: str
     platformId: str
@@ -44,22 +43,22 @@ class SentTrace(BaseModel):
 
 
 class TraceTaken(BaseModel):
-    """A trace was taken."""
+    """The response to a stored trace."""
 
     success: Literal[True]
     message: str
     data: SentTrace
-    traces: list[SentTrace] | None = Field(None, description="all of them, when a request held several")
-    rejectedSpans: int | None = Field(None, description="spans of OTLP that could not be used")
+    traces: list[SentTrace] | None = Field(None, description="all traces, if the request had several")
+    rejectedSpans: int | None = Field(None, description="rejected OTLP spans")
     timestamp: str
 
 
 class TraceShown(SentTrace):
-    """A trace with what was received."""
+    """A trace with its received body."""
 
     metadata: dict[str, Any] | None
     outcome: str | None
-    received: Any = Field(description="the body as it came, redacted; of a trace that came in pieces the list of them")
+    received: Any = Field(description="the received body, redacted; a list if the trace arrived in pieces")
 
 
 class OneTrace(BaseModel):
@@ -105,7 +104,7 @@ _BODY: dict[str, Any] = {
             "name": "x-request-id",
             "in": "header",
             "required": False,
-            "description": "the external id of the trace: sent again, it is replaced",
+            "description": "the external id of the trace: the same id replaces the trace",
             "schema": {"type": "string", "maxLength": 255},
         }
     ],
@@ -119,71 +118,71 @@ _BODY: dict[str, Any] = {
     response_class=Response,
     responses={
         201: {"model": TraceTaken, "description": "The trace is new."},
-        200: {"model": TraceTaken, "description": "A trace of this id was there; it was replaced, or spans were added to it."},
+        200: {"model": TraceTaken, "description": "A trace with this id existed and was replaced or extended."},
     },
 )
 async def post_trace(
     request: Request,
     hub: TheHub,
     caller: TheCaller,
-    flush: Annotated[bool, Query(description="OTLP: nothing more will come for these traces")] = False,
+    flush: Annotated[bool, Query(description="OTLP: these traces are complete")] = False,
 ) -> Response:
-    """Take a trace in. It is durable when the answer is sent."""
+    """Receive a trace, which is durable when the response is sent."""
     if request.headers.get("content-type", "").lower().startswith(PROTOBUF):
-        raise Refusal("UNSUPPORTED_MEDIA_TYPE", "protobuf is not read here", hint="send it to /v1/traces, or use http/json")
+        raise Refusal("UNSUPPORTED_MEDIA_TYPE", "protobuf is not supported here", hint="send it to /v1/traces, or use http/json")
     require_sender(caller)
     body = await request.body()
     until = get_deadline()
     async with trace_reading(request).open_body(len(body), until) as run:
         intake = await _read_intake(hub, caller, body, request.headers.get("x-request-id") or None, flush, run)
-    kept = await trace_writer(request).keep(intake.arrivals, until=until)
+    stored = await trace_writer(request).store(intake.arrivals, until=until)
     if intake.spans:
         hub.counters.add("spans_received", intake.spans)
-    return _make_answer(intake, kept, hub.now())
+    return _make_answer(intake, stored, hub.now())
 
 
 async def _read_intake(hub: Hub, caller: Caller, body: bytes, request_id: str | None, flush: bool, run: Run) -> Intake:
-    # Nothing of the document is held any more when this returns: it is many times as large as what is made of it.
+    # The decoded document, which is large, is freed when this returns.
     document: Json = await run(read_json, body)
     if not isinstance(document, dict) or ("resourceSpans" not in document and "resource_spans" not in document):
         return await read_body(hub, caller, document, request_id=request_id, run=run)
     try:
         received: Received = await run(receive_json, document)
     except EvidenceError as error:
-        raise Refusal("VALIDATION_ERROR", "the trace cannot be used", fields={"resourceSpans": [error.message]}) from None
+        raise Refusal("VALIDATION_ERROR", "the trace is invalid", fields={"resourceSpans": [error.message]}) from None
     intake = await read_spans(hub, caller, received, request_id=request_id, flush=flush, run=run)
     if not intake.arrivals:
-        raise Refusal("VALIDATION_ERROR", "the trace cannot be used", fields={"resourceSpans": ["there are no spans in it"]})
+        raise Refusal("VALIDATION_ERROR", "the trace is invalid", fields={"resourceSpans": ["it has no spans"]})
     return intake
 
 
 def read_json(body: bytes) -> Json:
-    """Return the JSON of a request; refused when it is none."""
+    """Return the JSON of a request. Raises `Refusal`."""
     try:
         return decode(body)
     except EvidenceError as error:
         raise Refusal("VALIDATION_ERROR", "the body cannot be read", fields={"": [error.message]}) from None
 
 
-def refused_trace(kept: list[KeptTrace]) -> Refusal | None:
-    """Why nothing was kept, where nothing was."""
-    if any(one.refused is None for one in kept):
+def refused_trace(stored: list[KeptTrace]) -> Refusal | None:
+    """Return why no trace was stored; None if one was."""
+    if any(trace.refused is None for trace in stored):
         return None
-    if any(one.refused == "too_large" for one in kept):
-        return Refusal("PAYLOAD_TOO_LARGE", "the trace has become too large; nothing more is added to it")
+    if any(trace.refused == "too_large" for trace in stored):
+        return Refusal("PAYLOAD_TOO_LARGE", "the trace is too large; no more data is added to it")
     return Refusal("NOT_FOUND", "the agent of this trace has been deleted")
 
 
-def _make_answer(intake: Intake, kept: list[KeptTrace], now: str) -> Response:
-    refusal = refused_trace(kept)
+def _make_answer(intake: Intake, stored: list[KeptTrace], now: str) -> Response:
+    refusal = refused_trace(stored)
     if refusal is not None:
         raise refusal
     shown = [
-        _show_sent(one.id, arrival.agent_id, arrival.external_id, one.status, one.created_at, one.updated_at)
-        for arrival, one in zip(intake.arrivals, kept, strict=True)
-        if one.refused is None
+        _show_sent(trace.id, arrival.agent_id, arrival.external_id, trace.status, trace.created_at, trace.updated_at)
+        for arrival, trace in zip(intake.arrivals, stored, strict=True)
+        if trace.refused is None
     ]
-    created = any(one.created for one in kept)
+    created = any(trace.created for trace in stored)
     body: dict[str, Json] = {"success": True, "message": "Trace created" if created else "Trace updated", "data": shown[0]}
     if len(shown) > 1:
         body["traces"] = shown
@@ -223,7 +222,7 @@ async def list_traces(
 
 @router.get("/public/traces/{trace_id}", response_model=OneTrace)
 async def get_trace(hub: TheHub, caller: TheCaller, trace_id: str) -> object:
-    """Read one trace with what was received."""
+    """Read one trace with its received body."""
     row = await search.get_trace(hub, caller, trace_id)
     more = {name: row[name] for name in ("metadata", "outcome", "received")}
     return {"success": True, "data": {**_show_row(row), **more}, "timestamp": hub.now()}

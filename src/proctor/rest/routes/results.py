@@ -1,4 +1,4 @@
-"""`/api/results`: what came of evaluating traces."""
+"""`/api/results`: results of evaluated traces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 from fastapi import Depends, Query, Response
 from pydantic import BaseModel, Field
 
-from proctor.rest.route_parts import PageOf, TheCaller, TheHub, ThePaging, as_kept, make_router
+from proctor.rest.route_parts import PageOf, TheCaller, TheHub, ThePaging, make_router, make_stored_response
 from proctor.service.traces import search
 from proctor.service.traces.search import ResultSearch, TraceFilter
 
@@ -35,7 +35,7 @@ class ResultSummary(BaseModel):
 
 
 class Result(ResultSummary):
-    """The same with every assertion."""
+    """A result with every assertion."""
 
     result: Any = Field(description="assertions with their verdicts, reasons and pointers into the evidence")
 
@@ -47,7 +47,7 @@ def read_trace_filter(
     since: Annotated[str | None, Query(description="from this time on; ISO 8601")] = None,
     until: Annotated[str | None, Query(description="before this time; ISO 8601")] = None,
 ) -> TraceFilter:
-    """Return what a list of traces or results is narrowed to."""
+    """Return the filter of a list of traces or results."""
     return TraceFilter(project_id=project_id, agent_id=agent_id, outcome=outcome, since=since, until=until)
 
 
@@ -59,7 +59,7 @@ async def list_results(
     wanted: Annotated[TraceFilter, Depends(read_trace_filter)],
     case_id: Annotated[str | None, Query()] = None,
     trace_id: Annotated[str | None, Query()] = None,
-    code: Annotated[str | None, Query(description="why a case as a whole has its outcome")] = None,
+    code: Annotated[str | None, Query(description="code of the case's outcome")] = None,
 ) -> object:
     """List results, newest first."""
     found = ResultSearch(**msgspec.structs.asdict(wanted), case_id=case_id, trace_id=trace_id, code=code)
@@ -69,4 +69,4 @@ async def list_results(
 @router.get("/api/results/{result_id}", response_model=Result)
 async def get_result(hub: TheHub, caller: TheCaller, result_id: str) -> Response:
     """Read a result with every assertion, its verdict and the evidence for it."""
-    return as_kept(await search.get_result(hub, caller, result_id))
+    return make_stored_response(await search.get_result(hub, caller, result_id))

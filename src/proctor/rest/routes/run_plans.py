@@ -1,4 +1,4 @@
-"""`/api/runs/dry-run`: what a run would be, and what keeps it from being started."""
+"""`/api/runs/dry-run`: the plan of a run, and its problems."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from pydantic import BaseModel, Field
 from proctor.rest.route_parts import TheCaller, TheHub, make_router
 from proctor.rest.routes.cases import Problem
 from proctor.rest.routes.runs import NewRun
-from proctor.service.runs import dry_run
+from proctor.service.runs import requests
 from proctor.service.runs.requests import RunSpec
 
 router = make_router("runs")
 
 
 class RunFinding(BaseModel):
-    """What keeps a run from being started."""
+    """A problem that prevents a run."""
 
-    field: str = Field(description="which field of the request it is about; empty: all of it")
+    field: str = Field(description="field of the request; empty: the whole request")
     message: str
     line: int | None
     column: int | None
-    path: str | None = Field(description="where in the document it stands")
+    path: str | None = Field(description="place in the document")
     nearest: list[str]
     hint: str | None
 
 
 class PlannedRun(BaseModel):
-    """What a run would be."""
+    """The plan of a run."""
 
     startable: bool
     problems: list[RunFinding]
-    warnings: list[Problem] = Field(description="findings in the suite that keep nothing from being started")
+    warnings: list[Problem] = Field(description="problems in the suite that do not prevent the run")
     suite_name: str | None
     dialect: str | None
-    target: str | None = Field(description="what would be driven; none where a problem keeps that from being known")
+    target: str | None = Field(description="the target; none if a problem makes it unknown")
     attempts: int | None
     case_count: int
-    cases: list[str] = Field(description="ids of the cases that would be driven, the first 1,000")
+    cases: list[str] = Field(description="ids of the first 1,000 cases")
 
 
 @router.post("/api/runs/dry-run", response_model=PlannedRun)
 async def plan_run(hub: TheHub, caller: TheCaller, body: NewRun) -> object:
-    """Look at everything that starting a run looks at, without starting it; with an organization key. Every problem is in the answer."""
-    return await dry_run.plan_run(hub, caller, RunSpec(**body.model_dump()))
+    """Check a run without starting it; requires an organization key. The response lists every problem."""
+    return await requests.plan_run(hub, caller, RunSpec(**body.model_dump()))

@@ -1,10 +1,9 @@
-"""The simulated systems as MCP servers over streamable HTTP: one below each sandbox, and one below a run, for its started task.
+"""Simulated systems as MCP servers over streamable HTTP: one per sandbox, and one per run for its started task.
 
     POST /sandboxes/{sandbox_id}/mcp                its own token, or an organization key
     POST /v1/benchmark-runs/{benchmark_run_id}/mcp  the token of the run
 
-Who may not ask, or asks too often, is refused before MCP is spoken. Nothing is kept between two requests, so there is no stream to open and
-no session to end: only POST is answered, as at `/mcp`. It is no part of OpenAPI: the protocol describes itself.
+Access and rates are checked before MCP. As at `/mcp`, only POST is answered, and MCP is not part of OpenAPI.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from proctor.rest.route_parts import hub as get_hub
-from proctor.rest.routes.mcp import McpDoor
+from proctor.rest.routes.mcp import LazyMcpServer
 from proctor.rest.routes.sandbox_surfaces import METHODS, count_request, find_caller, find_token
 from proctor.service.verification.sandboxes import requests as sandbox_requests
+from proctor.service.verification.sandboxes.requests import Reached
 from proctor.service.verification.sandboxes.system_kinds import MCP
-from proctor.service.verification.sandboxes.tools import Reached
 
 router = APIRouter()
 
@@ -40,7 +39,7 @@ async def _reach_run(request: Request) -> Reached:
 
 
 class _SystemsMcp:
-    """The ASGI application of the MCP server of simulated systems, for those that `reach` finds."""
+    """The ASGI application of the MCP server of the systems that `reach` finds."""
 
     def __init__(self, reach: Callable[[Request], Awaitable[Reached]]) -> None:
         self._reach = reach
@@ -49,15 +48,15 @@ class _SystemsMcp:
         request = Request(scope, receive)
         reached = await self._reach(request)
         if request.method != "POST":
-            told = {"error": {"code": "BAD_REQUEST", "message": "MCP is spoken by POST here: there is no stream and no session"}}
-            await JSONResponse(told, 405, headers={"allow": "POST"})(scope, receive, send)
+            error = {"error": {"code": "BAD_REQUEST", "message": "this MCP server only answers POST; it has no streams and no sessions"}}
+            await JSONResponse(error, 405, headers={"allow": "POST"})(scope, receive, send)
             return
         hub, first = get_hub(request), reached.heads[0]
         count_request(request, hub, first["organization_id"])
-        # For the tools, which see of a request nothing but this.
+        # For the tools, which get nothing else of the request.
         request.state.systems = msgspec.structs.replace(reached, token=await find_token(hub, request, first, b""))
-        door: McpDoor = scope["app"].state.systems_mcp
-        await (await door.find_server()).asgi_app(scope, receive, send)
+        lazy: LazyMcpServer = scope["app"].state.systems_mcp
+        await (await lazy.find_server()).asgi_app(scope, receive, send)
 
 
 for _path, _find in (("/sandboxes/{sandbox_id}", _reach_sandbox), ("/v1/benchmark-runs/{benchmark_run_id}", _reach_run)):

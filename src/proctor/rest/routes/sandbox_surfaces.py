@@ -1,10 +1,9 @@
-"""The simulated systems over HTTP: below a sandbox, and below the run whose started task works in them.
+"""Simulated systems over HTTP: below a sandbox, and below the run whose started task uses them.
 
     /sandboxes/{sandbox_id}/{system}/...               its own token, or an organization key
     /v1/benchmark-runs/{benchmark_run_id}/{system}/... the token of the run
 
-Whatever comes below `{system}` is for the simulated system, with any method: it answers in its own words. Who may not ask, or asks what is
-not there, is refused in ours.
+The simulated system answers every path and method below `{system}`. Requests without access are answered by the service.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from proctor.simulators import exchange
 from proctor.store.sql.pages import Row
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_KEPT_FROM_SYSTEMS = ("x-api-key",)
-"""Headers that are about the service, not about the system."""
+_SERVICE_HEADERS = ("x-api-key",)
+"""Headers for the service, which are not forwarded to the system."""
 _POLICY = "default-src 'none'; sandbox; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 router = APIRouter()
 
@@ -75,37 +74,37 @@ async def _answer(request: Request, head: Row, path: str, base: str) -> Response
         token=await find_token(hub, request, head, body),
     )
     answer = await sandbox_requests.answer_request(hub, head, given)
-    # A simulated system may answer with what a client gave it; a line break would begin a header of its own.
+    # A simulated system may echo client data; a line break would start another header.
     headers = {name: value.replace("\r", " ").replace("\n", " ") for name, value in answer.headers.items()}
-    # What an agent dropped may be a page, and it has the address of our own.
+    # An uploaded file may be a page, and is served from our origin.
     headers.setdefault("content-security-policy", _POLICY)
     return Response(answer.body, answer.status, headers=headers)
 
 
 def _choose_headers(request: Request) -> dict[str, str]:
-    """Return the headers that are for the system; a session of ours is none of its cookies."""
-    found = {name: value for name, value in request.headers.items() if name not in _KEPT_FROM_SYSTEMS}
+    """Return the headers for the system, without our session cookie."""
+    found = {name: value for name, value in request.headers.items() if name not in _SERVICE_HEADERS}
     return {**found, "cookie": strip_session_cookies(found["cookie"])} if "cookie" in found else found
 
 
 async def find_caller(request: Request) -> Caller | None:
-    """Return who asks; also who sends a token as the password of Basic, as many SDKs do."""
+    """Return the caller; many SDKs send a token as the Basic password."""
     caller: Caller | None = getattr(request.state, "caller", None)
     word = _find_password(request) if caller is None else None
     return await authenticate(get_hub(request), word) if word else caller
 
 
 def _split_path(request: Request, root: str) -> tuple[str, str]:
-    """Return the path below a system, as it was sent, and the address of the system as the client wrote it."""
-    # As it was sent: a file may be called `a%2Fb`, which decoded is another path.
+    """Return the raw path below a system, and the address of the system."""
+    # Not decoded: a file may be called `a%2Fb`, which is another path when decoded.
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
-    # Ids and systems have no character that anybody would encode: one who does asks for something that is not there.
+    # Ids and systems have no characters that need encoding: encoded ones are not found.
     rest = raw.decode("latin-1").partition("?")[0].removeprefix(root)
     return rest or "/", f"{request.state.root}{root}"
 
 
 async def find_token(hub: Hub, request: Request, head: Row, body: bytes) -> str:
-    """Return the token of a sandbox or its run, where the client proves to have it: as a bearer token, or as the secret of a client."""
+    """Return the token of a sandbox or its run if the client has it, as a bearer token or a client secret."""
     for word in (find_presented_key(request.scope), _find_client_secret(request, body)):
         caller = await authenticate(hub, word) if word else None
         if word and caller is not None and sandbox_requests.owns_token(caller, head):
@@ -114,7 +113,7 @@ async def find_token(hub: Hub, request: Request, head: Row, body: bytes) -> str:
 
 
 def _find_client_secret(request: Request, body: bytes) -> str | None:
-    """Return what a client sends as its secret: in the form, as OAuth 2 and people who sign in do, or with Basic (RFC 6749, 2.3.1)."""
+    """Return the client secret: from the form (OAuth 2, sign-in) or from Basic (RFC 6749, 2.3.1)."""
     if (word := _find_password(request)) is not None:
         return word
     if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded") and len(body) < 4_000:
@@ -134,7 +133,7 @@ def _find_password(request: Request) -> str | None:
 
 
 def count_request(request: Request, hub: Hub, organization_id: str) -> None:
-    """Count a request to the sandboxes of an organization. Raises `Refusal` for one too many."""
+    """Count a request to the sandboxes of an organization. Raises `Refusal` above the limit."""
     rates: RateLimits | None = getattr(request.app.state, "sandbox_rates", None)
     if rates is None:
         rates = request.app.state.sandbox_rates = RateLimits(hub.settings.sandbox_requests_per_minute, hub.clock)

@@ -1,4 +1,4 @@
-"""`/api/search`: what has this id or name."""
+"""`/api/search`: find objects by id or name."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 
 from proctor.rest.route_parts import TheCaller, TheHub, make_router
-from proctor.service.access.name_search import LONGEST_TEXT, search_everywhere
+from proctor.service.access.projects import LONGEST_TEXT, search_everywhere
 
 router = make_router("search")
 
 
 class Found(BaseModel):
-    """Something with that id or name."""
+    """An object with that id or name."""
 
     kind: str = Field(description="project, agent, case, run, trace, or a noun of the verification API")
     id: str
@@ -24,10 +24,10 @@ class Found(BaseModel):
 
 
 class FoundEverywhere(BaseModel):
-    """What was found, of each kind the newest ten."""
+    """The newest ten matches of each kind."""
 
     data: list[Found]
-    looked_at: int = Field(description="names are looked for among this many of the newest of each kind; ids among all")
+    looked_at: int = Field(description="names are searched among this many newest objects of each kind; ids among all")
 
 
 @router.get("/api/search", response_model=FoundEverywhere)
@@ -36,5 +36,5 @@ async def search(
     caller: TheCaller,
     q: Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT, description="an id, or a part of a name")],
 ) -> object:
-    """Find projects, agents, cases, runs and traces by id or by a part of their name, in any case; records of benchmarks by id or slug."""
+    """Find projects, agents, cases, runs and traces by id or part of their name; benchmark objects by id or slug."""
     return await search_everywhere(hub, caller, q)

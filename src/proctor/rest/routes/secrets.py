@@ -1,4 +1,4 @@
-"""`/api/projects/{project_id}/secrets`: kept encrypted, named by `${NAME}`, never shown."""
+"""`/api/projects/{project_id}/secrets`: stored encrypted, used as `${NAME}`, never shown."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ class Secrets(BaseModel):
 
 
 class SecretValue(Body):
-    """What is kept."""
+    """The value of a secret."""
 
-    value: str = Field(min_length=1, description="encrypted at rest; nobody can ask for it again")
+    value: str = Field(min_length=1, description="encrypted at rest; it cannot be read again")
 
 
 @router.get("/api/projects/{project_id}/secrets", response_model=Secrets)
 async def list_secrets(hub: TheHub, caller: TheCaller, project_id: str) -> object:
-    """List the names of a project's secrets; with an organization key."""
+    """List the names of a project's secrets; requires an organization key."""
     return {"data": await secrets.list_secrets(hub, caller, project_id)}
 
 
 @router.put("/api/projects/{project_id}/secrets/{name}", response_model=Secret)
 async def set_secret(hub: TheHub, caller: TheCaller, project_id: str, name: str, body: SecretValue) -> object:
-    """Keep a secret, or replace it; with an organization key. Settings and suites name it as `${NAME}`."""
+    """Create or replace a secret; requires an organization key. Settings and suites refer to it as `${NAME}`."""
     return await secrets.set_secret(hub, caller, project_id, name, body.value)
 
 
 @router.delete("/api/projects/{project_id}/secrets/{name}", status_code=204)
 async def delete_secret(hub: TheHub, caller: TheCaller, project_id: str, name: str) -> Response:
-    """Forget a secret; with an organization key."""
+    """Delete a secret; requires an organization key."""
     await secrets.delete_secret(hub, caller, project_id, name)
     return Response(status_code=204)

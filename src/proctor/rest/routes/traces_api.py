@@ -1,4 +1,4 @@
-"""`/api/traces`: what was received, for people and tools. Traces come in elsewhere: `/public/traces`, `/v1/traces`."""
+"""`/api/traces`: received traces. They are sent to `/public/traces` and `/v1/traces`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,22 @@ from fastapi import Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, as_kept, list_sent_fields, make_router
+from proctor.rest.route_parts import (
+    STILL_HERE,
+    Body,
+    CountedStream,
+    PageOf,
+    TheCaller,
+    TheHub,
+    ThePaging,
+    list_sent_fields,
+    make_router,
+    make_stored_response,
+    write_event,
+)
 from proctor.rest.routes.results import ResultSummary, read_trace_filter
-from proctor.rest.streams import STILL_HERE, CountedStream, write_event
 from proctor.service.hub import Hub
-from proctor.service.traces import facets, feed, search
+from proctor.service.traces import feed, search
 from proctor.service.traces.reevaluation import MOST_TRACES, ReevaluationRequest, request_reevaluation
 from proctor.service.traces.search import TraceFilter, TraceSearch
 
@@ -22,38 +33,38 @@ router = make_router("traces")
 
 
 class TraceSummary(BaseModel):
-    """A trace without what was received."""
+    """A trace without its body."""
 
     id: str
     project_id: str
     agent_id: str
-    external_id: str = Field(description="`x-request-id`, the id of the OTLP trace, or one that was made up")
+    external_id: str = Field(description="`x-request-id`, the id of the OTLP trace, or a generated id")
     format: str
-    status: str = Field(description="open (more may come), complete, evaluated (`not_judged` says where nothing was decided), failed")
-    revision: int = Field(description="counts up with everything that comes in for it")
-    size: int = Field(description="bytes as kept")
+    status: str = Field(description="open (more may arrive), complete, evaluated (see `not_judged`), failed")
+    revision: int = Field(description="incremented with all data that arrives for it")
+    size: int = Field(description="stored bytes")
     metadata: dict[str, Any] | None
-    input_text: str | None = Field(description="the beginning of what was asked")
-    outcome: str | None = Field(description="the worst of its results")
-    error: str | None = Field(None, description="why it could not be evaluated: a code and a sentence")
-    no_run: str | None = Field(None, description="why it is no run of an agent; such a trace is kept and not judged")
+    input_text: str | None = Field(description="the beginning of the input")
+    outcome: str | None = Field(description="the worst outcome of its results")
+    error: str | None = Field(None, description="why it could not be evaluated: a code and a message")
+    no_run: str | None = Field(None, description="why it is not a run of an agent; such a trace is stored and not judged")
     not_judged: str | None = Field(
-        None, description="why an evaluated trace has no verdict: no case is about it, or it is no run of an agent"
+        None, description="why an evaluated trace has no verdict: no case is for it, or it is not a run of an agent"
     )
     created_at: str
     updated_at: str
 
 
 class Trace(TraceSummary):
-    """A trace with what was received, the evidence in it, and its results."""
+    """A trace with its body, its evidence and its results."""
 
-    received: Any = Field(description="the body as it came, redacted; of a trace that came in pieces the list of them")
-    evidence: dict[str, Any] | None = Field(description="what cases are decided on; none where nothing can be read out of it")
+    received: Any = Field(description="the received body, redacted; a list if the trace arrived in pieces")
+    evidence: dict[str, Any] | None = Field(description="the evidence that cases are decided on; none if it has none")
     results: list[ResultSummary]
 
 
 class FacetValue(BaseModel):
-    """One value, and how many traces have it."""
+    """A value and its number of traces."""
 
     value: str
     count: int
@@ -61,11 +72,11 @@ class FacetValue(BaseModel):
 
 
 class Facets(BaseModel):
-    """How many traces there are of each kind. Each facet leaves its own filter out, so that the other choices are counted, too."""
+    """Number of traces by agent, outcome, status and case. Each facet ignores its own filter."""
 
-    looked_at: int = Field(description="how many traces the counts are over, the newest first; at most 2,000")
-    more: bool = Field(description="whether there are older ones that were not looked at")
-    since: str | None = Field(description="the oldest that was looked at")
+    looked_at: int = Field(description="number of newest traces that were counted; at most 2,000")
+    more: bool = Field(description="whether there are older traces that were not counted")
+    since: str | None = Field(description="time of the oldest counted trace")
     agents: list[FacetValue]
     outcomes: list[FacetValue]
     statuses: list[FacetValue]
@@ -74,7 +85,7 @@ class Facets(BaseModel):
 
 _EVENT: dict[str, Any] = {
     "type": "object",
-    "description": "One event: `id` to go on from, `event` is `received` (a trace came in) or `decided` (a case was decided on one), "
+    "description": "One event: `id` to continue from, `event` is `received` (a new trace) or `decided` (a case was decided on one), "
     "`data` JSON with `id`, `kind`, `at`, `trace_id`, `agent_id`, and "
     "`external_id`, `status`, `input_text`, or `case_id`, `outcome`, `code`.",
     "properties": {"id": {"type": "string"}, "event": {"type": "string"}, "data": {"type": "string"}},
@@ -86,11 +97,11 @@ def read_trace_search(
     wanted: Annotated[TraceFilter, Depends(read_trace_filter)],
     status: Annotated[Literal["open", "complete", "evaluated", "failed"] | None, Query()] = None,
     external_id: Annotated[str | None, Query()] = None,
-    query: Annotated[str | None, Query(max_length=200, description="looked for in what was asked and in the external id")] = None,
+    query: Annotated[str | None, Query(max_length=200, description="text in the input or the external id")] = None,
     metadata: Annotated[list[str] | None, Query(description="`name=value`, may be repeated", max_length=10)] = None,
     case_id: Annotated[str | None, Query(description="decided on this case; `outcome` is then that of the case")] = None,
 ) -> TraceSearch:
-    """Return what traces are looked for."""
+    """Return the search for traces."""
     narrowed = msgspec.structs.asdict(wanted)
     return TraceSearch(**narrowed, status=status, external_id=external_id, query=query, metadata=metadata or (), case_id=case_id)
 
@@ -106,7 +117,7 @@ async def list_traces(
 @router.get("/api/traces/facets", response_model=Facets)
 async def count_facets(hub: TheHub, caller: TheCaller, wanted: Annotated[TraceSearch, Depends(read_trace_search)]) -> object:
     """Count the newest traces of a search by agent, outcome, status and case."""
-    return facets.show_facets(await facets.count_facets(hub, caller, wanted))
+    return search.show_facets(await search.count_facets(hub, caller, wanted))
 
 
 @router.get("/api/traces/events", response_class=StreamingResponse, responses=_EVENTS)
@@ -116,13 +127,13 @@ async def follow_traces(
     caller: TheCaller,
     project_id: Annotated[str, Query()],
     agent_id: Annotated[str | None, Query()] = None,
-    after: Annotated[str | None, Query(description="begin behind the event of this id; left out: from now on", max_length=100)] = None,
-    follow: Annotated[bool, Query(description="false: tell what there is by now, and end")] = True,
-    last_event_id: Annotated[str | None, Header(description="what a browser sends when it comes back; wins over `after`")] = None,
+    after: Annotated[str | None, Query(description="start after the event with this id; default: now", max_length=100)] = None,
+    follow: Annotated[bool, Query(description="false: send the present events, and end")] = True,
+    last_event_id: Annotated[str | None, Header(description="sent by a browser that reconnects; wins over `after`")] = None,
 ) -> Response:
-    """Follow the traces of a project: server-sent events with ids, for as long as somebody listens.
+    """Follow the traces of a project by server-sent events.
 
-    Told is what was written two seconds ago or before, and nothing twice. A case that is decided again on the same trace is not told of.
+    Events are sent two seconds after they were written, each once. A case that is decided again on the same trace sends no event.
     """
     followed = await feed.find_followed_traces(hub, caller, project_id, agent_id=agent_id, after=last_event_id or after)
     return CountedStream(request.app.state.streams, caller.actor, _stream_events(request, hub, followed, follow))
@@ -130,7 +141,7 @@ async def follow_traces(
 
 async def _stream_events(request: Request, hub: Hub, followed: feed.Followed, follow: bool) -> AsyncIterator[bytes]:
     stopping = request.app.state.stopping
-    # The place comes first: who is cut off before the first event goes on from where it began.
+    # The position first: a reader that is disconnected before the first event continues from here.
     yield f"retry: 1000\nid: {followed.place.write()}\n\n".encode()
     async for event in feed.follow_traces(hub, followed, stopping=stopping.is_set, follow=follow):
         yield STILL_HERE if event is None else write_event(event)
@@ -138,30 +149,30 @@ async def _stream_events(request: Request, hub: Hub, followed: feed.Followed, fo
 
 @router.get("/api/traces/{trace_id}", response_model=Trace)
 async def get_trace(hub: TheHub, caller: TheCaller, trace_id: str) -> Response:
-    """Read a trace with what was received, the evidence in it, and its results."""
-    return as_kept(await search.get_trace(hub, caller, trace_id))
+    """Read a trace with its body, its evidence and its results."""
+    return make_stored_response(await search.get_trace(hub, caller, trace_id))
 
 
 class Reevaluation(Body):
-    """Which traces; all that is named must hold."""
+    """The traces to evaluate again; all conditions must hold."""
 
     project_id: str | None = None
     agent_id: str | None = None
-    case_id: str | None = Field(None, description="the traces of the agent, or project, that this case is for")
+    case_id: str | None = Field(None, description="the traces of the agent or project of this case")
     trace_ids: list[str] | None = Field(None, min_length=1, max_length=MOST_TRACES)
     since: str | None = Field(None, description="received from this time on; ISO 8601")
     until: str | None = Field(None, description="received before this time; ISO 8601")
 
 
 class Reevaluated(BaseModel):
-    """How many traces will be evaluated again."""
+    """The number of traces to evaluate again."""
 
     traces: int
 
 
 @router.post("/api/traces/reevaluate", response_model=Reevaluated, status_code=202)
 async def reevaluate_traces(hub: TheHub, caller: TheCaller, body: Reevaluation) -> object:
-    """Have traces evaluated again, against the cases as they are now. Results of the same case version are replaced."""
+    """Evaluate traces again, against the current cases. Results of the same case version are replaced."""
     wanted = list_sent_fields(body)
     if wanted.get("trace_ids") is not None:
         wanted["trace_ids"] = tuple(wanted["trace_ids"])

@@ -1,27 +1,127 @@
-"""The verification API, in the shapes of Verial's clients: one route per operation that a noun declares."""
+"""The verification API of Verial's clients: one route per declared operation."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi import Body as BodyOf
+from pydantic import AliasChoices, AliasGenerator, BaseModel, ConfigDict, Field, create_model
 from pydantic.alias_generators import to_camel
 
 from proctor.formats.verial.spelling import spell_in_snake_case
-from proctor.rest.resource_models import make_answer, make_body
-from proctor.rest.route_parts import ClampedPaging, PageOf, TheCaller, TheHub, list_sent_fields, make_router
+from proctor.rest.route_parts import Body, ClampedPaging, PageOf, TheCaller, TheHub, list_sent_fields, make_router
 from proctor.service.verification.nouns import NOUNS
 from proctor.service.verification.sandboxes.system_kinds import complete_addresses
+from proctor.service.verification.shared import fields
 from proctor.service.verification.shared.declaration import Operation, Resource
+from proctor.service.verification.shared.fields import Schema, Shape, without_limits
 from proctor.store.sql.compressed_json import to_json
+
+_TYPES: dict[str, Any] = {"string": str, "number": float, "integer": int, "boolean": bool, "object": dict[str, Any], "array": list[Any]}
+_LIMITS = {
+    "minLength": "min_length",
+    "maxLength": "max_length",
+    "maxItems": "max_length",
+    "pattern": "pattern",
+    "minimum": "ge",
+    "exclusiveMinimum": "gt",
+    "maximum": "le",
+}
+
+
+def _read_both(name: str) -> AliasChoices | str:
+    camel = to_camel(name)
+    # The first choice is what OpenAPI shows.
+    return AliasChoices(name, camel) if camel != name else name
+
+
+class Written(Body):
+    """A body whose names are read in snake_case and camelCase."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=AliasGenerator(validation_alias=_read_both))
+
+
+class Shown(BaseModel):
+    """A response; fields may be added."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+@functools.cache
+def make_body(shape: Shape, module: str, *, partial: bool = False) -> type[BaseModel]:
+    """Return the model of a request; with `partial` nothing is required. `module` distinguishes models of the same name."""
+    found: dict[str, Any] = {}
+    for name, field in shape.fields.items():
+        # The service checks required fields with a second name.
+        required = field.required and not partial and field.also is None
+        found[name] = (_type_of(field, field.kind.schema), _describe(field, required=required, default=None if partial else field.default))
+        if field.also is not None:
+            second = Field(default_factory=lambda: None, description=f"another name of `{name}`")
+            found[field.also] = (_type_of(field, field.kind.schema), second)
+    return _make_model(shape, Written, module, found)
+
+
+@functools.cache
+def make_answer(shape: Shape) -> type[BaseModel]:
+    """Return the model of a response."""
+    found: dict[str, Any] = {
+        name: (
+            _type_of(field, field.shown_as or without_limits(field.kind.schema)),
+            Field(description=field.about or None) if field.always else Field(None, description=field.about or None),
+        )
+        for name, field in shape.fields.items()
+    }
+    return _make_model(shape, Shown, __name__, found)
+
+
+def _make_model(shape: Shape, base: type[BaseModel], module: str, found: dict[str, Any]) -> type[BaseModel]:
+    return create_model(shape.name, __base__=base, __doc__=shape.about, __module__=module, **found)
+
+
+def _describe(field: fields.Field, *, required: bool, default: object) -> Any:
+    more: dict[str, Any] = {"description": field.about or None, "examples": None if field.example is None else [field.example]}
+    if required:
+        return Field(**more)
+    if default is None and field.null:
+        return Field(None, **more)
+    # A generated default is not shown: an empty list is obvious, and an omitted field of a change stays unchanged.
+    return (
+        Field(default_factory=lambda: default, **more) if default is None or isinstance(default, (list, dict)) else Field(default, **more)
+    )
+
+
+def _type_of(field: fields.Field, schema: Schema) -> Any:
+    if field.kind.shape is not None:
+        model = make_answer(field.kind.shape)
+        found: Any = list[model] if schema["type"] == "array" else model
+    else:
+        found = _type_of_schema(schema)
+    return found | None if field.null else found
+
+
+def _type_of_schema(schema: Schema) -> Any:
+    kinds: Any = schema["type"]
+    if isinstance(kinds, list):
+        first, *others = (_TYPES[kind] for kind in cast(list[str], kinds))
+        return functools.reduce(lambda left, right: left | right, others, first)
+    if "enum" in schema:
+        return Literal.__getitem__(tuple(schema["enum"]))  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] - the words are data
+    found = _TYPES[kinds]
+    if "items" in schema:
+        found = list[_type_of_schema(schema["items"])]
+    if "additionalProperties" in schema:
+        found = dict[str, _type_of_schema(schema["additionalProperties"])]
+    limits = {_LIMITS[key]: value for key, value in schema.items() if key in _LIMITS}
+    return Annotated[found, Field(**limits)] if limits else found
 
 
 def make_routes(noun: Resource) -> APIRouter:
-    """Return the routes of a noun."""
+    """Return the routes of a resource."""
     router = make_router(noun.tag)
     for operation in noun.operations:
         if not operation.rest:
@@ -32,7 +132,7 @@ def make_routes(noun: Resource) -> APIRouter:
             _make_endpoint(operation),
             methods=[operation.method],
             response_model=PageOf[answer] if operation.pages else answer,
-            # What is withheld from an answer is not written as null.
+            # Fields that are withheld are omitted, not null.
             response_model_exclude_unset=True,
             status_code=operation.status,
         )
@@ -40,7 +140,7 @@ def make_routes(noun: Resource) -> APIRouter:
 
 
 def _make_endpoint(operation: Operation) -> Callable[..., Awaitable[object]]:
-    """Return the function that FastAPI calls; its signature is what FastAPI reads."""
+    """Return the function that FastAPI calls, with the signature that FastAPI reads."""
 
     async def endpoint(request: Request, hub: TheHub, caller: TheCaller | None = None, **values: Any) -> object:
         who = () if operation.open else (caller,)
@@ -65,7 +165,7 @@ def _make_endpoint(operation: Operation) -> Callable[..., Awaitable[object]]:
 
 
 def _spell_assertions(found: Any) -> Any:
-    """Return an answer with its assertions in snake_case, however they were written: of criteria, of tasks and of what runs froze."""
+    """Return a response with assertions in snake_case, whichever way they were written."""
     if not isinstance(found, dict):
         return found
     record = dict(cast(dict[str, Any], found))
@@ -110,5 +210,5 @@ def _type_of_body(operation: Operation) -> Any:
 
 router = APIRouter()
 for _noun in NOUNS:
-    # Not by `include_router`, which makes every route anew at the first request, while everybody else waits.
+    # `include_router` would copy every route at the first request.
     router.routes.extend(make_routes(_noun).routes)

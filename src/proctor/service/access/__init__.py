@@ -1,1 +1,1 @@
-"""Who may do what: keys, callers, secrets, projects, agents, and the audit log."""
+"""Access: keys, callers, permissions, secrets, projects, agents, and the audit log."""

@@ -1,4 +1,4 @@
-"""Agents: who sends traces, how they are found by what they send, and how their bodies are read."""
+"""Agents: senders of traces, how traces are assigned to them, and how their bodies are read."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.known_agents import forget_agents
 from proctor.service.access.permissions import check_place, find_seen, list_seen, require_reader, require_writer
-from proctor.service.access.places import change_place, empty_place, show_place
+from proctor.service.access.projects import change_place, empty_place, show_place
 from proctor.service.field_checks import check_fields, refuse_emptying
 from proctor.service.hub import Hub, new_id
-from proctor.service.paging import fetch_page_or_refuse, show_page
+from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.rows import require_row
 from proctor.store.accounts.tenants import insert_row, query_owned
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import agents, projects
@@ -43,7 +42,7 @@ async def create_agent(
     settings: dict[str, Json] | None = None,
 ) -> dict[str, Json]:
     """Create an agent of a project."""
-    require_writer(caller, "agents are created")
+    require_writer(caller, "creating agents")
     values: dict[str, Json] = {
         "name": name,
         "kind": kind,
@@ -62,7 +61,7 @@ async def create_agent(
 
 
 async def add_agent(connection: AsyncConnection, hub: Hub, caller: Caller, project_id: str, values: Mapping[str, Json]) -> Row:
-    """Insert an agent and note who made it. The caller has checked its values."""
+    """Insert an agent and audit it. The caller has checked its values."""
     own = {"id": new_id("agent"), "organization_id": caller.organization_id, "project_id": project_id}
     row = await insert_row(connection, agents, {**own, **values, "created_at": hub.now(), "updated_at": hub.now()})
     await note(connection, hub, caller, "create", "agent", row["id"], {"name": values["name"]})
@@ -72,7 +71,7 @@ async def add_agent(connection: AsyncConnection, hub: Hub, caller: Caller, proje
 async def list_agents(
     hub: Hub, caller: Caller, *, project_id: str | None = None, limit: int | None = None, cursor: str | None = None
 ) -> dict[str, Json]:
-    """Return a page of the agents that the caller may see."""
+    """Return a page of the visible agents."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         query = list_seen(agents, caller, project_id=project_id)
@@ -87,25 +86,25 @@ async def get_agent(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 
 async def update_agent(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], *, action: str = "update") -> dict[str, Json]:
-    """Change what is named in `changes`. The traces of a paused agent are not taken."""
-    require_writer(caller, "agents are changed")
+    """Change the fields in `changes`. Traces of a paused agent are rejected."""
+    require_writer(caller, "changing agents")
     values = {name: value for name, value in changes.items() if name in _CHANGEABLE}
     refuse_emptying(values, "name", "kind", "paused")
     check_fields(values, names=_NAMES)
     _check_evidence(values)
     async with hub.database.writing() as connection:
-        # Before the project: who deletes one takes its agents first, and two must not wait for each other.
+        # Before the project: deleting a project locks its agents first, and the order prevents a deadlock.
         before = await require_row(connection, agents, caller.organization_id, "agent", id, locked=True)
         await _check_unique(connection, caller, before["project_id"], id, values)
         row = await change_place(connection, hub, caller, agents, "agent", id, values, action)
-    # After the commit: whoever read them before it would remember the agents as they were.
+    # After the commit: a read before it would cache the old agents.
     forget_agents(hub, caller.organization_id)
     return _show_agent(row)
 
 
 async def delete_agent(hub: Hub, caller: Caller, id: str) -> None:
     """Delete an agent with its cases, traces, results and alerts."""
-    require_writer(caller, "agents are deleted")
+    require_writer(caller, "deleting agents")
     await empty_place(
         hub, caller, agents, "agent", id, lambda connection: delete_traces_of(connection, caller.organization_id, agent_id=id)
     )
@@ -117,20 +116,20 @@ async def delete_agent(hub: Hub, caller: Caller, id: str) -> None:
 
 
 def _check_evidence(values: Mapping[str, Json]) -> None:
-    """Refuse settings whose `evidence` cannot be used."""
+    """Reject settings with an invalid `evidence`."""
     given = (values.get("settings") or {}).get("evidence")
     try:
         if given is not None:
             build_declared(given if isinstance(given, dict) else {"map": given}, source="")
     except InputError as error:
-        told = [f"{problem.origin.path.replace('$', 'evidence', 1)}: {problem.message}" for problem in error.problems] or [str(error)]
-        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"settings": told}) from None
+        reasons = [f"{problem.origin.path.replace('$', 'evidence', 1)}: {problem.message}" for problem in error.problems] or [str(error)]
+        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"settings": reasons}) from None
 
 
 async def _check_unique(connection: AsyncConnection, caller: Caller, project_id: str, id: str | None, values: Mapping[str, Json]) -> None:
-    """Refuse a value that another agent of the project has: traces find their agent by it."""
+    """Reject a value of another agent of the project: traces are assigned by it."""
     unique = {field: values[field] for field in ("service_name", "external_ref") if values.get(field) is not None}
-    # Of two who give the same name at once the second finds the agent of the first.
+    # Locked: of two concurrent requests with the same name the second finds the agent of the first.
     if unique:
         await require_row(connection, projects, caller.organization_id, "project", project_id, locked=True)
     for field, value in unique.items():
@@ -139,7 +138,7 @@ async def _check_unique(connection: AsyncConnection, caller: Caller, project_id:
             query = query.where(agents.c.id != id)
         other = (await connection.execute(query.limit(1))).scalar_one_or_none()
         if other is not None:
-            raise Refusal("CONFLICT", f"the agent {other!r} of this project has this {field} already", fields={field: ["taken"]})
+            raise Refusal("CONFLICT", f"agent {other!r} of this project already has this {field}", fields={field: ["taken"]})
 
 
 def _show_agent(row: Row) -> dict[str, Json]:

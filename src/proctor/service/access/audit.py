@@ -1,4 +1,4 @@
-"""The audit log: every write, who did it, to what."""
+"""The audit log: every write with its author."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def note(
     resource_id: str,
     details: dict[str, Json] | None = None,
 ) -> None:
-    """Note that `caller` did `action` (create, update, delete, revoke, ...), in the transaction that does it. No content, no secrets."""
+    """Record that `caller` did `action` (create, update, delete, revoke, ...) in the same transaction, without content or secrets."""
     await add_note(
         connection,
         id=new_id("aud"),
@@ -47,9 +47,9 @@ async def list_notes(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> dict[str, Json]:
-    """Return a page of the audit log of the caller's organization; with an organization key only."""
+    """Return a page of the audit log of the caller's organization; requires an organization key."""
     if caller.kind != "organization":
-        raise Refusal("FORBIDDEN", "the audit log is read with an organization key")
+        raise Refusal("FORBIDDEN", "reading the audit log requires an organization key")
     async with hub.database.reading() as connection:
         query = list_notes_query(caller.organization_id, resource=resource, resource_id=resource_id)
         return show_page(await fetch_page_or_refuse(connection, query, audit, limit=limit, cursor=cursor, time="at"), _show_note)

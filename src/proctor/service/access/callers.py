@@ -1,9 +1,8 @@
-"""Callers: what a key allows, decided in one place for REST and MCP.
+"""Callers: the access of a key, for REST and MCP.
 
-A key belongs to one organization, and everything it can see lies in it. Kinds, from most to least: `organization` (everything in the
-organization), `project` (traces in; reading of its project; with `agent_ids` only those agents), `solver` (starts benchmark runs),
-`run` (one benchmark run), `sandbox` (one simulated system). The local user of a service that never had an organization key counts as
-the first organization.
+A key belongs to one organization. Kinds: `organization` (everything in the organization), `project` (sends traces and reads its project;
+with `agent_ids` only those agents), `solver` (starts benchmark runs), `run` (one benchmark run), `sandbox` (one simulated system). The
+local user of a service without organization keys has the access of the default organization.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Finds agents in memory, and in the database those that are not there yet.
+"""Finds agents in the cache, and unknown ones in the database.
 
-They are forgotten when one is made or changed here; one that is unknown is asked for again, since another server may just have made it.
-That an agent still exists is made sure of where its trace is kept.
+The cache is invalidated by changes in this process; an unknown agent is queried again, since another server may have created it. Storing a
+trace checks that its agent still exists.
 """
 
 from __future__ import annotations
@@ -17,39 +17,38 @@ from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import agents, projects
 
 _REMEMBERED_S = 2.0
-"""How long agents are believed to be as they were read: what another server changes is seen after that."""
+"""Seconds that a read is valid; changes by other servers are noticed after that."""
 
 
 async def find_agent(hub: Hub, organization_id: str, agent_id: str) -> Agent | None:
-    """Return an agent by its id from the cache; ask the database for an unknown one, which another server may just have made."""
+    """Return an agent by its id from the cache, or from the database if it is unknown."""
     found = (await load_agents(hub, organization_id)).get(agent_id)
     return found or (await reload_agents(hub, organization_id)).get(agent_id)
 
 
 async def list_known_agents(hub: Hub, organization_id: str) -> list[Agent]:
-    """Return all agents of an organization, as they were a moment ago."""
+    """Return all agents of an organization, at most a moment old."""
     return list((await load_agents(hub, organization_id)).values())
 
 
 def forget_agents(hub: Hub, organization_id: str) -> None:
-    """Forget the agents of an organization after one was made, changed or deleted, so that the next trace finds what is there."""
+    """Invalidate the cached agents of an organization after a change."""
     hub.agent_cache.forget(organization_id)
 
 
 async def load_agents(hub: Hub, organization_id: str) -> dict[str, Agent]:
-    """Return the agents of an organization as they were a moment ago."""
+    """Return the agents of an organization, at most a moment old."""
     last = hub.agent_cache.get(organization_id)
-    # Bounded on both sides: a reading from a time that is still to come would be believed until then.
+    # Also if the clock has gone back.
     if last is not None and 0 <= hub.clock() - last.at < _REMEMBERED_S:
         return last.agents
     return (await _read_agents(hub, organization_id)).agents
 
 
 async def reload_agents(hub: Hub, organization_id: str, *, since: int | None = None, pause_s: float = 0.0) -> dict[str, Agent]:
-    """Return the agents of an organization from a reading that began after `since`, a count of `AgentCache.begun`; without it, after now.
+    """Return the agents of an organization from a read that started after `since` (see `AgentCache.begun`), by default after now.
 
-    Between two readings `pause_s` seconds pass, and all who wait meanwhile share the second: many unknown names cost few queries, and
-    nobody is told what was true before they asked.
+    Reads are at least `pause_s` apart and shared by all waiting requests, so that many unknown names cost few queries.
     """
     cache = hub.agent_cache
     since = cache.begun if since is None else since

@@ -1,7 +1,7 @@
-"""Permissions: what each kind of key may see and change of projects, agents, cases, traces and results.
+"""Permissions of keys on projects, agents, cases, traces and results.
 
-An organization key: everything in its organization. A project key: reading of its project, and of nothing but its agents where it is
-restricted to some. Solver keys and run tokens: nothing here. What a key may not see does not exist for it.
+An organization key: everything in its organization. A project key: reading its project, or only some agents of it. Solver keys and run
+tokens: nothing here. Objects without access do not exist for a key.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
+from proctor.service.paging import require_row
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.rows import require_row
 from proctor.store.accounts.tenants import find_organization, has_several_organizations, query_owned
 from proctor.store.sql.pages import Row
 from proctor.store.sql.queries import ListQuery, list_query
@@ -23,30 +23,31 @@ from proctor.store.sql.tables import agents, projects
 
 
 def require_writer(caller: Caller, what: str) -> None:
-    """Refuse everybody but organization keys, which alone change things."""
+    """Reject every key but organization keys."""
     if caller.kind != "organization":
-        raise Refusal("FORBIDDEN", f"{what} with an organization key only")
+        raise Refusal("FORBIDDEN", f"{what} requires an organization key")
 
 
 def require_reader(caller: Caller) -> None:
-    """Refuse everybody but organization keys and project keys, which read."""
+    """Reject every key but organization and project keys."""
     if caller.kind not in ("organization", "project"):
-        raise Refusal("FORBIDDEN", f"a {caller.kind} key does not read this")
+        raise Refusal("FORBIDDEN", f"a {caller.kind} key has no access to this")
 
 
 def require_run_reader(caller: Caller) -> None:
-    """Refuse everybody but organization keys, and project keys for the whole project, which read runs."""
+    """Reject every key but organization keys and project keys without a limit to agents."""
     require_reader(caller)
     if caller.agent_ids is not None:
-        raise Refusal("FORBIDDEN", "a key that is restricted to some agents does not read runs")
+        raise Refusal("FORBIDDEN", "a key that is limited to some agents has no access to runs")
 
 
 async def require_operator(hub: Hub, caller: Caller) -> None:
-    """Refuse everybody who may not read what is about all organizations at once. The local user may, the organization that an administrator
-    named, else the only one.
+    """Reject callers without access to data of all organizations.
+
+    The local user has access, and the organization that the administrator named or the only one.
     """
-    require_writer(caller, "what the service measures of itself is read")
-    # The local user of a service for which no organization key was ever made.
+    require_writer(caller, "reading service metrics")
+    # The local user of a service without organization keys.
     if caller.key_id is None:
         return
     named = hub.settings.metrics_organization
@@ -56,12 +57,12 @@ async def require_operator(hub: Hub, caller: Caller) -> None:
         else:
             allowed = await find_organization(connection, named) == caller.organization_id
     if not allowed:
-        told = "this is about all organizations; the administrator names the one that reads it: proctor serve --metrics-organization NAME"
-        raise Refusal("FORBIDDEN", told)
+        reason = "this covers all organizations; the administrator sets the one with access: proctor serve --metrics-organization NAME"
+        raise Refusal("FORBIDDEN", reason)
 
 
 def query_seen(table: sa.Table, caller: Caller, **equal: object) -> sa.Select[Any]:
-    """Return a query for the rows that the caller may see, whose columns have these values; values of None do not count."""
+    """Return a query for the visible rows with these column values; None means no condition."""
     query = query_owned(table, caller.organization_id, **{name: value for name, value in equal.items() if value is not None})
     if caller.project_id is not None:
         query = query.where((table.c.id if table is projects else table.c.project_id) == caller.project_id)
@@ -76,19 +77,19 @@ def list_seen(
     *,
     columns: Sequence[str] | None = None,
     along: Sequence[sa.ColumnElement[bool]] = (),
-    beside: Sequence[sa.ColumnElement[bool]] = (),
+    filters: Sequence[sa.ColumnElement[bool]] = (),
     **equal: object,
 ) -> ListQuery:
-    """Return the list of the rows that the caller may see, whose columns have these values; values of None do not count."""
+    """Return the list of the visible rows with these column values; None means no condition."""
     wanted = {"organization_id": caller.organization_id, **equal}
-    conditions = list(beside)
+    conditions = list(filters)
     own = "id" if table is projects else "project_id"
     if caller.project_id is not None:
-        # Asked for another project, the list is empty, as if that project did not exist.
+        # A list of another project is empty, as if that project did not exist.
         if wanted.get(own) not in (None, caller.project_id):
             conditions.append(sa.false())
         wanted[own] = caller.project_id
-    # Whoever asks for one of the agents of its key is narrowed to that one already.
+    # An agent of the key is already a narrower condition.
     if caller.agent_ids is not None and table is not projects and wanted.get("agent_id") not in caller.agent_ids:
         conditions.append(_match_agents(table, caller.agent_ids))
     return list_query(table, wanted, columns=columns, along=along, beside=conditions)
@@ -97,14 +98,14 @@ def list_seen(
 def _match_agents(table: sa.Table, agent_ids: tuple[str, ...]) -> sa.ColumnElement[bool]:
     column = table.c.id if table is agents else table.c.agent_id
     among: sa.ColumnElement[bool] = column.in_(agent_ids)
-    # What belongs to no agent (a case for all of them) belongs to these too.
+    # Rows without an agent (a case for all agents) belong to these too.
     return sa.or_(column.is_(None), among) if column.nullable else among
 
 
 async def find_seen(
     connection: AsyncConnection, table: sa.Table, caller: Caller, what: str, id: str, *, columns: Sequence[str] | None = None
 ) -> Row:
-    """Return one row that the caller may see, or only some columns of it; raise `Refusal` as for one that is not there otherwise."""
+    """Return one visible row, or some columns of it. Raises `Refusal` as for a missing row."""
     query = query_seen(table, caller, id=id)
     if columns is not None:
         query = query.with_only_columns(*(table.c[name] for name in columns))
@@ -115,7 +116,7 @@ async def find_seen(
 
 
 async def check_place(connection: AsyncConnection, caller: Caller, project_id: str, agent_id: str | None = None) -> None:
-    """Refuse a project, or an agent in it, that is not there or not the caller's."""
+    """Reject a project, or an agent in it, that is missing or not the caller's."""
     await require_row(connection, projects, caller.organization_id, "project", project_id)
     if agent_id is not None:
         await require_row(connection, agents, caller.organization_id, "agent", agent_id, project_id=project_id)

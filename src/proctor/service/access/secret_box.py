@@ -1,9 +1,8 @@
-"""Encrypts secrets at rest: Fernet (AES-128-CBC with HMAC-SHA-256), under keys that can be replaced.
+"""Encrypts secrets at rest: Fernet (AES-128-CBC with HMAC-SHA-256), with replaceable keys.
 
-The keys come from whoever starts the service (`PROCTOR_SECRET_KEY`), else from a file of mode 0600 in the workspace that is made at the
-first need. There may be several, separated by commas or lines: the first locks, every one of them opens. So a key is replaced by writing
-the new one in front, `proctor db rekey`, and taking the old one away. A key is what `Fernet.generate_key()` makes; any other text of 16
-characters or more is stretched into one.
+The keys come from `PROCTOR_SECRET_KEY`, or from a file of mode 0600 in the workspace that is created when needed. Several keys are
+separated by commas or lines: the first encrypts, all decrypt. To replace a key, write the new one in front, run `proctor db rekey`, and
+remove the old one. A key is the output of `Fernet.generate_key()`; any other text of at least 16 characters is stretched into one.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _FERNET_KEY = re.compile(r"[A-Za-z0-9_-]{43}=")
 
 
 class SecretBox:
-    """Encrypts and decrypts texts and bytes. Reads its keys when it is first used, and shows them to nobody."""
+    """Encrypts and decrypts texts and bytes. Reads its keys when it is first used, and never shows them."""
 
     def __init__(self, home: Path, keys: str | None = None) -> None:
         self._home = home
@@ -45,17 +44,17 @@ class SecretBox:
         return self._open_engine().encrypt(data)
 
     def unlock(self, locked: str) -> str:
-        """Return what `lock` was given. Raises `StoreError` when it was locked with another key, or changed since."""
+        """Return the decrypted text. Raises `StoreError` if it was encrypted with another key, or changed."""
         return self.unlock_bytes(locked.encode()).decode("utf-8", errors="surrogatepass")
 
     def unlock_bytes(self, locked: bytes) -> bytes:
-        """Return what `lock_bytes` was given. Raises `StoreError` as `unlock` does."""
-        from cryptography.fernet import InvalidToken  # slow to load, and only needed by those who keep secrets
+        """Return the decrypted bytes. Raises `StoreError` as `unlock` does."""
+        from cryptography.fernet import InvalidToken  # slow to load
 
         try:
             return self._open_engine().decrypt(locked)
         except InvalidToken:
-            raise StoreError(f"a stored secret cannot be opened with the key that is set ({self._describe_place()})") from None
+            raise StoreError(f"a stored secret cannot be decrypted with the configured key ({self._describe_place()})") from None
 
     def relock(self, locked: str) -> str:
         """Return the same secret, encrypted with the first key."""
@@ -69,11 +68,11 @@ class SecretBox:
             try:
                 from cryptography.fernet import Fernet, MultiFernet  # as above
             except ModuleNotFoundError:
-                raise MissingExtra("Keeping secrets", "serve") from None
+                raise MissingExtra("Storing secrets", "serve") from None
             text = self._keys if self._keys is not None else _read_key_file(self._home / KEY_FILE)
             words = [word.strip() for word in re.split(r"[,\n]", text) if word.strip()]
             if not words:
-                raise InputError(f"there is no key in {self._describe_place()}")
+                raise InputError(f"no key in {self._describe_place()}")
             self._engine = MultiFernet([Fernet(_stretch_key(word, self._describe_place())) for word in words])
         return self._engine
 
@@ -83,18 +82,20 @@ def _stretch_key(word: str, place: str) -> bytes:
         return word.encode()
     if len(word) < _SHORTEST:
         raise InputError(f"the key in {place} is too short: expected {_SHORTEST} characters or more")
-    # The salt is the same everywhere: two servers must come to the same key. What protects is the length of the text.
+    # A fixed salt, so that two servers derive the same key. The length of the text protects it.
     return base64.urlsafe_b64encode(hashlib.scrypt(word.encode(), salt=b"proctor secrets at rest", n=2**14, r=8, p=1, dklen=32))
 
 
 def _read_key_file(path: Path) -> str:
-    """Return the keys in the file, which is made when it is not there. Two processes that make it at once end up with the same one."""
+    """Return the keys in the file, created if missing. Two concurrent processes get the same key."""
     try:
         if not path.exists():
             _make_key_file(path)
-        # Refused, not mended: whoever could read it may have done so, and an administrator has to know.
+        # Rejected, not repaired: the key may have leaked, and an administrator has to know.
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise StoreError(f"the key file {str(path)!r} can be read by others; `chmod 600` it, and replace the key if somebody may have")
+            raise StoreError(
+                f"the key file {str(path)!r} is readable by others; run `chmod 600`, and replace the key if it may have leaked"
+            )
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"the key file {str(path)!r} cannot be used: {error}") from error
@@ -102,7 +103,7 @@ def _read_key_file(path: Path) -> str:
 
 def _make_key_file(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Made with mode 0600, complete, and only then given its name.
+    # Written completely with mode 0600, then linked to its name.
     descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with open(descriptor, "wb") as file:
@@ -110,7 +111,7 @@ def _make_key_file(path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         with contextlib.suppress(FileExistsError):
-            # A link fails where the name is taken, which a rename would not: of two processes the first wins, and both read its key.
+            # A link fails if the name exists, unlike a rename: the first of two processes wins, and both read its key.
             os.link(partial, path)
     finally:
         os.unlink(partial)

@@ -1,6 +1,6 @@
-"""Secrets of projects: given once, referred to by name as `${NAME}`, never shown again.
+"""Secrets of projects: set once, referred to as `${NAME}`, never shown.
 
-They belong to a project. Only an organization key sets or deletes them; listing shows their names.
+Only an organization key sets or deletes them; a list shows their names.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.secret_box import SecretBox
 from proctor.service.hub import Hub, new_id
+from proctor.service.paging import require_row
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.rows import require_row
 from proctor.store.accounts import secrets as rows
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import alert_rules, projects, records, secrets
@@ -25,12 +25,12 @@ _LONGEST_VALUE = 64_000
 
 
 def make_box(hub: Hub) -> SecretBox:
-    """Return the box of this service."""
+    """Return the secret box of this service."""
     return hub.secret_box or SecretBox(hub.settings.home)
 
 
 async def set_secret(hub: Hub, caller: Caller, project_id: str, name: str, value: str) -> dict[str, Json]:
-    """Keep a secret under a name, in place of one of that name."""
+    """Create or replace a secret."""
     _require_organization(caller)
     fields: dict[str, list[str]] = {}
     if not _NAME.fullmatch(name):
@@ -38,8 +38,8 @@ async def set_secret(hub: Hub, caller: Caller, project_id: str, name: str, value
     if not value or len(value) > _LONGEST_VALUE:
         fields["value"] = [f"expected 1 to {_LONGEST_VALUE} characters"]
     if fields:
-        raise Refusal("VALIDATION_ERROR", "the secret cannot be kept", fields=fields)
-    # Outside of the transaction: the first use stretches the key, which takes a while, and SQLite has one writer.
+        raise Refusal("VALIDATION_ERROR", "the secret is invalid", fields=fields)
+    # Outside the transaction: the first use stretches the key, which is slow, and SQLite has one writer.
     locked = make_box(hub).lock(value)
     async with hub.database.writing() as connection:
         await require_row(connection, projects, caller.organization_id, "project", project_id)
@@ -68,7 +68,7 @@ async def delete_secret(hub: Hub, caller: Caller, project_id: str, name: str) ->
 
 
 async def read_secrets(hub: Hub, organization_id: str, project_id: str) -> dict[str, str]:
-    """Return the secrets of a project in plain text, for a run of it. Never shown to a caller."""
+    """Return the secrets of a project in plain text, for its runs. Never shown to a caller."""
     async with hub.database.reading() as connection:
         found = await rows.list_secrets(connection, organization_id, project_id)
     box = make_box(hub)
@@ -76,18 +76,18 @@ async def read_secrets(hub: Hub, organization_id: str, project_id: str) -> dict[
 
 
 async def relock_all(hub: Hub) -> int:
-    """Encrypt every stored secret with the newest key, so that older keys can be taken away, and return how many there are."""
+    """Encrypt every stored secret with the first key, so that older keys can be removed, and return their number."""
     box = make_box(hub)
     count = 0
     async with hub.database.writing() as connection:
-        # One transaction: half of them under the old key, with that key taken away, would be lost.
+        # One transaction, so that all secrets have the same key.
         for table, column in ((secrets, secrets.c.value), (alert_rules, alert_rules.c.secret)):
-            # Locked: a secret that is set meanwhile would be overwritten by the one before it.
-            kept = sa.select(table.c.id, column).where(column.is_not(None)).with_for_update()
-            for id, locked in (await connection.execute(kept)).all():
+            # Locked: a concurrently set secret would be overwritten by its old value.
+            stored = sa.select(table.c.id, column).where(column.is_not(None)).with_for_update()
+            for id, locked in (await connection.execute(stored)).all():
                 await connection.execute(sa.update(table).where(table.c.id == id).values({column: box.relock(locked)}))
                 count += 1
-        # States of runs that are still to be verified.
+        # States of runs that are not verified yet.
         sealed = sa.select(records.c.id, records.c.blob).where(records.c.kind == "sealed_state").with_for_update()
         for id, blob in (await connection.execute(sealed)).all():
             await connection.execute(sa.update(records).where(records.c.id == id).values(blob=box.lock_bytes(box.unlock_bytes(blob))))
@@ -97,7 +97,7 @@ async def relock_all(hub: Hub) -> int:
 
 def _require_organization(caller: Caller) -> None:
     if caller.kind != "organization":
-        raise Refusal("FORBIDDEN", "secrets are managed with an organization key")
+        raise Refusal("FORBIDDEN", "managing secrets requires an organization key")
 
 
 def _show_secret(row: Row) -> dict[str, Json]:

@@ -1,1 +1,1 @@
-"""Decides everything: processes beside the service, a pool of them shared fairly, and the messages they get."""
+"""Decides cases in separate processes: a fairly shared pool, and its messages."""

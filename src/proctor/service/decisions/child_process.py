@@ -1,7 +1,4 @@
-"""A process that decides, seen from the one that started it: frames in, frames out, killed without asking.
-
-It is started with none of the keys that stand in this environment.
-"""
+"""The parent's side of a decision process: sends and receives frames. The child gets none of the keys in the environment."""
 
 from __future__ import annotations
 
@@ -18,11 +15,11 @@ from proctor.processes.guard import GUARD
 from proctor.service.decisions.process import READY, make_frame
 
 COMMAND = (sys.executable, "-P", "-m", "proctor.service.decisions.process")
-"""Without the folder it is started in: a file there must not stand in for a module."""
-# Far more than it needs: on a machine that starts many things at once, imports alone can take many seconds.
+"""`-P` keeps the working directory out of the module path."""
+# Generous: on a busy machine, imports alone can take many seconds.
 START_S = 60.0
 STALL_S = 120.0
-"""How long one trace may take before its process is ended: more than the limits inside allow."""
+"""Seconds without a frame after which the process is ended: more than the limits inside allow."""
 _STOP_S = 5.0
 _AT_ONCE = 1 << 20
 _MOST_READ = 1 << 22
@@ -33,11 +30,11 @@ _NEEDED = frozenset(
 
 
 class CannotStart(Exception):
-    """Raised when there is no process to decide in."""
+    """Raised if no decision process can be started."""
 
 
 class ChildProcess:
-    """One such process, from `start` to `close`."""
+    """One decision process, from `start` to `close`."""
 
     def __init__(self, command: tuple[str, ...] = COMMAND, *, stall_s: float = STALL_S) -> None:
         self._command = command
@@ -45,11 +42,11 @@ class ChildProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._frames: AsyncGenerator[list[bytes]] | None = None
         self._waiting: deque[bytes] = deque()
-        """Frames that have come and that nobody has asked for yet."""
+        """Received frames that were not returned yet."""
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is there, as far as can be known."""
+        """Whether the process is running, as far as known."""
         return self._process is not None and self._process.returncode is None
 
     @property
@@ -67,28 +64,28 @@ class ChildProcess:
                 stdout=pipe,
                 env={**make_child_environment(), **GUARD.mark_child()},
                 limit=_MOST_READ,
-                # A group of its own, which the guard can end as a whole, and which a Ctrl-C at the terminal does not reach.
+                # Its own process group, which the guard can end as a whole, and which Ctrl-C does not reach.
                 start_new_session=True,
             )
-            # What it decides may take long: it must not go on when this process is killed.
+            # It must not continue when this process is killed.
             GUARD.watch_group(self._process.pid)
         except OSError as error:
             raise CannotStart(str(error)) from error
         self._frames = self._read_frames(self._process)
         try:
             async with asyncio.timeout(START_S):
-                # It says so itself: a process that exists may still fail in its imports, and that would be blamed on the first trace.
+                # It reports that it is ready: a failure of its imports would otherwise be blamed on the first trace.
                 ready = await self.receive()
         except (EOFError, TimeoutError) as error:
             await self.close()
-            raise CannotStart(f"it did not get ready: {type(error).__name__}") from error
+            raise CannotStart(f"it did not become ready: {type(error).__name__}") from error
         except BaseException:
-            # Also when cancelled: nobody else knows of this process yet.
+            # Also when cancelled: this process would be left running.
             await self.close()
             raise
         if ready != READY:
             await self.close()
-            raise CannotStart("something else answered")
+            raise CannotStart("unexpected answer")
 
     async def send(self, data: bytes) -> None:
         """Send one frame. Raises `ConnectionError` and `TimeoutError`."""
@@ -98,20 +95,17 @@ class ChildProcess:
             await self._process.stdin.drain()
 
     async def receive(self) -> bytes:
-        """Return the next frame. Raises `EOFError` at the end, and `TimeoutError` when none comes for long."""
+        """Return the next frame. Raises `EOFError` at the end, and `TimeoutError` if none arrives in time."""
         if not self._waiting:
             assert self._frames is not None
             self._waiting.extend(await anext(self._frames))
         return self._waiting.popleft()
 
-    async def let_frames_gather(self, seconds: float) -> None:
-        """Leave what the process writes in its pipe for a moment, unless something is here already.
-
-        Whoever takes up each frame as it comes is woken for each, which costs as much as half of all else that is done for a trace.
-        """
+    async def wait_for_frames(self, seconds: float) -> None:
+        """Leave frames in the pipe for a moment, unless some were received: waking up for each frame is expensive."""
         if self._waiting or self._process is None:
             return
-        # asyncio offers no public way to the pipe.
+        # asyncio has no public access to the pipe.
         transport: Any = getattr(self._process, "_transport", None)
         pipe: Any = None if transport is None else transport.get_pipe_transport(1)
         if pipe is None:
@@ -123,14 +117,14 @@ class ChildProcess:
             pipe.resume_reading()
 
     def kill(self) -> None:
-        """Kill the process at once; whoever waits for it hears that there is nothing more."""
+        """Kill the process; waiting callers get `EOFError`."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                # Not `terminate`: the child ignores softer signals, and may stand still in C code where no handler runs.
+                # Not `terminate`: the child ignores softer signals, and may hang in C code.
                 self._process.kill()
 
     async def close(self) -> None:
-        """End the process, whatever it does, and leave nothing of it behind."""
+        """End the process and clean up."""
         process = self._process
         self.kill()
         if self._frames is not None:
@@ -139,18 +133,18 @@ class ChildProcess:
         self._waiting.clear()
         if process is None:
             return
-        # Before it is waited for: once it is reaped, the system may give its number to somebody else.
+        # Before it is reaped: its process id may then be reused.
         GUARD.forget_group(process.pid)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP_S):
                 await process.wait()
-        # asyncio offers no public way to let go of the pipes.
+        # asyncio has no public way to close the pipes.
         transport: Any = getattr(process, "_transport", None)
         if transport is not None:
             transport.close()
 
     async def wait_for_exit(self) -> int | None:
-        """Wait a moment for the end of a process that does not answer any more and return its exit code; None when it has not ended."""
+        """Wait a moment for the end of a process that no longer answers, and return its exit code, or None."""
         assert self._process is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
@@ -158,14 +152,14 @@ class ChildProcess:
         return None
 
     async def _read_frames(self, process: asyncio.subprocess.Process) -> AsyncGenerator[list[bytes]]:
-        """Yield frames as they come, all of one reading together. Raises `EOFError` at the end, `TimeoutError` when none comes for long."""
+        """Yield all frames of one read together. Raises `EOFError` at the end, `TimeoutError` if none arrives in time."""
         assert process.stdout is not None
         held = bytearray()
         while True:
             start = 0
             frames: list[bytes] = []
             while len(held) >= start + 4 and len(held) >= (end := start + 4 + int.from_bytes(held[start : start + 4], "big")):
-                # Cut off once per read, below, and not once per frame, which would move the rest of the buffer each time.
+                # Removed once per read, since removing each frame would move the rest of the buffer.
                 frames.append(bytes(held[start + 4 : end]))
                 start = end
             del held[:start]
@@ -179,5 +173,5 @@ class ChildProcess:
 
 
 def make_child_environment() -> dict[str, str]:
-    """Return the variables that the child needs to find itself, and none of the keys in this environment."""
+    """Return the environment variables that the child needs, without keys."""
     return {name: value for name, value in os.environ.items() if name.upper() in _NEEDED}

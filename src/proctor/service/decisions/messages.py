@@ -1,6 +1,6 @@
-"""Messages between a process that decides on request and whoever asks it: plain data, so that nothing else has to be shared.
+"""Messages between a decision process and its callers: plain data.
 
-`record_verdicts.py` does the work; `suite_verdicts.py` puts it together and reads what came of it.
+`record_verdicts.py` does the work; `suite_verdicts.py` makes requests and reads results.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ CRASHED = "evaluation_crashed"
 
 T = TypeVar("T")
 Opinions = tuple[tuple[Opinion, ...], ...]
-"""What the judge said so far, round by round."""
+"""The judge's opinions so far, by round."""
 
 
 class SuiteSource(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """How to read a suite exactly as somebody else has read it."""
+    """Everything needed to read a suite again in another process."""
 
     text: str
     dialect: str | None = None
     name: str | None = None
     library: bytes | None = None
-    """JSON: what an MCPLab suite refers to, as the settings of its project say."""
+    """JSON: the library of an MCPLab suite, from the settings of its project."""
     in_project: bool = False
-    """Whether it may refer to anything."""
+    """Whether it may have references."""
     selection: str | None = None
     own_agents: bool = False
-    """Whether every case is meant once for each of the suite's own agents."""
+    """Whether every case runs once with each of the suite's own agents."""
     prices: bytes | None = None
-    """JSON: what models cost, as the settings of its project say."""
+    """JSON: model prices, from the settings of the project."""
 
     @property
     def make_key(self) -> str:
-        """The same for the same suite, and for no other."""
-        # By content: requests that send the same suite share what a process has prepared of it, whoever sent it.
+        """A hash of the content."""
+        # By content: requests with the same suite share its preparation in a process.
         return hashlib.sha256(msgspec.msgpack.encode(self)).hexdigest()
 
     def read(self) -> Suite:
@@ -68,7 +68,7 @@ class SuiteSource(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         )
         suite = select(suite, self.selection)
         if self.own_agents:
-            from proctor.service.suites.mcplab_rules import plan_sent_suite  # brings in everything that drives agents
+            from proctor.service.suites.mcplab_rules import plan_sent_suite  # imports everything that runs agents
 
             suite = plan_sent_suite(suite).suite
         if self.prices is not None:
@@ -77,17 +77,17 @@ class SuiteSource(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class CaseAsk(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """One case that is to be decided."""
+    """One case to decide."""
 
     position: int
-    """Where it stands in its suite."""
+    """Its position in the suite."""
     id: str
     opinions: bytes | None = None
-    """What the judge said so far, packed."""
+    """The judge's opinions so far, packed."""
 
 
 class CaseWork(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="case"):
-    """One record and the cases that it answers."""
+    """One record and its cases."""
 
     suite: str
     evidence: bytes
@@ -100,12 +100,12 @@ class CaseWork(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="
 
 
 class TraceWork(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="trace"):
-    """One trace and one document, of which only what needs a judge is left."""
+    """One trace and one document, of which only the judged cases are left."""
 
     pieces: Sequence[bytes]
     response_path: str | None
     declared: DeclaredEvidence | None = None
-    """What the agent declares under `evidence`."""
+    """The agent's `evidence` declaration."""
     clock: str
     position: int
     text: CaseText
@@ -114,29 +114,29 @@ class TraceWork(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=
 
 
 class ReadWork(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="read"):
-    """Evidence as it was sent."""
+    """Evidence as sent."""
 
     sent: bytes
     """Packed."""
     format: str | None = None
     declared: DeclaredEvidence | None = None
-    """How the suite reads evidence."""
+    """The suite's evidence declaration."""
 
 
 Work = CaseWork | TraceWork | ReadWork
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="job"):
-    """Work that is done in one go."""
+    """Work that is sent together."""
 
     works: Sequence[Work]
     suites: dict[str, SuiteSource] = {}
-    """What was not told before."""
+    """Suites that the process does not have yet."""
     forget: Sequence[str] = ()
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What came of one case: a result, or questions for the judge."""
+    """The outcome of one case: a result, or questions for the judge."""
 
     id: str
     result: bytes | None = None
@@ -145,23 +145,23 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What came of one piece of work."""
+    """The outcome of one piece of work."""
 
     steps: Sequence[Step] = ()
     evidence: Sequence[bytes] = ()
-    """What was read."""
+    """Evidence that was read."""
     error: tuple[str, str] | None = None
-    """Why there is nothing else: a code and a sentence."""
+    """Why there is no result: a code and a message."""
     blames: Literal["evidence", "suite", "work"] = "work"
     undone: bool = False
-    """It was not begun."""
+    """Not started."""
     spent_s: float = 0.0
     last: bool = False
-    """Whether whoever answers will answer no more."""
+    """Whether the process ends after this answer."""
 
 
 class _Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """A result without its case, which whoever asked has."""
+    """A result without its case, which the caller has."""
 
     outcome: Outcome
     score: float | None
@@ -178,7 +178,7 @@ class _Outcome(msgspec.Struct, frozen=True, array_like=True):
 
 
 def pack_plain(value: object) -> bytes:
-    """Return any value as bytes: MessagePack, or JSON for halves of characters and for numbers that MessagePack does not know."""
+    """Return a value as MessagePack, or as JSON for lone surrogates and numbers that MessagePack does not support."""
     try:
         return b"m" + msgspec.msgpack.encode(value)
     except (UnicodeEncodeError, OverflowError):
@@ -186,7 +186,7 @@ def pack_plain(value: object) -> bytes:
 
 
 def unpack_plain(data: bytes, type: type[T] | Any) -> T:
-    """Return what `pack_plain` was given."""
+    """Return the value given to `pack_plain`."""
     if data[:1] == b"m":
         return _get_decoder(type).decode(data[1:])
     return convert_to(json.loads(data[1:]), type)
@@ -199,33 +199,33 @@ def _get_decoder(type: Any) -> msgspec.msgpack.Decoder[Any]:
 
 def unpack_result(data: bytes, case: Case, source: Source | None = None) -> CaseResult:
     """Return the result of `case`."""
-    kept: _Outcome = unpack_plain(data, _Outcome)
+    packed: _Outcome = unpack_plain(data, _Outcome)
     return CaseResult(
         case=case,
-        outcome=kept.outcome,
-        score=kept.score,
-        verdicts=kept.verdicts,
+        outcome=packed.outcome,
+        score=packed.score,
+        verdicts=packed.verdicts,
         source=source,
-        verdict=kept.verdict,
-        axes=kept.axes,
-        attempt=kept.attempt,
-        extracted=kept.extracted,
-        code=kept.code,
-        reason=kept.reason,
-        now=kept.now,
-        account=kept.account,
-        cost=kept.cost,
+        verdict=packed.verdict,
+        axes=packed.axes,
+        attempt=packed.attempt,
+        extracted=packed.extracted,
+        code=packed.code,
+        reason=packed.reason,
+        now=packed.now,
+        account=packed.account,
+        cost=packed.cost,
     )
 
 
 def make_undecided_result(case: Case, code: str, reason: str, *, attempt: int = 0, source: Source | None = None) -> CaseResult:
-    """Return the result of a case that could not be decided: every assertion is an error for the same reason."""
+    """Return the result of a case that could not be decided: every assertion is an error with the same reason."""
     verdicts = (errored(code, reason),) * len(case.assertions)
     return CaseResult(case, "error", None, verdicts, source, attempt=attempt, code=code, reason=reason)
 
 
 def pack_result(result: CaseResult) -> bytes:
-    """Return a result as bytes, its reasons in words."""
+    """Return a result as bytes, with rendered reasons."""
     return pack_plain(
         _Outcome(
             result.outcome,

@@ -1,8 +1,8 @@
-"""Runs the pattern engine in a process of its own, for a process that must not end with it: run as `python -m`.
+"""Runs the pattern engine, which is written in C, in a separate process: `python -m proctor.service.decisions.pattern_process`.
 
-Whoever reads a suite has its patterns read by an engine written in C. A service reads suites of people it does not know, so while it runs
-the engine is never loaded into it (`used_for_patterns`): one child reads all patterns, one after the other, and is replaced when it ends or
-stands still. The pattern that ended it is refused. Frames are four bytes of length, then JSON, which also carries halves of characters.
+A service reads suites of unknown users, so that a crash of the engine must not end it. While `used_for_patterns` is active, one child
+evaluates all patterns and is replaced when it ends or hangs; the pattern that caused it is rejected. Frames are four bytes of length, then
+JSON, which supports lone surrogates.
 """
 
 from __future__ import annotations
@@ -27,40 +27,38 @@ from proctor.patterns.script_engine import Found
 from proctor.processes.executor import end_process
 
 ANSWER_S = 10.0
-"""How long the engine may take to answer, its start included; a search itself takes far less."""
+"""Seconds for an answer, including the start of the process."""
 _COMMAND = (sys.executable, "-P", "-m", "proctor.service.decisions.pattern_process")
 
 
 class PatternProcess:
-    """The engine, seen from whoever uses it. Safe to share between threads."""
+    """The parent's side of the engine, safe for threads."""
 
     def __init__(self, command: tuple[str, ...] = _COMMAND, *, answer_s: float = ANSWER_S) -> None:
         self._command = command
         self._answer_s = answer_s
-        # Answers carry no number, so there is one question at a time.
+        # Answers have no id, so that there is one request at a time.
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the process, so that the first pattern need not wait; where that fails the first pattern says so."""
+        """Start the process, so that the first pattern need not wait; a failure is reported by the first pattern."""
         with self._lock, contextlib.suppress(OSError):
             self._get_process()
 
     def validate(self, source: str, flags: str) -> None:
-        """Raise `PatternError` unless ECMAScript accepts the pattern."""
+        """Raise `PatternError` unless the pattern is valid ECMAScript."""
         try:
-            self._ask({"source": source, "flags": flags})
+            self._request({"source": source, "flags": flags})
         except (OSError, EOFError, TimeoutError) as error:
-            raise PatternError(f"the pattern {show(source)} ended the engine that reads it: {_describe_error(error)}") from None
+            raise PatternError(f"the pattern {show(source)} crashed the pattern engine: {_describe_error(error)}") from None
 
     def search(self, source: str, flags: str, text: str) -> Found | None:
-        """Return the leftmost match. Raises `CheckFault` when it takes too much time or memory."""
+        """Return the leftmost match. Raises `CheckFault` if it takes too much time or memory."""
         try:
-            found = self._ask({"source": source, "flags": flags, "text": text})
+            found = self._request({"source": source, "flags": flags, "text": text})
         except (OSError, EOFError, TimeoutError) as error:
-            raise CheckFault(
-                "regex_limit", f"the pattern {show(source)} ended the engine that searches: {_describe_error(error)}"
-            ) from None
+            raise CheckFault("regex_limit", f"the pattern {show(source)} crashed the pattern engine: {_describe_error(error)}") from None
         return None if found is None else Found(*found)
 
     def close(self) -> None:
@@ -68,7 +66,7 @@ class PatternProcess:
         with self._lock:
             self._end_process()
 
-    def _ask(self, question: dict[str, Any]) -> Any:
+    def _request(self, question: dict[str, Any]) -> Any:
         with self._lock:
             try:
                 process = self._get_process()
@@ -77,7 +75,7 @@ class PatternProcess:
                 process.stdin.flush()
                 answer = self._read_answer(process)
             except BaseException:
-                # Whatever is still to come would be taken for the answer to another question.
+                # A late answer would be mistaken for that of another request.
                 self._end_process()
                 raise
         fault = answer.get("fault")
@@ -90,17 +88,17 @@ class PatternProcess:
 
     def _get_process(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            # Not above: the process itself imports this module too, and would load all that decides for nothing.
+            # Imported here: the child imports this module too and does not need it.
             from proctor.service.decisions.child_process import make_child_environment
 
-            # One that has ended by itself still has its pipes open here.
+            # An ended process still has open pipes.
             self._end_process()
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=make_child_environment(),
-                # Unbuffered: bytes in a buffer of Python would be invisible to the selector below.
+                # Unbuffered, since the selector below cannot see Python's buffers.
                 bufsize=0,
             )
         return self._process
@@ -112,7 +110,7 @@ class PatternProcess:
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
             while len(held) < 4 or len(held) < 4 + int.from_bytes(held[:4], "big"):
-                # One end for the whole answer: an engine that sends a byte now and then does not get more time by that.
+                # One deadline for the whole answer.
                 if not selector.select(max(0.0, end - time.monotonic())):
                     raise TimeoutError(f"no answer within {self._answer_s:g} s")
                 data = os.read(process.stdout.fileno(), 1 << 20)
@@ -129,7 +127,7 @@ class PatternProcess:
 
 @contextlib.contextmanager
 def used_for_patterns(engine: PatternProcess | None = None) -> Generator[PatternProcess]:
-    """Have all patterns of this process read and searched elsewhere, as long as the block lasts."""
+    """Evaluate all patterns of this process in a child during the block."""
     engine = engine or PatternProcess()
     engine.start()
     before = script_engine.use_engine(engine)
@@ -147,8 +145,8 @@ def _describe_error(error: Exception) -> str:
 def _describe_exit(process: subprocess.Popen[bytes]) -> str:
     code = process.wait()
     with contextlib.suppress(ValueError):
-        return f"it was ended by {signal.Signals(-code).name}"
-    return f"it ended with exit code {code}"
+        return f"ended by {signal.Signals(-code).name}"
+    return f"exit code {code}"
 
 
 def _make_frame(value: object) -> bytes:
@@ -160,8 +158,8 @@ def _make_frame(value: object) -> bytes:
 
 
 def main() -> None:
-    """Answer questions until the input ends."""
-    # A Ctrl-C reaches the whole group. The service decides when this ends, by ending its input.
+    """Answer requests until the input ends."""
+    # Ctrl-C reaches the whole group. The service ends this process by closing its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     source: BinaryIO = sys.stdin.buffer
@@ -173,7 +171,7 @@ def main() -> None:
 
 
 def answer_question(question: dict[str, Any]) -> dict[str, Any]:
-    """Return what the engine says of one pattern."""
+    """Return the engine's answer to one request."""
     try:
         if "text" not in question:
             script_engine.validate(question["source"], question["flags"])

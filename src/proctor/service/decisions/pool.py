@@ -1,11 +1,10 @@
-"""Decides everything that somebody waits for: a few processes beside this one, shared fairly.
+"""A pool of decision processes, shared fairly between tenants.
 
-Runs, checks over MCP, completed tasks and judged traces all come here; `record_verdicts.py` does the work. Whoever asks has a tenant, and
-within it a caller: a key, a project or a run. `FairTurns` says whose turn it is when a process is free. A request is done in
-slices, so that others have a turn between two of them.
+It decides runs, checks over MCP, completed tasks and judged traces (`record_verdicts.py`). A requester is a tenant and a key, project or
+run in it; `FairQueue` decides who gets a free process. Requests are split into slices, so that others get turns in between.
 
-What ends its process (memory, a crash of the pattern engine, standing still) is an `error` of that record; the process is replaced, and the
-records after it are decided. A request that is cancelled ends its process: nothing is decided that nobody waits for.
+A record that ends its process (memory, a crash of the pattern engine, a hang) is an `error`; the process is replaced, and the next records
+are decided. A cancelled request ends its process.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ import logging
 import signal
 import threading
 from collections import OrderedDict
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -25,22 +25,46 @@ from proctor.model.typed import make_msgpack_decoder
 from proctor.service.decisions.child_process import COMMAND, STALL_S, CannotStart, ChildProcess
 from proctor.service.decisions.messages import CRASHED, TIME_LIMIT, Answer, CaseWork, Job, ReadWork, SuiteSource, Work
 from proctor.service.decisions.record_verdicts import CaseDecider
-from proctor.service.fair_turns import FairTurns, Who
+from proctor.service.fair_queue import FairQueue, Requester
 from proctor.service.refusals import Refusal
 
+T = TypeVar("T")
+CLIENT_LEAVES: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("CLIENT_LEAVES", default=None)
+"""Returns when the client of this request has disconnected; None if unknown."""
+
+
+async def run_while_client_waits(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work`, or raise `Refusal` if the client disconnects first."""
+    leaves = CLIENT_LEAVES.get()
+    if leaves is None:
+        return await work
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(leaves())
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Refusal("BAD_REQUEST", "the client disconnected")
+    finally:
+        # Also if this request is cancelled: neither task may outlive it.
+        working.cancel()
+        leaving.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+    return working.result()
+
+
 PROCESSES = 4
-"""Half as many more are started while one tenant uses more than half of these and others come."""
+"""Half as many more are started while one tenant uses more than half of these and others wait."""
 MEMORY_BYTES = 1_000_000_000
-"""What one process may hold; it works for one caller at a time."""
+"""Memory of one process, which works for one requester at a time."""
 REQUEST_S = 60.0
-"""Seconds of computing that one request may take; the rest of it is not decided."""
+"""CPU seconds of one request; the rest of it is not decided."""
 MOST_DEATHS = 3
-"""How many processes one request may end; the rest of it is not decided."""
+"""Processes that one request may end; the rest of it is not decided."""
 CHUNK = 64
-"""Pieces of work that are handed over at once."""
+"""Work items that are sent at once."""
 CHUNK_BYTES = 2_000_000
 IDLE_S = 30.0
-"""How long a process is kept that nobody needs; one is always kept."""
+"""Seconds until an unused process is ended; one always stays."""
 _NICE = 5
 _MOST_SUITES = 20
 _LOG = logging.getLogger("proctor.serve")
@@ -49,32 +73,32 @@ _READ = make_msgpack_decoder(Answer).decode
 
 
 class Decisions(Protocol):
-    """Does work for whoever asks."""
+    """Decides work for requesters."""
 
-    async def answers(self, who: Who, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> list[Answer]:
-        """Answer every piece of work. Raises `Refusal` where that is not possible now."""
+    async def answers(self, who: Requester, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> list[Answer]:
+        """Return an answer for every item. Raises `Refusal` if that is not possible now."""
         ...
 
     async def close(self) -> None:
-        """Leave no process behind."""
+        """End all processes."""
         ...
 
 
 class ThreadDecisions:
-    """Decides in a thread of this process: for one user on a machine of their own, and for tests."""
+    """Decides in a thread of this process, for local use and for tests."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    async def answers(self, who: Who, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> list[Answer]:
-        """Answer every piece of work."""
+    async def answers(self, who: Requester, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> list[Answer]:
+        """Return an answer for every item."""
 
         def work() -> list[Answer]:
             decider, found = CaseDecider(), list[Answer]()
             with self._lock:
                 while len(found) < len(works):
                     if decider.exhausted:
-                        # Such a one begins nothing any more; what it held is given back with it.
+                        # An exhausted decider starts nothing more; a new one has memory again.
                         decider = CaseDecider()
                     job = Job(works=works[len(found) :], suites=dict(suites))
                     found += [answer for answer in decider.answer_job(job) if not answer.undone]
@@ -83,38 +107,38 @@ class ThreadDecisions:
         return await asyncio.to_thread(work)
 
     async def close(self) -> None:
-        """Do nothing: no process was started."""
+        """Do nothing, since no process was started."""
 
 
 class _Worker:
-    """One process, and the suites it was told."""
+    """One process, and the suites that it has."""
 
     def __init__(self, process: ChildProcess) -> None:
         self.process = process
-        self._told: OrderedDict[str, None] = OrderedDict()
+        self._sent: OrderedDict[str, None] = OrderedDict()
         self.idle_since = 0.0
 
     def make_job(self, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> Job:
-        """Return the job, with the suites that the process does not know yet and those it need not know any more."""
+        """Return the job with the suites that the process does not have yet and those to forget."""
         wanted = {work.suite for work in works if isinstance(work, CaseWork)}
-        news = {key: suites[key] for key in wanted if key not in self._told}
+        news = {key: suites[key] for key in wanted if key not in self._sent}
         for key in wanted:
-            self._told[key] = None
-            self._told.move_to_end(key)
+            self._sent[key] = None
+            self._sent.move_to_end(key)
         forget: list[str] = []
-        while len(self._told) > max(_MOST_SUITES, len(wanted)):
-            forget.append(self._told.popitem(last=False)[0])
+        while len(self._sent) > max(_MOST_SUITES, len(wanted)):
+            forget.append(self._sent.popitem(last=False)[0])
         return Job(works=works, suites=news, forget=forget)
 
 
 class DecisionPool:
-    """The processes, started when they are needed and replaced when they have died."""
+    """Processes that are started when needed and replaced when they end."""
 
     def __init__(self, *, processes: int = PROCESSES, command: tuple[str, ...] | None = None, stall_s: float = STALL_S) -> None:
         self._command = command or (*COMMAND, str(MEMORY_BYTES), str(_NICE))
         self._stall_s = stall_s
         self._most = processes
-        self._turns = FairTurns(processes)
+        self._queue = FairQueue(processes)
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
         self._starts: set[asyncio.Task[None]] = set()
@@ -122,19 +146,19 @@ class DecisionPool:
         self._starting = 0
         self._closed = False
 
-    async def answers(self, who: Who, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> list[Answer]:
-        """Answer every piece of work, a slice at a time. Raises `Refusal` where that is not possible now."""
+    async def answers(self, who: Requester, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> list[Answer]:
+        """Return an answer for every item, slice by slice. Raises `Refusal` if that is not possible now."""
         found: list[Answer] = []
         deaths, spent = 0, 0.0
         while len(found) < len(works):
             left = works[len(found) :]
             if spent > REQUEST_S:
-                told = f"not decided: the records before it took {REQUEST_S:g} s"
-                return [*found, *[Answer(error=(TIME_LIMIT, told))] * len(left)]
+                reason = f"not decided: the records before it took {REQUEST_S:g} s"
+                return [*found, *[Answer(error=(TIME_LIMIT, reason))] * len(left)]
             if deaths >= MOST_DEATHS:
-                # Every death costs the start of a process; a request made of such records must not keep the pool busy with that.
-                told = f"not decided: {deaths} records before it ended the process that decided them"
-                return [*found, *[Answer(error=(CRASHED, told))] * len(left)]
+                # Every end costs the start of a process, which one request must not repeat without limit.
+                reason = f"not decided: {deaths} earlier records ended their process"
+                return [*found, *[Answer(error=(CRASHED, reason))] * len(left)]
             got, why = await self._decide_slice(who, _cut_chunk(left), suites)
             found += [answer for answer in got if not answer.undone]
             spent += sum(answer.spent_s for answer in got)
@@ -147,7 +171,7 @@ class DecisionPool:
         """End every process."""
         self._closed = True
         for worker in self._busy:
-            # Whoever waits for its answers hears the end of the pipe, and is refused.
+            # Its waiting caller gets `EOFError` and is rejected.
             worker.process.kill()
         for start in self._starts:
             start.cancel()
@@ -155,40 +179,42 @@ class DecisionPool:
         idle, self._idle = self._idle, []
         await asyncio.gather(*(worker.process.close() for worker in idle))
 
-    async def _decide_slice(self, who: Who, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> tuple[list[Answer], str | None]:
-        """Return the answers to the first of these, and what ended the process when it did not come to all of them."""
-        place = self._turns.enter(who)
+    async def _decide_slice(
+        self, who: Requester, works: Sequence[Work], suites: Mapping[str, SuiteSource]
+    ) -> tuple[list[Answer], str | None]:
+        """Return the answers to the first of these, and why the process ended if it did not answer all."""
+        place = self._queue.acquire(who)
         time = asyncio.get_running_loop().time
         begun: float | None = None
         try:
             await place.granted
             worker = await self._get_worker()
-            # Not before: the start of a process is not charged to whoever happens to be first.
+            # The start of a process is not charged to the requester.
             begun = time()
-            return await self._ask_worker(worker, works, suites)
+            return await self._call_worker(worker, works, suites)
         finally:
-            # Whoever leaves early has used what it has used.
-            self._turns.leave(place, 0.0 if begun is None else time() - begun)
+            # An early exit is charged for the time used.
+            self._queue.release(place, 0.0 if begun is None else time() - begun)
 
-    async def _ask_worker(
+    async def _call_worker(
         self, worker: _Worker, works: Sequence[Work], suites: Mapping[str, SuiteSource]
     ) -> tuple[list[Answer], str | None]:
         process = worker.process
         got: list[Answer] = []
         self._busy.add(worker)
         try:
-            # All of these mean the same: no answer comes any more. Which record it was is known by how many answers there are.
+            # All of these mean that no more answers arrive. The number of answers identifies the record.
             with contextlib.suppress(ConnectionError, EOFError, TimeoutError, msgspec.MsgspecError):
                 await process.send(_ENCODE(worker.make_job(works, suites)))
                 while len(got) < len(works):
                     got.append(_READ(await process.receive()))
-                # A process that has grown too large says so with its last answer, and is not used again.
+                # A process that has grown too large reports that with its last answer, and is not used again.
                 if not got[-1].last:
-                    self._keep_idle(worker)
+                    self._add_idle(worker)
                     return got, None
             code = None if len(got) == len(works) else await process.wait_for_exit()
         except BaseException:
-            # In the middle of a job there is no way to go on with it: whatever it does, nobody waits for it.
+            # A job cannot be resumed in the middle.
             _run_in_background(process.close(), self._ends)
             raise
         finally:
@@ -199,14 +225,14 @@ class DecisionPool:
         if self._closed:
             raise _refuse_stopping()
         why = _describe_end(code, self._stall_s)
-        _LOG.warning("a process that decides ended", extra={"reason": why})
+        _LOG.warning("a decision process ended", extra={"reason": why})
         return got, why
 
     async def _get_worker(self) -> _Worker:
         if self._closed:
             raise _refuse_stopping()
         while self._idle:
-            # The one that was used last: it most likely knows the suite, and the others grow old enough to be ended.
+            # The last used one: it probably has the suite, and the others become old enough to be ended.
             worker = self._idle.pop()
             if worker.process.is_running:
                 self._prepare_spare()
@@ -215,9 +241,9 @@ class DecisionPool:
         try:
             worker = await self._start_worker()
         except CannotStart as error:
-            _LOG.warning("no process can be started to decide in", extra={"error": str(error)})
-            raise Refusal("UNAVAILABLE", "nothing can be decided now: no process can be started", retry_after_s=5) from None
-        # The pool may have been closed while the process started, and nobody would end it.
+            _LOG.warning("no decision process can be started", extra={"error": str(error)})
+            raise Refusal("UNAVAILABLE", "no decision process can be started; try again", retry_after_s=5) from None
+        # The pool may have been closed while the process started.
         if self._closed:
             await worker.process.close()
             raise _refuse_stopping()
@@ -233,16 +259,16 @@ class DecisionPool:
         return _Worker(process)
 
     def _prepare_spare(self) -> None:
-        """Start one more process, if there may be more, so that the next one who asks need not wait for it."""
+        """Start one more process, if allowed, so that the next requester need not wait."""
         if not self._idle and not self._starting and len(self._busy) + 1 < self._most:
             _run_in_background(self._start_spare(), self._starts)
 
     async def _start_spare(self) -> None:
         with contextlib.suppress(CannotStart):
             worker = await self._start_worker()
-            self._keep_idle(worker)
+            self._add_idle(worker)
 
-    def _keep_idle(self, worker: _Worker) -> None:
+    def _add_idle(self, worker: _Worker) -> None:
         if self._closed:
             _run_in_background(worker.process.close(), self._ends)
             return
@@ -250,20 +276,20 @@ class DecisionPool:
         worker.idle_since = loop.time()
         self._idle.append(worker)
         if len(self._idle) > 1:
-            # A little more than its time: the event loop may ring a hair early, and would find it too young to be ended.
+            # A little more, since the event loop may fire early.
             loop.call_later(IDLE_S + 0.1, self._end_idle)
 
     def _end_idle(self) -> None:
         if self._closed:
             return
         before = asyncio.get_running_loop().time() - IDLE_S
-        # The last one is the one that was used last.
+        # The last one is the most recently used.
         while len(self._idle) > 1 and self._idle[0].idle_since <= before:
             _run_in_background(self._idle.pop(0).process.close(), self._ends)
 
 
 def _refuse_stopping() -> Refusal:
-    return Refusal("UNAVAILABLE", "the service stops", retry_after_s=5)
+    return Refusal("UNAVAILABLE", "the service is stopping", retry_after_s=5)
 
 
 def _run_in_background(work: Coroutine[None, None, None], tasks: set[asyncio.Task[None]]) -> None:
@@ -273,12 +299,12 @@ def _run_in_background(work: Coroutine[None, None, None], tasks: set[asyncio.Tas
 
 
 def _cut_chunk(works: Sequence[Work]) -> Sequence[Work]:
-    """Return as many of the first as are handed over at once."""
+    """Return the first items that are sent at once."""
     size = 0
     for count, work in enumerate(works[:CHUNK]):
-        # A trace counts as a whole chunk: its pieces are compressed, and may be a hundred times as large when they are read.
+        # A trace counts as a whole chunk: its pieces are compressed, and may be a hundred times as large.
         size += len(work.evidence) if isinstance(work, CaseWork) else len(work.sent) if isinstance(work, ReadWork) else CHUNK_BYTES
-        # The first is handed over however large it is; else a request would never get on.
+        # The first is always sent, whatever its size.
         if count and size > CHUNK_BYTES:
             return works[:count]
     return works[:CHUNK]
@@ -286,11 +312,11 @@ def _cut_chunk(works: Sequence[Work]) -> Sequence[Work]:
 
 def _describe_end(code: int | None, stall_s: float) -> str:
     if code is None:
-        return f"the process that decided it gave no answer for {stall_s:g} s and was ended"
+        return f"the decision process did not answer for {stall_s:g} s and was ended"
     if code < 0:
         try:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
-        return f"the process that decided it was ended by {name}"
-    return f"the process that decided it ended with exit code {code}"
+        return f"the decision process was ended by {name}"
+    return f"the decision process ended with exit code {code}"

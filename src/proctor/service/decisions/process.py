@@ -1,10 +1,8 @@
-"""Deciding in a process of its own, beside the one that answers requests: `python -m proctor.service.decisions.process [MEMORY [NICE]]`.
+"""The decision process: `python -m proctor.service.decisions.process [MEMORY [NICE]]`.
 
-It uses another core; what ends it (memory, a bug in C code) ends nothing else; and it can be interrupted in the middle of a case. Frames
-come in by standard input and go out by standard output: four bytes of length, then MessagePack. Each trace or record is answered before the
-next one is begun, so that whoever waits knows which one it was that ended it. It ends with its input.
-
-`MEMORY` is how many bytes of data it may hold at most, `NICE` by how much it stands back behind other processes.
+A crash ends nothing else, and it can be interrupted within a case. Frames on standard input and output are four bytes of length, then
+MessagePack. Each trace or record is answered before the next is started, so that the parent knows which one ended the process. It ends with
+its input. `MEMORY` is the limit of its data in bytes, `NICE` its niceness.
 """
 
 from __future__ import annotations
@@ -25,10 +23,10 @@ from proctor.service.decisions.record_verdicts import CaseDecider
 from proctor.service.decisions.trace_verdicts import Batch, Limit, OutOfTime, TraceDecider
 
 READY = b"ready"
-"""The first frame that it sends."""
+"""The first frame."""
 _AGAIN_S = 1.0
 _WORN_OUT_BYTES = 400_000_000
-"""From how much memory on a process that answered a request is replaced: what it needed once it seldom gives back."""
+"""Peak memory from which a process is replaced after a request, since it is seldom returned."""
 
 
 def make_frame(data: bytes) -> bytes:
@@ -37,8 +35,8 @@ def make_frame(data: bytes) -> bytes:
 
 
 def main() -> None:
-    """Decide what comes in, until the input ends."""
-    # Signals are for whoever started this, who ends it by ending its input; standard output is for frames only.
+    """Decide requests until the input ends."""
+    # The parent ends this process by closing its input; standard output is for frames only.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     out = os.dup(sys.stdout.fileno())
@@ -53,28 +51,28 @@ def main() -> None:
     with contextlib.suppress(BrokenPipeError):
         _send_frame(out, READY)
         while (frame := _read_frame(sys.stdin.buffer)) is not None:
-            asked = read(frame)
-            if isinstance(asked, Batch):
-                for decision in decider.decide(asked):
+            request = read(frame)
+            if isinstance(request, Batch):
+                for decision in decider.decide(request):
                     _send_frame(out, encode(decision))
-            elif not _do_job(cases, asked, lambda answer: _send_frame(out, encode(answer))):
+            elif not _do_job(cases, request, lambda answer: _send_frame(out, encode(answer))):
                 return
 
 
-def _do_job(cases: CaseDecider, job: Job, tell: Callable[[Answer], None]) -> bool:
-    """Answer a job and return whether there may be another one."""
+def _do_job(cases: CaseDecider, job: Job, send: Callable[[Answer], None]) -> bool:
+    """Answer a job and return whether the process can take another one."""
     left = len(job.works)
     for answer in cases.answer_job(job):
         left -= 1
         last = left == 0 and (cases.exhausted or _measure_peak_bytes() > _WORN_OUT_BYTES)
-        tell(msgspec.structs.replace(answer, last=True) if last else answer)
+        send(msgspec.structs.replace(answer, last=True) if last else answer)
         if last:
             return False
     return True
 
 
 def _measure_peak_bytes() -> int:
-    """Return the most bytes of memory that this process ever used; 0 where nobody knows."""
+    """Return the peak memory of this process; 0 if unknown."""
     try:
         import resource  # not everywhere
     except ImportError:
@@ -84,14 +82,14 @@ def _measure_peak_bytes() -> int:
 
 
 def _limit_process(bounds: list[int]) -> None:
-    """Bound the memory of this process, and let those that answer requests have the processor first."""
+    """Limit the memory of this process, and lower its priority."""
     try:
         import resource  # not everywhere
     except ImportError:
         return
     if bounds:
         with contextlib.suppress(OSError, ValueError):
-            # Data and not address space: threads and libraries map far more of that than they ever use.
+            # Data, not address space, of which threads and libraries map far more than they use.
             resource.setrlimit(resource.RLIMIT_DATA, (bounds[0], bounds[0]))
     if len(bounds) > 1:
         with contextlib.suppress(OSError):
@@ -104,7 +102,7 @@ def _read_frame(source: BinaryIO) -> bytes | None:
         return None
     length = int.from_bytes(size, "big")
     data = source.read(length)
-    # Cut off in the middle: whoever sent it has gone, which is the end of the input.
+    # Truncated: the parent has gone.
     return data if len(data) == length else None
 
 
@@ -115,30 +113,30 @@ def _send_frame(out: int, data: bytes) -> None:
 
 
 def _make_time_limit() -> Limit:
-    """Return a limit in seconds of computing, kept by a timer of the system; no limit where there is no such timer."""
+    """Return a limit in CPU seconds by a system timer; no limit if there is none."""
     if not hasattr(signal, "setitimer"):
         return contextlib.nullcontext
 
     def ring(number: int, frame: FrameType | None) -> None:
         raise OutOfTime
 
-    # A timer of the time that this process computes: on a busy machine a record is not blamed for its neighbours.
+    # CPU time of this process: a record is not charged for other processes.
     signal.signal(signal.SIGVTALRM, ring)
 
     return _TimeLimit
 
 
 class _TimeLimit:
-    """Rings when what is done in it takes more than some seconds of computing."""
+    """Raises `OutOfTime` after some CPU seconds."""
 
-    # Not a generator: it is entered several times for every trace, and this takes a fifth of the time.
+    # Not a generator, which would take five times as long, several times per trace.
     __slots__ = ("_seconds",)
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
     def __enter__(self) -> None:
-        # Again and again: somebody may have held it up.
+        # Repeated, since the exception may be swallowed.
         signal.setitimer(signal.ITIMER_VIRTUAL, self._seconds, _AGAIN_S)
 
     def __exit__(self, *raised: object) -> None:
@@ -146,19 +144,19 @@ class _TimeLimit:
 
 
 def _widen_pipes(*ends: int) -> None:
-    """Make room for a whole batch in the pipes, so that neither side waits because the other one is busy."""
+    """Enlarge the pipes for a whole batch, so that neither side waits for the other."""
     try:
         import fcntl  # not everywhere
     except ImportError:
         return
     for end in ends:
         with contextlib.suppress(OSError, AttributeError):
-            # Linux only, and a system may allow less; with pipes as they are it is slower and nothing else.
+            # Linux only, and a system may allow less; smaller pipes are only slower.
             fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, 1 << 20)
 
 
 def _volunteer_for_oom() -> None:
-    """Ask the system to end this process first when memory runs out, rather than the one that keeps traces."""
+    """Make the system end this process first when memory runs out, not the one that stores traces."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("500")
 

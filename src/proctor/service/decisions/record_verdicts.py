@@ -1,11 +1,10 @@
-"""Decides on request: one record at a time, for runs, checks, completed tasks and judged traces.
+"""Decides one record at a time, for runs, checks, completed tasks and judged traces.
 
-Everything handed in and out is plain data, so that it can be done in a process of its own (`process.py`). Nothing is kept between
-two pieces of work but suites that were read. A case that needs a judge is begun anew for every round of questions, with the opinions so
-far: nobody holds a process while a judge thinks.
+Input and output are plain data, so that it can run in a separate process (`process.py`). Only parsed suites are cached between items. A
+case with a judge is started again for every round of questions, with the opinions so far, so that no process waits for a judge.
 
-Each piece of work is bounded in seconds of computing: for one case, for one record with all its cases, and for reading. A job ends after a
-slice of time, and what it did not begin comes back undone, so that others have their turn in between.
+Each item is limited in CPU seconds: per case, per record with all of its cases, and for reading. A job ends after a time slice, and the
+items it did not start are returned undone.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ from proctor.service.decisions.trace_evidence import read_evidence
 from proctor.service.decisions.trace_verdicts import CASE_S, READ_S, TRACE_S, CaseText, Limit, OutOfTime, PreparedDocument
 
 SLICE_S = 1.0
-"""Seconds of computing after which a job begins no further record."""
+"""CPU seconds after which a job starts no further record."""
 
 
 class CaseDecider:
-    """Does jobs. It remembers the suites it was told, until it is told to forget them."""
+    """Answers jobs. It caches suites until it is requested to forget them."""
 
     def __init__(self, limit: Limit = nullcontext, clock: Callable[[], float] = time.process_time) -> None:
         self._limit = limit
@@ -60,10 +59,10 @@ class CaseDecider:
         self._prepared: dict[str, PreparedSuite | tuple[str, str]] = {}
         self._documents: dict[tuple[str, int], PreparedDocument] = {}
         self.exhausted = False
-        """Whether memory ran out once: what is left of it is not to be relied on."""
+        """Whether memory ran out once, after which the process is unreliable."""
 
     def answer_job(self, job: Job) -> Iterator[Answer]:
-        """Yield the answer to every piece of work, in order."""
+        """Yield the answer to every item, in order."""
         for key in job.forget:
             self._sources.pop(key, None)
             self._prepared.pop(key, None)
@@ -71,7 +70,7 @@ class CaseDecider:
         started = self._clock()
         for work in job.works:
             begun = self._clock()
-            # The first record of a job is always begun, so a job gets on however large its records are.
+            # The first record of a job is always started, so that a job makes progress.
             if begun - started > SLICE_S or self.exhausted:
                 yield Answer(undone=True)
                 continue
@@ -94,13 +93,13 @@ class CaseDecider:
         except StoreError as error:
             return Answer(error=("unreadable_evidence", str(error)), blames="evidence")
         except MemoryError:
-            # What is left of the job comes back undone, and a process that has memory decides it.
+            # The rest of the job is returned undone, for a process with memory.
             self.exhausted = True
-            return Answer(error=(MEMORY_LIMIT, "deciding it needed more memory than one record may use"))
+            return Answer(error=(MEMORY_LIMIT, "the record exceeded the memory limit"))
         except RecursionError:
-            return Answer(error=("too_deep", "the evidence is nested too deeply to be checked"), blames="evidence")
+            return Answer(error=("too_deep", "the evidence is nested too deeply"), blames="evidence")
         except Exception as error:
-            # A bug must not take the other records along.
+            # A bug must not affect the other records.
             return Answer(error=("internal_error", f"{type(error).__name__}: {str(error)[:500]}"))
 
     def _read_evidence(self, work: ReadWork) -> Answer:
@@ -119,9 +118,9 @@ class CaseDecider:
         steps: list[Step] = []
         for ask in work.asks:
             prepared = suite.cases[ask.position] if ask.position < len(suite.cases) else None
-            # Both sides read the same text, so the position would do. The id proves it: a verdict must never belong to another case.
+            # Both sides read the same text. The id is checked as well: a verdict must never belong to another case.
             if prepared is None or prepared.case.id != ask.id:
-                return Answer(error=("internal_error", f"the suite has no case {ask.id!r} there"))
+                return Answer(error=("internal_error", f"the suite has no case {ask.id!r} at this position"))
             left = TRACE_S - (self._clock() - begun)
             steps.append(self._decide_case(prepared, work, ask, evidence, left))
         return Answer(steps=steps)
@@ -175,8 +174,7 @@ class CaseDecider:
     def _get_suite(self, key: str) -> PreparedSuite | tuple[str, str]:
         found = self._prepared.get(key)
         if found is None:
-            # Prepared when it is first needed, so that it counts for whom it is needed.
-            # Also a suite that cannot be read is remembered, with the reason; its text is not needed any more.
+            # Prepared when it is first needed, and charged to that request. An invalid suite is cached with the reason.
             found = self._prepared[key] = self._read_suite(self._sources.pop(key))
         return found
 
@@ -203,15 +201,15 @@ _MOST_DOCUMENTS = 50
 
 
 def _deliberate(
-    prepared: PreparedCase, evidence: Evidence, attempt: int, clock: Callable[[], str] | None, fail_fast: bool, said: bytes | None
+    prepared: PreparedCase, evidence: Evidence, attempt: int, clock: Callable[[], str] | None, fail_fast: bool, packed: bytes | None
 ) -> CaseResult | tuple[Question, ...]:
-    """Return the result, or the next questions for the judge, given all that it said so far."""
-    opinions: Opinions = () if said is None else unpack_plain(said, Opinions)
+    """Return the result, or the next questions for the judge, given its opinions so far."""
+    opinions: Opinions = () if packed is None else unpack_plain(packed, Opinions)
     deliberation = prepared.deliberate(evidence, None, attempt, clock, fail_fast=fail_fast)
     try:
         questions = next(deliberation)
         for each in opinions:
-            # The same evidence and opinions lead to the same questions again, so nothing of the earlier rounds had to be kept.
+            # The same evidence and opinions lead to the same questions, so that no state was needed.
             questions = deliberation.send(each)
         return questions
     except StopIteration as end:

@@ -1,8 +1,8 @@
-"""Reads the evidence of a trace from what is kept of it.
+"""Reads the evidence of a trace from its stored pieces.
 
-A piece that is a list holds spans, by resource; a piece that is an object is a body as it came. Spans that came in several pieces are
-merged by their ids: what came later wins. A body of the second generation is read as the kind of its agent wants it: an HTTP agent may
-have a `response_path`, where the text of its answers is, or `evidence` with a mapping of the whole body and the parts that are complete.
+A piece that is a list contains spans by resource; a piece that is an object is a received body. Spans in several pieces are merged by id:
+the latest wins. For a body of the second generation, an agent may have a `response_path` to the text of its answers, or `evidence` with a
+mapping of the body and the complete parts.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from proctor.paths.dotted import find_dotted
 from proctor.store.sql.compressed_json import BodyTooLarge, expand_bytes, from_json
 
 if TYPE_CHECKING:
-    # Whoever decides in a process of its own needs no database.
+    # The decision process needs no database.
     from proctor.service.agent import Agent
 
 LARGEST_EVIDENCE = 128 * 1024 * 1024
-"""Bytes of JSON of one trace that are looked at. Kept, it may be a hundred times as small; in memory it is ten times as large."""
+"""Bytes of JSON of the largest trace that is read. Stored, it may be a hundredth; in memory it is ten times as large."""
 _GROUPS = make_json_decoder(list[SpanGroup])
 
 
 def read_agent_evidence(pieces: Sequence[bytes], agent: Agent | None) -> Evidence:
-    """Return the evidence of one trace of an agent. Raises `EvidenceError`, or `StoreError` for damage."""
+    """Return the evidence of one trace of an agent. Raises `EvidenceError`, or `StoreError` for damaged data."""
     return read_evidence(pieces, *((None, None) if agent is None else (get_response_path(agent), get_declared(agent.settings))))
 
 
 def get_declared(settings: Mapping[str, Json]) -> DeclaredEvidence | None:
-    """Return what the settings of an agent declare under `evidence`; nothing for what an earlier version stored and cannot be used."""
+    """Return the `evidence` declaration in the settings of an agent; None if it is missing or invalid."""
     given = settings.get("evidence")
     try:
         return build_declared(given, source="the settings of the agent") if isinstance(given, dict) else None
@@ -54,7 +54,7 @@ def get_declared(settings: Mapping[str, Json]) -> DeclaredEvidence | None:
 
 
 def get_response_path(agent: Agent) -> str | None:
-    """Return where the text of an agent's answers stands, if its settings say so."""
+    """Return the path of the text of an agent's answers, if it is set."""
     path = agent.settings.get("response_path")
     return path if isinstance(path, str) and path else None
 
@@ -65,7 +65,7 @@ def read_evidence(
     declared: DeclaredEvidence | None = None,
     parts: Collection[Part] | None = None,
 ) -> Evidence:
-    """Return the evidence of one trace; `parts` are those that are read. Raises `EvidenceError`, or `StoreError` for damage."""
+    """Return the evidence of one trace; `parts` limits what is read. Raises `EvidenceError`, or `StoreError` for damaged data."""
     evidence = _read_pieces(pieces, response_path, None if declared is None else declared.map, parts)
     return evidence if declared is None else declare_complete(evidence, declared.complete, declared.source)
 
@@ -90,29 +90,29 @@ def _read_pieces(
 def _read_mapped(data: Json, mapping: EvidenceMap) -> Evidence:
     found = read_document(data, mapping=mapping)
     if len(found) != 1:
-        raise EvidenceError(f"the body holds {len(found)} runs by the mapping of its agent, expected one")
+        raise EvidenceError(f"the mapping of the agent finds {len(found)} runs in the body, expected one")
     return found[0]
 
 
 def expand_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the JSON of each piece. Raises `EvidenceError` when there is more of it than is looked at."""
+    """Yield the JSON of each piece. Raises `EvidenceError` if there is too much."""
     left = LARGEST_EVIDENCE
     for piece in pieces:
         try:
             data = expand_bytes(piece, largest=left)
         except BodyTooLarge:
-            raise EvidenceError(f"more than {LARGEST_EVIDENCE} bytes of JSON, too much to be looked at", code="too_large") from None
+            raise EvidenceError(f"the trace has more than {LARGEST_EVIDENCE} bytes of JSON", code="too_large") from None
         yield data
-        # Never 0: to zlib that means without any limit.
+        # Never 0, which means no limit to zlib.
         left = max(1, left - len(data))
 
 
 def decode_groups(data: bytes) -> list[SpanGroup]:
-    """Return spans as they are kept, by resource. Raises `StoreError` for damage."""
+    """Return stored spans by resource. Raises `StoreError` for damaged data."""
     try:
         return _GROUPS.decode(data)
     except (msgspec.MsgspecError, RecursionError):
-        # Integers beyond 64 bits, which the fast reader does not know.
+        # Integers beyond 64 bits, which msgspec does not decode.
         try:
             return convert_to(from_json(data), list[SpanGroup])
         except msgspec.ValidationError as error:
@@ -133,7 +133,7 @@ def _read_spans(batches: list[list[SpanGroup]], parts: Collection[Part] | None) 
 
 
 def _merge_repeated(spans: list[Span]) -> list[Span]:
-    # The common case, and much cheaper than merging.
+    # The common case, much cheaper than merging.
     if len({span.id for span in spans}) == len(spans):
         return spans
     return [span for merged in merge_spans([spans]).values() for span in merged]
@@ -144,7 +144,7 @@ def _read_body(document: Json, response_path: str | None) -> Evidence:
         raise too_deep_error()
     found = mibo.read(document)
     if not found:
-        raise EvidenceError("the trace holds nothing that can be checked")
+        raise EvidenceError("the trace has nothing to check")
     evidence = found[0]
     if response_path is not None and isinstance(document, dict) and "data" in document:
         text = find_dotted(document["data"], response_path)

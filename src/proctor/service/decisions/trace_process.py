@@ -1,7 +1,7 @@
-"""Decides traces in processes beside this one, or in a thread of it.
+"""Decides traces in separate processes, or in a thread.
 
-The service uses a process (`process.py`), and a second one while there is enough to do for both; what is done once and by hand uses a
-thread, and so does a service on a system that does not let it start a process.
+The service uses one process (`process.py`), and a second one under load. A thread is used for one-off evaluations, and if no process can be
+started.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from proctor.service.decisions.trace_verdicts import Batch, CaseKey, CaseText, D
 __all__ = ["BatchDecider", "CannotStart", "PairDecider", "ProcessDecider", "ThreadDecider", "make_decider"]
 
 MEMORY_BYTES = 3_000_000_000
-"""What the process may hold: the largest trace there can be, in memory."""
+"""Memory limit of a process: enough for the largest trace."""
 _NICE = 5
-"""By how much the second process stands back behind the one that answers requests."""
+"""The niceness of the second process."""
 _GATHER_S = 0.01
-"""How long decisions gather before they are taken up together; to be woken for each of them cost the service 0.1 ms a trace."""
+"""Seconds to wait for several decisions: waking up for each costs 0.1 ms per trace."""
 _LAST_DECISIONS = 30
-"""So many of a batch are taken up as they come: the process has nothing to do between its last one and the next batch."""
+"""The last decisions of a batch are read as they arrive, since the process is then idle."""
 _IDLE_S = 30.0
-"""How long the second process is kept when there is nothing for it to do."""
+"""Seconds until an idle second process is ended."""
 _LOG = logging.getLogger("proctor.serve")
 
 
@@ -40,28 +40,28 @@ class BatchDecider(Protocol):
 
     @property
     def places(self) -> int:
-        """How many batches it decides at once; nobody asks for more."""
+        """The number of batches it decides concurrently."""
         ...
 
     async def decide(self, batch: Batch, texts: Mapping[CaseKey, CaseText]) -> list[Decision]:
-        """Return the decisions in the order of the tasks. Where they are fewer, the process ended at the first task without one."""
+        """Return the decisions in the order of the tasks. If there are fewer, the process ended at the first task without one."""
         ...
 
     async def close(self) -> None:
-        """Leave no process behind."""
+        """End all processes."""
         ...
 
 
 class _KnownCases:
-    """The cases that a decider was told already."""
+    """The cases that a decider has."""
 
     def __init__(self) -> None:
         self._keys: set[CaseKey] = set()
 
     def complete_batch(self, batch: Batch, texts: Mapping[CaseKey, CaseText]) -> Batch:
-        """Return the batch with what is new in `texts`, and what is no longer there."""
+        """Return the batch with new cases in `texts`, and those to forget."""
         news = [text for key, text in texts.items() if key not in self._keys]
-        # What the worker no longer remembers is forgotten there as well, so both sides hold the same cases and neither grows for ever.
+        # Both sides have the same cases, and neither grows without limit.
         old = [key for key in self._keys if key not in texts]
         self._keys = set(texts)
         return msgspec.structs.replace(batch, texts=news, forget=old) if news or old else batch
@@ -75,11 +75,11 @@ class ThreadDecider:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="evaluate")
         self._decider = TraceDecider()
-        self._told = _KnownCases()
+        self._known = _KnownCases()
 
     async def decide(self, batch: Batch, texts: Mapping[CaseKey, CaseText]) -> list[Decision]:
         """Return every decision."""
-        whole = self._told.complete_batch(batch, texts)
+        whole = self._known.complete_batch(batch, texts)
         return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: list(self._decider.decide(whole)))
 
     async def close(self) -> None:
@@ -88,7 +88,7 @@ class ThreadDecider:
 
 
 class ProcessDecider:
-    """Decides in a child process, started when it is needed and again when it has died."""
+    """Decides in a child process, which is started when needed and restarted when it has ended."""
 
     places = 1
 
@@ -96,27 +96,27 @@ class ProcessDecider:
         self._command = command or (*COMMAND, str(MEMORY_BYTES))
         self._stall_s = stall_s
         self._process: ChildProcess | None = None
-        self._told = _KnownCases()
+        self._known = _KnownCases()
         self._encode = msgspec.msgpack.Encoder().encode
         self._read = make_msgpack_decoder(Decision).decode
         self.was_ready = False
-        """Whether there ever was a process; then there can be one again."""
+        """Whether a process was ever started; then it can be started again."""
 
     async def decide(self, batch: Batch, texts: Mapping[CaseKey, CaseText]) -> list[Decision]:
-        """Return the decisions; fewer than tasks when the process died. Raises `CannotStart`."""
+        """Return the decisions, fewer than tasks if the process ended. Raises `CannotStart`."""
         process = await self._get_process()
         found: list[Decision] = []
         try:
-            # All of these mean that no decision comes any more; how many have come tells which trace it was.
+            # All of these mean that no more decisions arrive; their number identifies the trace.
             with contextlib.suppress(ConnectionError, EOFError, TimeoutError, msgspec.MsgspecError):
-                await process.send(self._encode(self._told.complete_batch(batch, texts)))
+                await process.send(self._encode(self._known.complete_batch(batch, texts)))
                 while (left := len(batch.tasks) - len(found)) > 0:
                     if left > _LAST_DECISIONS:
-                        await process.let_frames_gather(_GATHER_S)
+                        await process.wait_for_frames(_GATHER_S)
                     found.append(self._read(await process.receive()))
                 return found
         except BaseException:
-            # In the middle of a batch there is no way to go on with it.
+            # A batch cannot be resumed in the middle.
             await self.close()
             raise
         await self.close()
@@ -133,8 +133,8 @@ class ProcessDecider:
         if self._process is not None and self._process.is_running:
             return self._process
         await self.close()
-        # A new process knows no case, so everything is told again.
-        self._told = _KnownCases()
+        # A new process has no cases.
+        self._known = _KnownCases()
         process = ChildProcess(self._command, stall_s=self._stall_s)
         await process.start()
         self._process = process
@@ -143,13 +143,13 @@ class ProcessDecider:
 
 
 class PairDecider:
-    """Decides in one process, and in a second one while the first is busy. The second ends when there is nothing more for it."""
+    """Decides in one process, and in a second one while the first is busy. An idle second process is ended."""
 
     places = 2
 
     def __init__(self, first: ProcessDecider | None = None, second: ProcessDecider | None = None, *, idle_s: float = _IDLE_S) -> None:
         self._second = second or ProcessDecider(command=(*COMMAND, str(MEMORY_BYTES), str(_NICE)))
-        # Taken from the end: the second, which stands back behind other processes, is for when the first is busy.
+        # Taken from the end: the second, with lower priority, is for when the first is busy.
         self._free = [self._second, first or ProcessDecider()]
         self._all = tuple(self._free)
         self._idle_s = idle_s
@@ -157,20 +157,20 @@ class PairDecider:
 
     @property
     def was_ready(self) -> bool:
-        """Whether there ever was a process; then there can be one again."""
+        """Whether a process was ever started; then it can be started again."""
         return any(decider.was_ready for decider in self._all)
 
     async def decide(self, batch: Batch, texts: Mapping[CaseKey, CaseText]) -> list[Decision]:
-        """Return the decisions of whichever process is free; fewer than tasks when it died. Raises `CannotStart`."""
+        """Return the decisions of a free process, fewer than tasks if it ended. Raises `CannotStart`."""
         decider = self._free.pop()
         if decider is self._second:
-            # A timer may be about to end it for having nothing to do, and would end it in the middle of this batch.
+            # Otherwise a timer could end it in the middle of this batch.
             await self._stop_ending()
         try:
             return await decider.decide(batch, texts)
         finally:
             if decider is self._second:
-                # In front, so that the first one is taken before it.
+                # In front, so that the first process is taken before it.
                 self._free.insert(0, decider)
                 self._ending = asyncio.create_task(self._end_second())
             else:
@@ -194,5 +194,5 @@ class PairDecider:
 
 
 def make_decider() -> BatchDecider:
-    """Return what a service decides traces in: two processes where there are cores for them."""
+    """Return the decider of a service: two processes if there are cores for them."""
     return PairDecider() if (os.cpu_count() or 1) > 1 else ProcessDecider()

@@ -1,15 +1,14 @@
-"""Decides traces against prepared cases, one after the other and without waiting for anything.
+"""Decides traces against prepared cases, one at a time.
 
-What is handed in and out is plain data, so that it can be done in a process of its own (`process.py`), and nothing here knows a
-database. A case is prepared once for each of its versions. What needs a judge is handed back undecided. Whatever goes wrong with one trace
-stays with that trace.
+Input and output are plain data, so that it can run in a separate process (`process.py`) without a database. A case is prepared once per
+version. Judged cases are returned undecided. An error of one trace does not affect others.
 
-Time is bounded, since patterns and traces are somebody else's: for one case, for one trace, for one agent in a batch, and for the batch.
-What an agent has no time left for comes back undone, for a later batch.
+Time is limited per case, trace, agent in a batch, and batch. Traces of an agent without time left are returned undone.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,49 +18,116 @@ import msgspec
 
 from proctor.decide.prepare import PreparedSuite
 from proctor.decide.quick import DecideCase
-from proctor.errors import EvidenceError, InputError, StoreError
+from proctor.errors import CheckFault, EvidenceError, InputError, SpecError, StoreError
 from proctor.evidence.values.text import as_text
 from proctor.formats.suites import read_suite
+from proctor.matchers.equal import deep_equal
 from proctor.model.account import Part
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
+from proctor.model.json_values import MISSING
 from proctor.model.mapping import DeclaredEvidence
 from proctor.model.result import CaseResult
 from proctor.model.typed import convert_to
 from proctor.model.verdict import errored
+from proctor.paths.dotted import find_dotted
+from proctor.patterns.engine import compile_pattern
 from proctor.report.data.json_text import CaseEncoder
-from proctor.service.decisions.case_selection import ActiveCase, is_selected
 from proctor.service.decisions.trace_evidence import read_evidence
 from proctor.store.sql.compressed_json import compress_bytes, from_json, pack
 
+
+class ActiveCase(msgspec.Struct, frozen=True, kw_only=True):
+    """An active case, without its document."""
+
+    id: str
+    version: int
+    project_id: str
+    agent_id: str | None
+    name: str
+    when: dict[str, Json] | None
+    sample: float
+
+
+def is_selected(case: ActiveCase, trace_id: str, evidence: Evidence, metadata: Mapping[str, Json]) -> bool:
+    """Return whether a trace is evaluated against a case."""
+    if case.sample < 1 and not _is_sampled(case, trace_id):
+        return False
+    return case.when is None or _matches(case.when, evidence, metadata)
+
+
+def _is_sampled(case: ActiveCase, trace_id: str) -> bool:
+    # By hash, so that every worker selects the same traces. The id of the case makes samples of two cases independent.
+    digest = hashlib.sha256(f"{case.id}\0{trace_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") < case.sample * 2**64
+
+
+def _matches(when: Mapping[str, Json], evidence: Evidence, metadata: Mapping[str, Json]) -> bool:
+    pattern = when.get("input")
+    if isinstance(pattern, str) and not _matches_input(pattern, evidence):
+        return False
+    wanted = when.get("metadata")
+    if isinstance(wanted, dict) and not all(deep_equal(value, _look_up(metadata, name)) for name, value in wanted.items()):
+        return False
+    tags = when.get("tags")
+    return not isinstance(tags, list) or set(map(str, tags)) <= _read_tags(metadata.get("tags"))
+
+
+def _matches_input(pattern: str, evidence: Evidence) -> bool:
+    text = as_text(evidence.input)
+    if text is None:
+        return False
+    try:
+        return compile_pattern(pattern).search(text) is not None
+    except (SpecError, CheckFault):
+        # A pattern that fails does not exclude a trace: a superfluous result is noticed, a missing one is not.
+        return True
+
+
+def _look_up(metadata: Mapping[str, Json], name: str) -> Json:
+    # A name with dots, as in OpenTelemetry, is a name first and a path second.
+    if name in metadata:
+        return metadata[name]
+    found = find_dotted(dict(metadata), name)
+    return found if found is not MISSING else MISSING
+
+
+def _read_tags(value: Json) -> set[str]:
+    if isinstance(value, str):
+        return {part.strip() for part in value.split(",")}
+    if isinstance(value, (list, dict)):
+        return {str(entry) for entry in value}
+    return set()
+
+
 LONGEST_INPUT = 2_000
-"""Characters of what was asked that are kept beside a trace, for search."""
+"""Characters of the input that are stored with a trace, for search."""
 CASE_S = 3.0
-"""How long one case may take on one trace."""
+"""Seconds of one case on one trace."""
 TRACE_S = 6.0
-"""How long all cases may take on one trace."""
+"""Seconds of all cases on one trace."""
 READ_S = 30.0
-"""How long reading one trace may take; the largest ones do take a while."""
+"""Seconds to read one trace."""
 AGENT_S = 2.0
-"""From how much time on an agent has to wait for the next batch."""
-# Results are written when their batch has come to its end, so a batch must have one soon.
+"""Seconds after which an agent has to wait for the next batch."""
+# Results are written at the end of a batch, so that it must be short.
 BATCH_S = 10.0
 
-_MOST_KEPT_BODIES, _LONGEST_KEPT_BODY = 32, 16_384
-"""How many bodies of results a document keeps beside their compressed form, and of how many bytes at most: half a megabyte together."""
+_MOST_CACHED_BODIES, _LONGEST_CACHED_BODY = 32, 16_384
+"""Number and bytes of cached result bodies of a document, half a megabyte together."""
 
 CaseKey = tuple[str, int]
 """Id and version of a case."""
 Limit = Callable[[float], AbstractContextManager[object]]
-"""Ends what is done in it by `OutOfTime` when it takes longer than some seconds."""
+"""Raises `OutOfTime` in its block after some seconds."""
 
 
 class OutOfTime(BaseException):
-    """Raised when something took too long. No `Exception`: what is interrupted must not take it for a fault of its own."""
+    """Raised when something takes too long. Not an `Exception`, so that interrupted code does not handle it."""
 
 
 class CaseText(msgspec.Struct, frozen=True, kw_only=True):
-    """One version of a case, as it was written."""
+    """One version of a case, as written."""
 
     id: str
     version: int
@@ -71,14 +137,14 @@ class CaseText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """One trace that is to be decided."""
+    """One trace to decide."""
 
     id: str
     agent_id: str
     created_at: str
     response_path: str | None
     declared: DeclaredEvidence | None = None
-    """What the agent declares under `evidence`."""
+    """The agent's `evidence` declaration."""
     metadata: bytes | None
     """JSON."""
     pieces: Sequence[bytes]
@@ -87,20 +153,20 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="batch"):
-    """Traces that are decided in one go."""
+    """Traces that are decided together."""
 
     cases: bytes
     """JSON: a list of `ActiveCase`."""
     tasks: Sequence[Task]
     judging: bool
-    """Whether cases that may need a judge are left undecided."""
+    """Whether judged cases are left undecided."""
     texts: Sequence[CaseText] = ()
-    """What was not told before."""
+    """Cases that the process does not have yet."""
     forget: Sequence[CaseKey] = ()
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What came of one case on one trace."""
+    """The result of one case on one trace."""
 
     case: int
     key: str
@@ -113,19 +179,19 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What came of one trace."""
+    """The results of one trace."""
 
     error: str | None = None
-    """Why it cannot be decided: a code and a sentence."""
+    """Why it cannot be decided: a code and a message."""
     no_run: str | None = None
-    """Why it is no run of an agent, and nothing was decided."""
-    asked: str | None = None
-    """The start of what was asked."""
+    """Why it is not a run of an agent, so that nothing was decided."""
+    input_text: str | None = None
+    """The beginning of the input."""
     findings: Sequence[Finding] = ()
     undecided: Sequence[int] = ()
-    """Cases that wait for a judge."""
+    """Cases for the judge."""
     undone: bool = False
-    """Nothing was done; it is for a later batch."""
+    """Not started; for a later batch."""
 
 
 def make_failed(code: str, message: str) -> Decision:
@@ -134,7 +200,7 @@ def make_failed(code: str, message: str) -> Decision:
 
 
 class PreparedDocument:
-    """One version of a case, ready to decide, or the reason why it cannot be."""
+    """One version of a case, ready to decide, or the reason why it cannot be used."""
 
     def __init__(self, text: CaseText) -> None:
         self.problem: str | None = None
@@ -147,11 +213,11 @@ class PreparedDocument:
         except InputError as error:
             self.problem = str(error)
         except Exception as error:
-            # It was read when it was written; whatever has changed since must not keep traces waiting.
+            # It was valid when it was written; an error must not block traces.
             self.problem = f"a bug while reading the case: {type(error).__name__}: {error}"
 
     def make_finding(self, position: int, result: CaseResult) -> Finding:
-        """Return a result in the form in which it is kept."""
+        """Return a result in its stored form."""
         return Finding(
             case=position,
             key=_replace_surrogates(result.case.id),
@@ -163,8 +229,7 @@ class PreparedDocument:
         )
 
     def _pack_body(self, result: CaseResult) -> bytes:
-        # A clean pass has the same verdicts as the one before it, and so the same body.
-        # An address will do as a key: the suite holds its cases for as long as this document lives.
+        # A clean pass has the same verdicts as the one before it, and so the same body. The suite holds its cases, so that ids are stable.
         known = self._clean.get(id(result.case))
         if known is not None and known[0] is result.verdicts and known[1] is result.account and result.now is None:
             return known[2]
@@ -174,19 +239,19 @@ class PreparedDocument:
         return packed
 
     def _compress(self, text: bytes) -> bytes:
-        """Return a body compressed; traces of a healthy agent have few different ones, and compressing costs as much as deciding."""
+        """Return a compressed body, cached: a healthy agent has few different ones, and compression costs as much as deciding."""
         packed = self._packed.get(text)
         if packed is None:
             packed = compress_bytes(text)
-            if len(text) <= _LONGEST_KEPT_BODY:
-                if len(self._packed) >= _MOST_KEPT_BODIES:
+            if len(text) <= _LONGEST_CACHED_BODY:
+                if len(self._packed) >= _MOST_CACHED_BODIES:
                     self._packed.clear()
                 self._packed[text] = packed
         return packed
 
 
 class TraceDecider:
-    """Decides batches. It remembers the cases it was told, until it is told to forget them."""
+    """Decides batches. It caches cases until it is requested to forget them."""
 
     def __init__(self, limit: Limit = nullcontext, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit
@@ -195,7 +260,7 @@ class TraceDecider:
         self._prepared: dict[CaseKey, PreparedDocument] = {}
 
     def decide(self, batch: Batch) -> Iterator[Decision]:
-        """Decide every trace, in order. The first of a batch is decided however long it takes."""
+        """Decide every trace, in order. The first of a batch is always decided."""
         for id, version in batch.forget:
             self._texts.pop((id, version), None)
             self._prepared.pop((id, version), None)
@@ -207,7 +272,7 @@ class TraceDecider:
             begun = self._clock()
             used = spent.get(task.agent_id, 0.0)
             if used > AGENT_S or begun - started > BATCH_S:
-                # Said and not left out: decisions belong to traces by their order, and one that is missing means that the process has died.
+                # Not omitted: decisions are matched to traces by order, and a missing one means that the process has ended.
                 yield Decision(undone=True)
                 continue
             decision = self._decide_task(task, cases, batch.judging)
@@ -226,15 +291,15 @@ class TraceDecider:
         except StoreError as error:
             return make_failed("unreadable_evidence", str(error))
         except MemoryError:
-            return make_failed("memory_limit", "deciding the trace needed more memory than one trace may use")
+            return make_failed("memory_limit", "the trace exceeded the memory limit")
         except RecursionError:
-            return make_failed("too_deep", "the trace is nested too deeply to be checked")
+            return make_failed("too_deep", "the trace is nested too deeply")
         except Exception as error:
-            # A bug in a reader must not keep every other trace waiting.
+            # A bug in a reader must not block other traces.
             return make_failed("internal_error", f"{type(error).__name__}: {str(error)[:500]}")
 
     def _find_parts(self, task: Task, cases: Sequence[ActiveCase]) -> frozenset[Part] | None:
-        """Return the parts of evidence that the cases of a trace read; None: all of them."""
+        """Return the parts of evidence that the cases of a trace read; None: all."""
         found: set[Part] = set()
         for position in task.cases:
             case = cases[position]
@@ -246,10 +311,10 @@ class TraceDecider:
         return frozenset(found)
 
     def _decide_cases(self, task: Task, evidence: Evidence, cases: Sequence[ActiveCase], judging: bool) -> Decision:
-        asked = as_text(evidence.input)
-        asked = None if asked is None else _replace_surrogates(asked[:LONGEST_INPUT])
+        text = as_text(evidence.input)
+        input_text = None if text is None else _replace_surrogates(text[:LONGEST_INPUT])
         if evidence.no_run is not None:
-            return Decision(no_run=_replace_surrogates(evidence.no_run), asked=asked)
+            return Decision(no_run=_replace_surrogates(evidence.no_run), input_text=input_text)
         findings: list[Finding] = []
         undecided: list[int] = []
         metadata: Mapping[str, Json] | None = None
@@ -258,7 +323,7 @@ class TraceDecider:
             case = cases[position]
             if case.sample < 1 or case.when is not None:
                 if metadata is None:
-                    # Only for cases that ask for it: most have no condition. What was sent beside the trace wins over what its spans say.
+                    # Only for cases with a condition. Metadata of the request wins over that of spans.
                     metadata = {**evidence.metadata, **(from_json(task.metadata) if task.metadata is not None else {})}
                 if not self._is_selected(case, task.id, evidence, metadata):
                     continue
@@ -275,13 +340,13 @@ class TraceDecider:
                     findings.append(
                         document.make_finding(position, self._decide_case(decide, prepared.case, evidence, task.created_at, deadline))
                     )
-        # Each document once: the judge's way decides all of its cases that need one.
-        return Decision(asked=asked, findings=findings, undecided=sorted(set(undecided)))
+        # Each document once: the judge decides all of its judged cases.
+        return Decision(input_text=input_text, findings=findings, undecided=sorted(set(undecided)))
 
     def _get_document(self, key: CaseKey) -> PreparedDocument | None:
         found = self._prepared.get(key)
         if found is None and key in self._texts:
-            # Prepared when it is first needed, so that it counts for whom it is needed.
+            # Prepared when it is first needed, and charged to that trace.
             found = self._prepared[key] = PreparedDocument(self._texts.pop(key))
         return found
 
@@ -290,7 +355,7 @@ class TraceDecider:
             with self._limit(CASE_S):
                 return is_selected(case, id, evidence, metadata)
         except OutOfTime:
-            # As a pattern that cannot decide: it narrows nothing.
+            # Like a pattern that fails: it does not exclude the trace.
             return True
 
     def _decide_case(self, decide: DecideCase, case: Case, evidence: Evidence, received: str, deadline: float) -> CaseResult:
@@ -298,7 +363,7 @@ class TraceDecider:
             return _make_timed_out(case, f"not decided: the cases before it took {TRACE_S:g} s on this trace")
         try:
             with self._limit(CASE_S):
-                # The time at which the trace was received, so that evaluating it again decides claims about time as before.
+                # The time of receipt, so that a re-evaluation decides claims about time as before.
                 return decide(evidence, None, 0, lambda: received)
         except OutOfTime:
             return _make_timed_out(case, f"the case took more than {CASE_S:g} s on this trace")
@@ -310,12 +375,12 @@ def _make_timed_out(case: Case, reason: str) -> CaseResult:
 
 
 def _make_unusable(position: int, document: PreparedDocument) -> Finding:
-    told = {"id": None, "outcome": "error", "code": "unusable_spec", "reason": document.problem, "assertions": []}
-    return Finding(case=position, key="", outcome="error", score=None, verdict=None, code="unusable_spec", body=pack(told))
+    body = {"id": None, "outcome": "error", "code": "unusable_spec", "reason": document.problem, "assertions": []}
+    return Finding(case=position, key="", outcome="error", score=None, verdict=None, code="unusable_spec", body=pack(body))
 
 
 def _choose_code(result: CaseResult) -> str | None:
-    """Return the code of a case: its own, else `missing_evidence` where an assertion lacked something, else the first that one has."""
+    """Return the code of a case: its own, else `missing_evidence` if an assertion has it, else the first code of an assertion."""
     if result.code is not None or result.outcome == "pass":
         return result.code
     codes = [verdict.code for verdict in result.verdicts if verdict.code is not None and verdict.outcome != "pass"]
@@ -323,5 +388,5 @@ def _choose_code(result: CaseResult) -> str | None:
 
 
 def _replace_surrogates(text: str) -> str:
-    """Return text that can be written down, with halves of surrogate pairs replaced."""
+    """Return text with lone surrogates replaced."""
     return text if text.isascii() else text.encode("utf-8", errors="replace").decode()

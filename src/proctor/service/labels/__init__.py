@@ -1,1 +1,1 @@
-"""What people say about answers: labels and notes, and how far judges agree with them."""
+"""Human labels and notes on answers, and the agreement of judges with them."""

@@ -1,4 +1,4 @@
-"""How far judges agree with people: computed from the labels of a project, and the labels as the file that a judge is calibrated on."""
+"""Agreement of judges with human labels, and the labels as a file for calibration."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import annotation_rows
 
 MOST_LABELS = 2_000
-"""The newest labels of a project that agreement is computed from, and that are exported."""
+"""The newest labels of a project that are used and exported."""
 _CLAIM = make_json_decoder(JudgedClaim)
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """The labels of a project beside what the judge said."""
+    """The labels of a project with the judge's opinions."""
 
     judged: list[JudgedAnswer]
     """Oldest first, each question once."""
     lines: list[dict[str, Json]]
     """The same as lines of a label file, each in the form of its claim."""
     repeated: int
-    """Labels left out since the same question was labelled again later."""
+    """Labels replaced by a later label of the same question."""
     skipped: int
-    """Claims that people passed over."""
+    """Skipped claims."""
     more: bool
-    """Whether there are older labels that were not looked at."""
+    """Whether there are older labels that were not used."""
     threshold: float | None
-    """The least passing score of most of them; none where the judge was asked for yes or no."""
+    """The most common minimum passing score; none if the judge answers yes or no."""
     calibration: Calibration | None
-    """None where there is no label yet."""
+    """None without labels."""
 
 
 async def read_agreement(hub: Hub, caller: Caller, project_id: str, *, figures: bool = True) -> Agreement:
-    """Return how far the judge agrees with the labels of a project; without `figures` only the labels."""
+    """Return the agreement of the judge with the labels of a project; without `figures` only the labels."""
     require_reader(caller)
     await get_project(hub, caller, project_id)
     query = query_seen(annotation_rows, caller, project_id=project_id).where(annotation_rows.c.body.is_not(None))
@@ -67,7 +67,7 @@ def _compute_agreement(rows: list[Row], figures: bool) -> Agreement:
     more = len(rows) > MOST_LABELS
     by_question: dict[bytes, tuple[JudgedAnswer, JudgedClaim]] = {}
     repeated = skipped = 0
-    # Newest first: of two labels on one question the later one counts, for a judge cannot be right about both.
+    # Newest first: the latest label of a question counts.
     for row in rows[:MOST_LABELS]:
         if row["label"] == "skip":
             skipped += 1
@@ -98,7 +98,7 @@ def _write_line(item: LabelledAnswer, claim: JudgedClaim) -> dict[str, Json]:
 
 
 def _make_judged(row: Row, claim: JudgedClaim) -> JudgedAnswer:
-    # A label says whether the answer meets the criterion. Who passes a claim about what must not be the case says that it does not.
+    # A label of a forbidden criterion is inverted: a pass means that the criterion is not met.
     item = LabelledAnswer(
         id=row["id"],
         answer=claim.answer,
@@ -116,13 +116,13 @@ def _make_judged(row: Row, claim: JudgedClaim) -> JudgedAnswer:
 
 
 def count_labels(found: Agreement) -> dict[str, int]:
-    """Return how many answers people passed and failed."""
+    """Return the number of passed and failed answers."""
     passes = sum(one.item.label for one in found.judged)
     return {"pass": passes, "fail": len(found.judged) - passes}
 
 
 def show_agreement(found: Agreement) -> dict[str, Json]:
-    """Return agreement as it goes over the wire."""
+    """Return agreement as JSON."""
     known = found.calibration
     figures = {} if known is None else known.figures
     return {

@@ -1,7 +1,7 @@
-"""Labels and notes of people on traces, results and attempts: made, listed, changed, taken back.
+"""Labels and notes on traces, results and attempts: create, list, change, delete.
 
-Everybody who may see what they are about may read them; they are written with an organization key, as everything is. A label on a claim
-that a judge decided keeps what was judged and what the judge said: from these, agreement is computed (`agreement.py`).
+Read access follows the subject; writing requires an organization key. A label on a judged claim stores the question and the judge's
+opinion, from which `agreement.py` computes agreement.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import find_seen, list_seen, require_reader, require_writer
 from proctor.service.hub import Hub, new_id
 from proctor.service.labels.claims import Subject, SubjectKind, find_subject, read_claims
-from proctor.service.paging import fetch_page_or_refuse, show_page
+from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.rows import require_row
 from proctor.store.accounts.annotations import find_own_annotation
 from proctor.store.accounts.tenants import change_row, delete_row, insert_row
 from proctor.store.sql.compressed_json import pack, unpack
@@ -34,37 +33,37 @@ _SHOWN = (
 
 
 class NewAnnotation(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody says about something."""
+    """A label or note."""
 
     subject: SubjectKind
     subject_id: str
     claim: int | None = None
-    """Which assertion, counted from 0; none: about the whole."""
+    """Index of the assertion, from 0; none: the whole subject."""
     label: Label | None = None
     note: str = ""
 
 
-async def create_annotation(hub: Hub, caller: Caller, said: NewAnnotation) -> dict[str, Json]:
-    """Keep a label or a note. Who labels a claim again changes what they said before."""
-    require_writer(caller, "labels are written")
-    if said.label is None and not said.note.strip():
-        raise Refusal("VALIDATION_ERROR", "there is nothing to keep", fields={"label": ["expected a label, a note, or both"]})
-    _check_said({"label": said.label, "note": said.note})
+async def create_annotation(hub: Hub, caller: Caller, given: NewAnnotation) -> dict[str, Json]:
+    """Store a label or a note. Labelling a claim again replaces the author's earlier label."""
+    require_writer(caller, "writing labels")
+    if given.label is None and not given.note.strip():
+        raise Refusal("VALIDATION_ERROR", "nothing to store", fields={"label": ["expected a label, a note, or both"]})
+    _check_label({"label": given.label, "note": given.note})
     async with hub.database.reading() as connection:
-        subject = await find_subject(connection, caller, said.subject, said.subject_id)
-    body = await _find_judged(hub, caller, subject, said.claim)
+        subject = await find_subject(connection, caller, given.subject, given.subject_id)
+    body = await _find_judged(hub, caller, subject, given.claim)
     now = hub.now()
-    values = {"label": said.label, "note": said.note, "body": body, "updated_at": now}
+    values = {"label": given.label, "note": given.note, "body": body, "updated_at": now}
     async with hub.database.writing() as connection:
-        # Once more, since it may have been deleted meanwhile: nothing is said about what is gone.
-        await find_subject(connection, caller, said.subject, said.subject_id)
+        # Again, since the subject may have been deleted.
+        await find_subject(connection, caller, given.subject, given.subject_id)
         before = None
-        if said.claim is not None:
-            before = await find_own_annotation(connection, caller.organization_id, caller.actor, subject.id, said.claim)
+        if given.claim is not None:
+            before = await find_own_annotation(connection, caller.organization_id, caller.actor, subject.id, given.claim)
         row = None if before is None else await change_row(connection, annotation_rows, caller.organization_id, before["id"], values)
         if row is None:
             row = await insert_row(
-                connection, annotation_rows, {**_make_place(caller, subject), "claim": said.claim, "created_at": now, **values}
+                connection, annotation_rows, {**_make_place(caller, subject), "claim": given.claim, "created_at": now, **values}
             )
         await note(connection, hub, caller, "create" if before is None else "update", "annotation", row["id"])
     return show_annotation(row)
@@ -81,7 +80,7 @@ async def list_annotations(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> dict[str, Json]:
-    """Return a page of what people said."""
+    """Return a page of annotations."""
     require_reader(caller)
     equal: dict[str, Any] = {"project_id": project_id, "subject": subject, "subject_id": subject_id, "label": label}
     query = list_seen(annotation_rows, caller, columns=_SHOWN, **equal)
@@ -90,7 +89,7 @@ async def list_annotations(
 
 
 async def get_annotation(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Return one, with what was judged where it is about a claim of a judge."""
+    """Return an annotation with the judged claim, if there is one."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         row = await find_seen(connection, annotation_rows, caller, "annotation", id)
@@ -99,14 +98,14 @@ async def get_annotation(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 
 async def change_annotation(hub: Hub, caller: Caller, id: str, sent: dict[str, Json]) -> dict[str, Json]:
-    """Change the label or the note of one. Who changes it is its author from then on: a label says what its author thinks."""
-    require_writer(caller, "labels are changed")
-    _check_said(sent)
+    """Change the label or the note. The caller becomes its author."""
+    require_writer(caller, "changing labels")
+    _check_label(sent)
     async with hub.database.writing() as connection:
         row = await require_row(connection, annotation_rows, caller.organization_id, "annotation", id, locked=True)
         after = {**row, **sent}
         if after["label"] is None and not str(after["note"]).strip():
-            raise Refusal("VALIDATION_ERROR", "nothing would be left of it", fields={"label": ["expected a label, a note, or both"]})
+            raise Refusal("VALIDATION_ERROR", "nothing to store", fields={"label": ["expected a label, a note, or both"]})
         values = {**sent, "author": caller.actor, "updated_at": hub.now()}
         changed = await change_row(connection, annotation_rows, caller.organization_id, id, values)
         await note(connection, hub, caller, "update", "annotation", id)
@@ -116,33 +115,33 @@ async def change_annotation(hub: Hub, caller: Caller, id: str, sent: dict[str, J
 
 
 async def delete_annotation(hub: Hub, caller: Caller, id: str) -> None:
-    """Take one back."""
-    require_writer(caller, "labels are deleted")
+    """Delete an annotation."""
+    require_writer(caller, "deleting labels")
     async with hub.database.writing() as connection:
         if not await delete_row(connection, annotation_rows, caller.organization_id, id):
             raise not_found("annotation", id)
         await note(connection, hub, caller, "delete", "annotation", id)
 
 
-def _check_said(said: Mapping[str, Json]) -> None:
-    """Refuse a label that is none of the three, and a note that is no text or too long."""
-    label, text = said.get("label"), said.get("note", "")
+def _check_label(given: Mapping[str, Json]) -> None:
+    """Reject an unknown label, and a note that is not text or too long."""
+    label, text = given.get("label"), given.get("note", "")
     wrong: dict[str, list[str]] = {}
     if label is not None and label not in get_args(Label):
         wrong["label"] = [f"expected one of {', '.join(get_args(Label))}"]
     if not isinstance(text, str) or len(text) > LONGEST_NOTE:
         wrong["note"] = [f"expected at most {LONGEST_NOTE} characters"]
     if wrong:
-        raise Refusal("VALIDATION_ERROR", f"the {' and the '.join(wrong)} cannot be kept", fields=wrong)
+        raise Refusal("VALIDATION_ERROR", f"the {' and the '.join(wrong)} is invalid", fields=wrong)
 
 
 def show_annotation(row: Row) -> dict[str, Json]:
-    """Return one as it goes over the wire."""
+    """Return an annotation as JSON."""
     return {**{name: row[name] for name in _SHOWN}, "agent_id": row["agent_id"] or None}
 
 
 async def _find_judged(hub: Hub, caller: Caller, subject: Subject, claim: int | None) -> bytes | None:
-    """Return what a judge was asked about a claim and said, as it is kept; None where none was. Refused for a claim that cannot be."""
+    """Return the packed judged claim; None if no judge decided it. Raises `Refusal` for a claim of a trace."""
     if claim is None:
         return None
     if subject.kind == "trace":

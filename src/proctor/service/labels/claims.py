@@ -1,7 +1,7 @@
-"""Claims that a judge decided, posed to a person as the judge was asked them.
+"""Claims that a judge decided, as the judge was asked, for labelling by a person.
 
-What was asked is not kept with a result. It is found again from the case and the evidence, by the checks themselves, and only by those that
-ask a judge. A claim that puts several questions to a judge has no one answer of a person to compare with, and is left out.
+Questions are not stored with a result: the checks compute them again from the case and the evidence. Claims with several questions are
+omitted, since one label cannot be compared with them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SubjectKind = Literal["trace", "result", "attempt"]
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody says something about: a trace, a result of one, or an attempt of a run."""
+    """The subject of an annotation: a trace, a result of one, or an attempt of a run."""
 
     kind: SubjectKind
     id: str
@@ -53,7 +53,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JudgedClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One claim of a result: what was judged, by which criterion, and what the judge said."""
+    """A judged claim: answer, criterion, and the judge's opinion."""
 
     number: int
     criterion: str
@@ -61,7 +61,7 @@ class JudgedClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     context: Json = None
     threshold: float | None = None
     forbidden: bool = False
-    """The criterion says what must not be the case: who passes the claim says that it is not."""
+    """The criterion must not be met: a pass means that it is not."""
     outcome: str
     score: float = 0.0
     code: str | None = None
@@ -72,7 +72,7 @@ class JudgedClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class _Decided(msgspec.Struct, frozen=True):
-    """What is needed of a verdict, however it was kept."""
+    """The needed fields of a stored verdict."""
 
     outcome: str
     score: float | None = None
@@ -82,7 +82,7 @@ class _Decided(msgspec.Struct, frozen=True):
 
     @property
     def judge(self) -> str | None:
-        """Who judged, where a judge did."""
+        """The judge, if a judge decided."""
         found = (self.details or {}).get("judge")
         return found if isinstance(found, str) else None
 
@@ -95,7 +95,7 @@ _ATTEMPT = make_json_decoder(_Attempt)
 
 
 async def find_subject(connection: AsyncConnection, caller: Caller, kind: SubjectKind, id: str) -> Subject:
-    """Return what an id names, for who may see it. Raises `Refusal` as for one that is not there otherwise."""
+    """Return a visible subject by its id. Raises `Refusal` as for a missing one."""
     require_reader(caller)
     if kind == "attempt":
         row = (await connection.execute(sa.select(run_entries).where(run_entries.c.id == id))).mappings().first()
@@ -109,7 +109,7 @@ async def find_subject(connection: AsyncConnection, caller: Caller, kind: Subjec
 
 
 async def read_claims(hub: Hub, caller: Caller, subject: Subject) -> list[JudgedClaim]:
-    """Return the claims of a result or an attempt that a judge decided, as they were put to it."""
+    """Return the judged claims of a result or an attempt."""
     if subject.kind == "attempt":
         return await asyncio.to_thread(_read_attempt_claims, subject.row)
     if subject.kind == "trace":
@@ -126,20 +126,20 @@ async def read_claims(hub: Hub, caller: Caller, subject: Subject) -> list[Judged
 
 
 def read_verdicts(body: Json) -> list[_Decided]:
-    """Return the verdicts of a result of a trace as it is kept."""
-    told: Json = body.get("assertions") if isinstance(body, dict) else None
-    return [convert_to(one, _Decided) for one in told] if isinstance(told, list) else []
+    """Return the verdicts of a stored result of a trace."""
+    assertions: Json = body.get("assertions") if isinstance(body, dict) else None
+    return [convert_to(one, _Decided) for one in assertions] if isinstance(assertions, list) else []
 
 
 def list_judged(verdicts: Sequence[_Decided]) -> list[tuple[int, _Decided]]:
-    """Return those verdicts that a judge gave, with their positions."""
+    """Return the verdicts of a judge, with their positions."""
     return [(number, verdict) for number, verdict in enumerate(verdicts) if verdict.judge is not None and verdict.outcome != "skip"]
 
 
 def read_attempt_verdicts(body: bytes) -> list[_Decided]:
-    """Return the verdicts of an attempt as it is kept."""
+    """Return the verdicts of a stored attempt."""
     try:
-        # Without the evidence, which is most of it, and not needed to see whether a judge was asked.
+        # Without the evidence, which is most of it.
         return _ATTEMPT.decode(expand_bytes(body)).verdicts
     except msgspec.MsgspecError as error:
         raise StoreError(f"a stored result cannot be read: {error}") from error
@@ -159,7 +159,7 @@ def _read_result_claims(row: Row, text: Row, pieces: list[bytes], agent: Row | N
         case = next((case for case in suite.cases if case.id == row["case_key"]), None)
         evidence = read_agent_evidence(pieces, None if agent is None else make_agent(agent))
     except (InputError, EvidenceError, StoreError):
-        # What was decided stands; what it was decided on can no longer be read, so nobody can be asked about it.
+        # The result remains valid, but its evidence cannot be read any more.
         return []
     return [] if case is None else _pose_claims(case, evidence, read_verdicts(unpack(row["body"])))
 

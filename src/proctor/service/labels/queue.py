@@ -1,7 +1,7 @@
-"""The queue of answers that a person is to judge: claims that a judge decided, and nobody has labelled.
+"""The labelling queue: judged claims without a label.
 
-Looked through are the newest results of traces and the newest attempts of runs of a project, so many and no more. What the judge passed and
-what it failed take turns, for agreement is not seen from one kind alone; of each the least certain come first, where a label tells most.
+The newest results of traces and attempts of runs are searched, up to a limit. Passed and failed claims alternate, since agreement needs
+both; the least certain come first.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from proctor.store.sql.compressed_json import unpack
 from proctor.store.sql.tables import results, run_entries, runs
 
 MOST_LOOKED_AT = 300
-"""Results of traces, and as many attempts of runs, that are looked through."""
+"""Results of traces, and as many attempts of runs, that are searched."""
 _MOST_RUNS = 20
 _MOST_TRIED = 20
-"""Claims that are tried until one can be posed to a person."""
+"""Claims that are tried until one can be shown."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim that waits for a person."""
+    """A claim without a label."""
 
     subject: SubjectKind
     subject_id: str
@@ -43,23 +43,23 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits, in the order in which it is asked."""
+    """Claims in labelling order."""
 
     waiting: list[Waiting]
     looked_at: int
     more: bool
-    """Whether there is older that was not looked at."""
+    """Whether there are older claims that were not searched."""
 
 
 class Posed(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim put to a person."""
+    """A claim for a person."""
 
     subject: Subject
     claim: JudgedClaim
 
 
 async def list_waiting(hub: Hub, caller: Caller, project_id: str) -> Queue:
-    """Return the claims of a project that wait for a person."""
+    """Return the unlabelled claims of a project."""
     require_reader(caller)
     await get_project(hub, caller, project_id)
     async with hub.database.reading() as connection:
@@ -72,7 +72,7 @@ async def list_waiting(hub: Hub, caller: Caller, project_id: str) -> Queue:
 
 
 async def pose_next(hub: Hub, caller: Caller, queue: Queue) -> Posed | None:
-    """Return the first claim of a queue that can be posed; None when there is none."""
+    """Return the first claim of a queue that can be shown, or None."""
     for one in queue.waiting[:_MOST_TRIED]:
         found = await pose_claim(hub, caller, one.subject, one.subject_id, one.claim)
         if found is not None:
@@ -81,7 +81,7 @@ async def pose_next(hub: Hub, caller: Caller, queue: Queue) -> Posed | None:
 
 
 async def pose_claim(hub: Hub, caller: Caller, kind: SubjectKind, id: str, number: int) -> Posed | None:
-    """Return one claim as it was put to the judge; None where it cannot be put to a person."""
+    """Return one claim as it was put to the judge; None if it cannot be shown."""
     async with hub.database.reading() as connection:
         subject = await find_subject(connection, caller, kind, id)
     claim = next((claim for claim in await read_claims(hub, caller, subject) if claim.number == number), None)
@@ -93,7 +93,7 @@ async def _list_bodies(connection: AsyncConnection, caller: Caller, project_id: 
     newest = ours.order_by(results.c.created_at.desc(), results.c.id.desc()).limit(MOST_LOOKED_AT)
     found: list[tuple[SubjectKind, str, bytes]] = [("result", id, body) for id, body in (await connection.execute(newest)).all()]
     if caller.agent_ids is not None:
-        return found  # whose key does not read runs
+        return found  # the key has no access to runs
     latest = query_seen(runs, caller, project_id=project_id).with_only_columns(runs.c.id)
     run_ids = list((await connection.execute(latest.order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(_MOST_RUNS))).scalars())
     left = MOST_LOOKED_AT
@@ -113,7 +113,7 @@ def _list_claims(found: list[tuple[SubjectKind, str, bytes]]) -> list[Waiting]:
         try:
             verdicts = read_attempt_verdicts(body) if kind == "attempt" else read_result_verdicts(unpack(body))
         except StoreError:
-            continue  # damaged; whoever opens it is told
+            continue  # damaged; opening it reports that
         claims += [
             Waiting(subject=kind, subject_id=id, claim=number, outcome=verdict.outcome, score=verdict.score or 0.0)
             for number, verdict in list_judged(verdicts)
@@ -122,16 +122,16 @@ def _list_claims(found: list[tuple[SubjectKind, str, bytes]]) -> list[Waiting]:
 
 
 def _order_waiting(waiting: list[Waiting]) -> list[Waiting]:
-    # Sorting is stable: of equally certain ones the newest comes first.
+    # Sorting is stable: the newest of equally certain ones comes first.
     unsure_first = sorted(waiting, key=lambda one: abs(one.score - 0.5))
     kinds = [[one for one in unsure_first if one.outcome == outcome] for outcome in ("fail", "pass")]
     turns = [one for pair in zip_longest(*kinds) for one in pair if one is not None]
-    # What the judge could not decide says nothing about how well it decides; it is asked last.
+    # Undecided claims say nothing about agreement and come last.
     return [*turns, *(one for one in unsure_first if one.outcome not in ("fail", "pass"))]
 
 
 def require_kind(text: str) -> SubjectKind:
     """Return the kind of subject that a text names. Raises `Refusal`."""
     if text not in ("trace", "result", "attempt"):
-        raise Refusal("BAD_REQUEST", f"there is no subject {text[:40]!r}", hint="one of trace, result, attempt")
+        raise Refusal("BAD_REQUEST", f"unknown subject {text[:40]!r}", hint="one of trace, result, attempt")
     return text  # type: ignore[return-value]  # one of the three

@@ -1,1 +1,1 @@
-"""What the service sends by itself: alerts, webhooks, exported verdicts."""
+"""Messages of the service: alerts, webhooks, exported verdicts."""

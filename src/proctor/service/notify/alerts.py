@@ -1,16 +1,19 @@
-"""Alerts: rules over the results of a project or an agent, and a message when one begins to fire and when it is quiet again.
+"""Alerts: rules over the results of a project or an agent, with a message when one starts and stops firing.
 
     pass_rate          {below: 0.9, window_s: 3600, minimum: 10}       the share of passed results is below
     failing_case       {case_id: ..., times: 1, window_s: 3600}        a case (any, if none is named) failed or errored that often
-    missing_evidence   {above: 0.1, window_s: 3600, minimum: 10}       the share of results that lacked something is above
+    missing_evidence   {above: 0.1, window_s: 3600, minimum: 10}       the share of results with missing evidence is above
 
-With fewer results than `minimum` in the window a rule stays as it is. One message is sent for each change of state, not for each result.
+With fewer results than `minimum` in the window a rule does not change. One message is sent per change of state.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -26,9 +29,8 @@ from proctor.service.access.permissions import check_place, require_writer
 from proctor.service.access.secrets import make_box
 from proctor.service.field_checks import check_fields, refuse_emptying
 from proctor.service.hub import Hub, new_id, stamp
-from proctor.service.paging import fetch_page_or_refuse, show_page
+from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.rows import require_row
 from proctor.store.accounts import alerts as rows
 from proctor.store.accounts.tenants import change_row, delete_row, insert_row
 from proctor.store.sql.pages import Row
@@ -48,7 +50,7 @@ _DELIVERY = ("id", "rule_id", "payload", "attempts", "delivered_at", "error", "c
 
 
 class RuleSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rule watches, and where its messages go."""
+    """A new rule and its webhook."""
 
     project_id: str
     name: str
@@ -57,21 +59,21 @@ class RuleSpec(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str | None = None
     """None for every agent of the project."""
     settings: Mapping[str, Json] | None = None
-    """What differs from `DEFAULTS` of its kind."""
+    """Overrides of the `DEFAULTS` of its kind."""
     secret: str | None = None
-    """What signs the messages; None: one is made."""
+    """Signs the messages; None: generated."""
     active: bool = True
 
 
 async def create_rule(hub: Hub, caller: Caller, spec: RuleSpec) -> dict[str, Json]:
-    """Create a rule. What signs its messages is shown this once."""
-    require_writer(caller, "alerts are created")
+    """Create a rule. Its signing secret is shown only once."""
+    require_writer(caller, "creating alerts")
     check_fields({"name": spec.name})
     _check_url(hub, spec.webhook_url)
     complete = read_settings(spec.kind, spec.settings or {})
     plain = spec.secret or f"whsec_{secrets.token_urlsafe(32)}"
     _check_secret(plain)
-    # Outside of the transaction: the first use stretches the key, which takes a while, and SQLite has one writer.
+    # Outside the transaction: the first use stretches the key, which is slow, and SQLite has one writer.
     locked = make_box(hub).lock(plain)
     now = hub.now()
     async with hub.database.writing() as connection:
@@ -109,8 +111,8 @@ async def list_rules(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> dict[str, Json]:
-    """Return a page of rules. Their addresses are as good as keys, so they are read with an organization key only."""
-    require_writer(caller, "alerts are read")
+    """Return a page of rules. Their addresses may contain keys, so that reading them requires an organization key."""
+    require_writer(caller, "reading alerts")
     wanted = {"project_id": project_id, "agent_id": agent_id}
     query = list_query(alert_rules, {"organization_id": caller.organization_id, **wanted})
     async with hub.database.reading() as connection:
@@ -119,14 +121,14 @@ async def list_rules(
 
 async def get_rule(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Return one rule."""
-    require_writer(caller, "alerts are read")
+    require_writer(caller, "reading alerts")
     async with hub.database.reading() as connection:
         return _show_rule(await _find_rule(connection, caller, id))
 
 
 async def update_rule(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json]) -> dict[str, Json]:
-    """Change what is named in `changes`: name, settings, webhook_url, secret, active. A changed rule starts anew."""
-    require_writer(caller, "alerts are changed")
+    """Change the fields in `changes`: name, settings, webhook_url, secret, active. A changed rule starts again."""
+    require_writer(caller, "changing alerts")
     refuse_emptying(changes, "name", "settings", "webhook_url", "secret", "active")
     check_fields({"name": changes.get("name")})
     if "webhook_url" in changes:
@@ -141,7 +143,7 @@ async def update_rule(hub: Hub, caller: Caller, id: str, changes: Mapping[str, J
             values["settings"] = read_settings(before["kind"], {**(before["settings"] or {}), **changes["settings"]})
             await check_case(connection, caller, values["settings"])
         if {"settings", "active"} & set(values):
-            # What was found under other settings says nothing about these: the next look finds out anew.
+            # The state under other settings is meaningless; the next check sets it.
             values["state"] = None
         row = await change_row(connection, alert_rules, caller.organization_id, id, {**values, "updated_at": hub.now()})
         await note(connection, hub, caller, "update", "alert", id, {"fields": sorted(set(changes))})
@@ -150,8 +152,8 @@ async def update_rule(hub: Hub, caller: Caller, id: str, changes: Mapping[str, J
 
 
 async def delete_rule(hub: Hub, caller: Caller, id: str) -> None:
-    """Delete a rule with what it sent."""
-    require_writer(caller, "alerts are deleted")
+    """Delete a rule with its deliveries."""
+    require_writer(caller, "deleting alerts")
     async with hub.database.writing() as connection:
         if not await delete_row(connection, alert_rules, caller.organization_id, id):
             raise not_found("alert", id)
@@ -160,8 +162,8 @@ async def delete_rule(hub: Hub, caller: Caller, id: str) -> None:
 
 
 async def list_deliveries(hub: Hub, caller: Caller, id: str, *, limit: int | None = None, cursor: str | None = None) -> dict[str, Json]:
-    """Return a page of the messages that a rule sent or tried to send."""
-    require_writer(caller, "alerts are read")
+    """Return a page of the messages of a rule, including failed ones."""
+    require_writer(caller, "reading alerts")
     async with hub.database.reading() as connection:
         await _find_rule(connection, caller, id)
         query = list_query(alert_deliveries, {"organization_id": caller.organization_id, "rule_id": id})
@@ -169,8 +171,8 @@ async def list_deliveries(hub: Hub, caller: Caller, id: str, *, limit: int | Non
 
 
 async def send_test(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Queue a message that says it is a test."""
-    require_writer(caller, "alerts are tested")
+    """Queue a test message."""
+    require_writer(caller, "testing alerts")
     async with hub.database.writing() as connection:
         rule = await _find_rule(connection, caller, id)
         row = await _queue_delivery(connection, hub, rule, "alert.test", {})
@@ -179,7 +181,7 @@ async def send_test(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 
 async def check_rules(hub: Hub) -> int:
-    """Look at every active rule once and return how many changed their state."""
+    """Check every active rule once and return the number of changed states."""
     async with hub.database.reading() as connection:
         watched = await rows.list_active_rules(connection)
     changed = 0
@@ -207,17 +209,17 @@ async def _check_rule(hub: Hub, rule: Row) -> bool:
     if before == after:
         return False
     async with hub.database.writing() as connection:
-        # State and message in one transaction: were only the state written, nobody would ever be told, since it does not change again.
+        # State and message in one transaction: otherwise a crash in between would lose the message.
         if not await rows.change_state(connection, rule["id"], before=before, after=after):
             return False
-        # A rule that was never looked at and is quiet has nothing to say.
+        # A new rule that is quiet sends no message.
         if before is not None or firing:
             await _queue_delivery(connection, hub, rule, "alert.firing" if firing else "alert.resolved", seen)
     return True
 
 
 def judge_counts(kind: str, settings: Mapping[str, Json], counts: list[tuple[str, str | None, int]]) -> tuple[dict[str, Json], bool | None]:
-    """Return what was counted, and whether the rule fires; None when there is too little to say."""
+    """Return the counts, and whether the rule fires; None if there are too few results."""
     decided = sum(count for outcome, _, count in counts if outcome != "skip")
     passed = sum(count for outcome, _, count in counts if outcome == "pass")
     lacking = sum(count for _, code, count in counts if code == "missing_evidence")
@@ -236,8 +238,8 @@ def judge_counts(kind: str, settings: Mapping[str, Json], counts: list[tuple[str
 async def _queue_delivery(connection: AsyncConnection, hub: Hub, rule: Row, event: str, seen: dict[str, Json]) -> Row:
     now = hub.now()
     id = new_id("ald")
-    told = {name: rule[name] for name in ("id", "name", "kind", "project_id", "agent_id", "settings")}
-    payload: dict[str, Json] = {"id": id, "event": event, "at": now, "rule": told, "observed": seen}
+    shown = {name: rule[name] for name in ("id", "name", "kind", "project_id", "agent_id", "settings")}
+    payload: dict[str, Json] = {"id": id, "event": event, "at": now, "rule": shown, "observed": seen}
     values = {"id": id, "organization_id": rule["organization_id"], "rule_id": rule["id"], "payload": payload, "next_at": hub.clock()}
     return await insert_row(connection, alert_deliveries, {**values, "created_at": now, "updated_at": now})
 
@@ -247,7 +249,7 @@ async def _find_rule(connection: AsyncConnection, caller: Caller, id: str) -> Ro
 
 
 async def check_case(connection: AsyncConnection, caller: Caller, settings: Mapping[str, Json]) -> None:
-    """Refuse settings that name a case which is not there."""
+    """Reject settings with an unknown case."""
     case_id = settings.get("case_id")
     if case_id is not None:
         await require_row(connection, cases, caller.organization_id, "case", case_id)
@@ -257,27 +259,27 @@ def _check_url(hub: Hub, url: str) -> None:
     try:
         if len(url) > LONGEST_URL or any(ord(char) <= 32 for char in url):
             raise AddressRefused(f"expected at most {LONGEST_URL} characters, without spaces")
-        # Only what shows in the address itself. Where its name leads may change, so that is looked at whenever a message is sent.
+        # Only the address itself. Its DNS name is checked whenever a message is sent.
         Guard(hub.settings.allowed_addresses).check_url(url)
     except AddressRefused as error:
-        raise Refusal("VALIDATION_ERROR", "the webhook cannot be used", fields={"webhook_url": [str(error)]}) from None
+        raise Refusal("VALIDATION_ERROR", "the webhook is invalid", fields={"webhook_url": [str(error)]}) from None
 
 
 def _check_secret(secret: str) -> None:
     if not 16 <= len(secret) <= 500:
-        raise Refusal("VALIDATION_ERROR", "the secret cannot be used", fields={"secret": ["expected 16 to 500 characters"]})
+        raise Refusal("VALIDATION_ERROR", "the secret is invalid", fields={"secret": ["expected 16 to 500 characters"]})
 
 
 def read_settings(kind: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Return settings with the defaults of their kind. Raises a `Refusal` that names every mistake."""
+    """Return settings with the defaults of their kind. Raises `Refusal` with every mistake."""
     defaults = DEFAULTS[kind]
     fields: dict[str, list[str]] = {}
     for name, value in given.items():
-        told = _explain_wrong(name, value) if name in defaults else f"a {kind} rule does not have it; there are {', '.join(defaults)}"
-        if told is not None:
-            fields[f"settings.{name}"] = [told]
+        reason = _explain_wrong(name, value) if name in defaults else f"unknown for a {kind} rule; known: {', '.join(defaults)}"
+        if reason is not None:
+            fields[f"settings.{name}"] = [reason]
     if fields:
-        raise Refusal("VALIDATION_ERROR", "the settings cannot be used", fields=fields)
+        raise Refusal("VALIDATION_ERROR", "the settings are invalid", fields=fields)
     return {**defaults, **given}
 
 
@@ -298,3 +300,122 @@ def _show_delivery(row: Row) -> dict[str, Json]:
     waiting = row["delivered_at"] is None and row["next_at"] is not None
     status = "delivered" if row["delivered_at"] is not None else "waiting" if waiting else "given up"
     return {**{name: row[name] for name in _DELIVERY}, "status": status}
+
+
+# --- preview: when a rule would have fired over the stored results
+
+
+MOST_RESULTS = 20_000
+LONGEST_DAYS = 90
+_MOST_POINTS = 200
+_MOST_PERIODS = 200
+Past = Sequence[tuple[float, str, str | None]]
+"""Time, outcome and code of each result, oldest first."""
+
+
+class RuleDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that is tried out and not stored."""
+
+    project_id: str
+    kind: AlertKind
+    agent_id: str | None = None
+    settings: Mapping[str, Json] | None = None
+    days: float = 7
+
+
+class _Followed(msgspec.Struct):
+    """The simulation of a rule so far."""
+
+    firing: bool | None = None
+    periods: list[dict[str, Json]] = msgspec.field(default_factory=lambda: list[dict[str, Json]]())
+    values: list[tuple[float, float | None]] = msgspec.field(default_factory=lambda: list[tuple[float, float | None]]())
+
+
+async def preview_rule(hub: Hub, caller: Caller, draft: RuleDraft) -> dict[str, Json]:
+    """Return when a rule would have fired during the last days, and its measured values."""
+    require_writer(caller, "previewing alerts")
+    if not 0 < draft.days <= LONGEST_DAYS:
+        raise Refusal("VALIDATION_ERROR", "the period is invalid", fields={"days": [f"expected a number up to {LONGEST_DAYS}"]})
+    settings = read_settings(draft.kind, draft.settings or {})
+    now = hub.clock()
+    begin = now - draft.days * 86_400
+    async with hub.database.reading() as connection:
+        await check_place(connection, caller, draft.project_id, draft.agent_id)
+        await check_case(connection, caller, settings)
+        # From one window before the period: these results still count at its start.
+        found = await rows.list_outcomes(
+            connection,
+            caller.organization_id,
+            draft.project_id,
+            stamp(begin - float(settings["window_s"])),
+            limit=MOST_RESULTS + 1,
+            agent_id=draft.agent_id,
+            case_id=settings.get("case_id"),
+        )
+    complete = len(found) <= MOST_RESULTS
+    past = [(datetime.fromisoformat(at).timestamp(), outcome, code) for at, outcome, code in reversed(found[:MOST_RESULTS])]
+    since = begin if complete or not past else max(begin, past[0][0] + float(settings["window_s"]))
+    followed = await asyncio.to_thread(follow_rule, draft.kind, settings, past, since, now)
+    return {
+        "kind": draft.kind,
+        "settings": settings,
+        "since": stamp(since),
+        "until": stamp(now),
+        "complete": complete,
+        "results": sum(at >= since for at, _, _ in past),
+        "fired": len(followed.periods),
+        "periods": followed.periods[-_MOST_PERIODS:],
+        "points": [{"at": stamp(at), "value": value} for at, value in thin_points(followed.values)],
+    }
+
+
+def follow_rule(kind: AlertKind, settings: Mapping[str, Json], past: Past, since: float, until: float) -> _Followed:
+    """Simulate a rule over the past; results before `since` are counted but not reported."""
+    window = float(settings["window_s"])
+    # Every change of a count: a result arrives, and leaves when the window has passed it. Arrivals come first.
+    steps = sorted(
+        [(at, 0, number) for number, (at, _, _) in enumerate(past)] + [(at + window, 1, number) for number, (at, _, _) in enumerate(past)]
+    )
+    counts: Counter[tuple[str, str | None]] = Counter()
+    found = _Followed()
+    for place, (at, leaves, number) in enumerate(steps):
+        if at > until:
+            break
+        _, outcome, code = past[number]
+        counts[outcome, code] += -1 if leaves else 1
+        if place + 1 < len(steps) and steps[place + 1][0] == at:
+            continue  # all changes at one time count together
+        seen, firing = judge_counts(kind, settings, [(*key, count) for key, count in counts.items() if count])
+        _note_step(found, at, since, firing, _choose_value(kind, seen, firing))
+    return found
+
+
+def _note_step(found: _Followed, at: float, since: float, firing: bool | None, value: float | None) -> None:
+    if at >= since:
+        found.values.append((at, value))
+    if firing is None or firing == found.firing:
+        return
+    if firing:
+        found.periods.append({"since": stamp(max(at, since)), "until": None})
+    elif found.periods:
+        found.periods[-1]["until"] = stamp(at)
+        if at < since:
+            found.periods.pop()
+    found.firing = firing
+
+
+def _choose_value(kind: AlertKind, seen: Mapping[str, Json], firing: bool | None) -> float | None:
+    """Return the value that the rule compares with its limit; None if there are too few results."""
+    if firing is None:
+        return None
+    if kind == "failing_case":
+        return float(seen["results"] - seen["passed"])
+    return float(seen["pass_rate" if kind == "pass_rate" else "share"])
+
+
+def thin_points(values: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
+    """Return at most `_MOST_POINTS` points, including the first and the last."""
+    if len(values) <= _MOST_POINTS:
+        return list(values)
+    step = (len(values) - 1) / (_MOST_POINTS - 1)
+    return [values[round(number * step)] for number in range(_MOST_POINTS)]

@@ -21,12 +21,13 @@ import msgspec
 
 from proctor.codecs.retry_after import read_retry_after_s
 from proctor.errors import StoreError
+from proctor.model.evidence import Json
+from proctor.model.typed import make_json_decoder
 from proctor.network.addresses import AddressRefused
 from proctor.report.data.evaluation_events import About, EvaluationEvent, group_by_request, iterate_events, to_protobuf
 from proctor.service.hub import Hub
 from proctor.service.redaction import redact_text
-from proctor.service.traces.evaluated_span import find_place
-from proctor.store.sql.compressed_json import unpack
+from proctor.store.sql.compressed_json import expand_bytes, from_json, unpack
 from proctor.store.sql.pages import Row
 from proctor.store.traces.export_queue import delete_exports, find_trace_to_export, list_results_to_export, postpone_exports, take_exports
 from proctor.store.traces.traces import list_pieces
@@ -34,15 +35,109 @@ from proctor.store.traces.traces import list_pieces
 if TYPE_CHECKING:
     import httpx2
 
+
+RESPONSE = "gen_ai.response.id"
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """The OpenTelemetry ids of a result; empty if unknown."""
+
+    trace_id: str = ""
+    span_id: str = ""
+    response_id: str | None = None
+
+
+class _Attributes(msgspec.Struct, rename={"response": RESPONSE}):
+    response: Json = None
+
+
+class _Span(msgspec.Struct):
+    """The needed fields of a stored span."""
+
+    id: str
+    trace_id: str = ""
+    parent_id: str | None = None
+    name: str = ""
+    start_ns: int = 0
+    attributes: _Attributes = msgspec.field(default_factory=_Attributes)
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it is known only from a log record, without name and parent."""
+        return not self.name and not self.start_ns and self.parent_id is None
+
+
+class _Group(msgspec.Struct):
+    spans: list[_Span]
+
+
+_GROUPS = make_json_decoder(list[_Group])
+
+
+def find_place(pieces: Sequence[bytes]) -> Place:
+    """Return the place of a trace from its stored pieces; empty if unreadable."""
+    spans: dict[str, _Span] = {}
+    try:
+        for piece in pieces:
+            for span in _read_spans(expand_bytes(piece)):
+                # A log record may arrive after its span, and must not replace it.
+                if not span.is_bare or span.id not in spans:
+                    spans[span.id] = span
+    except (StoreError, msgspec.MsgspecError, RecursionError):
+        # The place is optional. Evaluating the trace reports what is wrong with it.
+        return Place()
+    return _choose_place(list(spans.values()))
+
+
+def _read_spans(data: bytes) -> list[_Span]:
+    if data[:1] == b"[":
+        return [span for group in _GROUPS.decode(data) for span in group.spans]
+    document = from_json(data)
+    listed: Json = document.get("spans") if isinstance(document, dict) else None
+    return [_read_body_span(span) for span in listed if isinstance(span, dict)] if isinstance(listed, list) else []
+
+
+def _read_body_span(span: dict[str, Json]) -> _Span:
+    """Return a span of a body in one piece, by either spelling."""
+    attributes = span.get("attributes")
+    start = span.get("start_time_unix_nano", span.get("startTimeUnixNano"))
+    return _Span(
+        id=_read_text(span.get("span_id", span.get("spanId"))),
+        trace_id=_read_text(span.get("trace_id", span.get("traceId"))),
+        parent_id=_read_text(span.get("parent_span_id", span.get("parentSpanId"))) or None,
+        name=_read_text(span.get("name")),
+        start_ns=int(start) if isinstance(start, (int, str)) and str(start).isascii() and str(start).isdigit() else 0,
+        attributes=_Attributes(attributes.get(RESPONSE) if isinstance(attributes, dict) else None),
+    )
+
+
+def _choose_place(spans: list[_Span]) -> Place:
+    spans = [span for span in spans if not span.is_bare] or spans
+    if not spans:
+        return Place()
+    # Only if all have a start: one without would be the earliest, and be taken for the root.
+    if all(span.start_ns for span in spans):
+        spans.sort(key=lambda span: span.start_ns)
+    known = {span.id for span in spans}
+    root = next((span for span in spans if span.parent_id is None or span.parent_id not in known), spans[0])
+    # The answer of a run is the last response.
+    responses = [span.attributes.response for span in spans if isinstance(span.attributes.response, str)]
+    return Place(trace_id=root.trace_id, span_id=root.id, response_id=responses[-1] if responses else None)
+
+
+def _read_text(value: Json) -> str:
+    return value if isinstance(value, str) else ""
+
+
 TRACES_AT_ONCE = 100
 BYTES_AT_ONCE = 8_000_000
-"""Stored bytes of traces and results that are held at once."""
+"""Stored bytes of traces and results that are in memory at once."""
 LOOK_S = 1.0
-"""How often is looked for something to send."""
+"""Seconds between checks for results."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 300.0
 TIMEOUT_S = 10.0
 KEEP_S = 3 * 86_400.0
-"""How long is tried to send a result."""
+"""Seconds until an undelivered result is dropped."""
 LARGEST_ANSWER = 100_000
 _LEASE_S = 120.0
 _REFUSED = (400, 413, 422)
@@ -50,7 +145,7 @@ _LOG = logging.getLogger("proctor.serve")
 
 
 async def export_results(hub: Hub, stop: asyncio.Event) -> None:
-    """Send what is to be sent until told to stop: a worker of the service."""
+    """Send queued results until `stop` is set: a worker of the service."""
     if hub.settings.export_otlp_endpoint is None:
         await stop.wait()
         return
@@ -66,7 +161,7 @@ async def export_results(hub: Hub, stop: asyncio.Event) -> None:
 
 
 class _Trace(msgspec.Struct, kw_only=True):
-    """A leased trace, and what is to be exported of it."""
+    """A leased trace and its events."""
 
     row: Row
     results: int = 0
@@ -74,7 +169,7 @@ class _Trace(msgspec.Struct, kw_only=True):
 
 
 class _Later(Exception):
-    """Raised when the receiver takes nothing just now."""
+    """Raised if the receiver accepts nothing at the moment."""
 
     def __init__(self, why: str, retry_after_s: float | None = None) -> None:
         super().__init__(why)
@@ -82,11 +177,11 @@ class _Later(Exception):
 
 
 class _Refused(Exception):
-    """Raised when the receiver refuses this batch."""
+    """Raised if the receiver rejects this batch."""
 
 
 class Exporter:
-    """Sends to one receiver, and remembers how it is doing."""
+    """Sends to one receiver, with backoff."""
 
     def __init__(self, hub: Hub, client: httpx2.AsyncClient) -> None:
         self._hub = hub
@@ -97,14 +192,14 @@ class Exporter:
     @contextlib.asynccontextmanager
     async def open(cls, hub: Hub) -> AsyncGenerator[Exporter]:
         """Yield an exporter whose connections are closed at the end."""
-        # Loading what speaks HTTP takes time, and most services export nothing.
+        # Loading an HTTP client takes time, and most services export nothing.
         from proctor.network.guard import Guard, guarded_client
 
         async with guarded_client(Guard(hub.settings.allowed_addresses), timeout_s=TIMEOUT_S) as client:
             yield cls(hub, client)
 
     async def send_batch(self) -> float:
-        """Send one batch and return after how many seconds to come again."""
+        """Send one batch and return the seconds until the next."""
         hub = self._hub
         now = hub.clock()
         async with hub.database.writing() as connection:
@@ -116,28 +211,28 @@ class Exporter:
         gone: list[_Trace] = []
         try:
             gone = await self._send(batch)
-            # One success is enough: the receiver is back, and what waits is sent at full speed.
+            # The receiver is back, and the queue is sent at full speed.
             self._wait_s = FIRST_WAIT_S
         except _Later as error:
-            # A receiver may ask for more patience, up to the longest wait that we would make by ourselves.
+            # A receiver may request a longer wait, up to our own maximum.
             wait_s = max(self._wait_s, min(error.retry_after_s or 0.0, LONGEST_WAIT_S))
             self._wait_s = min(self._wait_s * 2, LONGEST_WAIT_S)
-            # Given up only after a failure: what is old and can be sent again at last is sent.
+            # Dropped only after a failure: old results that can be sent are sent.
             gone = [trace for trace in batch if now - trace.row["queued_at"] > KEEP_S]
             later += [trace.row for trace in batch if now - trace.row["queued_at"] <= KEEP_S]
             batch = []
-            _LOG.warning("the receiver of results does not take them", extra={"error": redact_text(str(error)), "again_in_s": wait_s})
+            _LOG.warning("the receiver does not accept results", extra={"error": redact_text(str(error)), "again_in_s": wait_s})
         async with hub.database.writing() as connection:
             await delete_exports(connection, [trace.row for trace in (*batch, *gone)])
             await postpone_exports(connection, later, hub.clock() + wait_s)
         lost = sum(trace.results for trace in gone)
         hub.counters.add("results_not_exported", lost)
-        # What was given up after a failure is not part of the batch, which is empty then.
+        # After a failure the batch is empty.
         hub.counters.add("results_exported", sum(trace.results for trace in batch) - (lost if batch else 0))
         return wait_s
 
     async def _read_batch(self, taken: Sequence[Row]) -> tuple[list[_Trace], list[Row]]:
-        """Return what there is to send of these traces, as long as it is not too much at once, and those that come next."""
+        """Return the events of these traces within the size limit, and the remaining rows."""
         found: list[_Trace] = []
         size = 0
         async with self._hub.database.reading() as connection:
@@ -149,21 +244,21 @@ class Exporter:
                 pieces = (await list_pieces(connection, [trace]))[row["trace_id"]] if trace is not None and results else []
                 size += sum(map(len, pieces)) + sum(len(result["body"]) for result in results)
                 events = await asyncio.to_thread(_make_events, trace, pieces, results) if trace is not None and results else []
-                # Also where nothing is left to send, as of a deleted trace: its note is deleted together with those that were sent.
+                # Also if nothing is left to send, as for a deleted trace: its queue entry is deleted as well.
                 found.append(_Trace(row=row, results=len(results), events=events))
         return found, []
 
     async def _send(self, batch: Sequence[_Trace]) -> list[_Trace]:
-        """Send a batch and return what of it was refused. Raises `_Later`."""
+        """Send a batch and return the rejected traces. Raises `_Later`."""
         try:
             for events in group_by_request(event for trace in batch for event in trace.events):
                 await self._post(await asyncio.to_thread(_encode_events, events))
             return []
         except _Refused as error:
             if len(batch) > 1:
-                # One by one only after a refusal of all: what one bad trace costs is one more request per trace, once.
+                # One by one only after a rejection of all, which costs one more request per trace.
                 return [gone for trace in batch for gone in await self._send([trace])]
-            _LOG.error("results were refused", extra={"trace": batch[0].row["trace_id"], "error": redact_text(str(error))})
+            _LOG.error("results were rejected", extra={"trace": batch[0].row["trace_id"], "error": redact_text(str(error))})
             return list(batch)
 
     async def _post(self, body: bytes) -> None:
@@ -171,7 +266,7 @@ class Exporter:
 
         endpoint = self._hub.settings.export_otlp_endpoint
         assert endpoint is not None
-        # The settings may add headers and name another user agent, but not say that the body is something else.
+        # The settings may add headers and replace the user agent, but not the content type.
         headers = {
             "user-agent": "proctor",
             **dict(self._hub.settings.export_otlp_headers),
@@ -180,11 +275,11 @@ class Exporter:
         }
         try:
             async with asyncio.timeout(TIMEOUT_S), self._client.stream("POST", endpoint, content=body, headers=headers) as answer:
-                told = await _read_bounded(answer)
+                body_of_answer = await _read_bounded(answer)
         except TimeoutError:
             raise _Later(f"no answer within {TIMEOUT_S:g} s") from None
         except AddressRefused as error:
-            # Later and not lost: an administrator may list the address meanwhile.
+            # Retried: an administrator may allow the address.
             raise _Later(f"refused: {error}") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
             raise _Later(f"{type(error).__name__}: {error}") from None
@@ -192,31 +287,31 @@ class Exporter:
             raise _Refused(f"answered {answer.status_code}")
         if not 200 <= answer.status_code < 300:
             raise _Later(f"answered {answer.status_code}", read_retry_after_s(answer.headers))
-        _note_rejected(told)
+        _note_rejected(body_of_answer)
 
 
 async def _read_bounded(answer: httpx2.Response) -> bytes:
-    """Return the answer, or nothing of one without end."""
-    told = b""
+    """Return the response body, or nothing if it is too large."""
+    body = b""
     async for part in answer.aiter_raw():
-        told += part
-        if len(told) > LARGEST_ANSWER:
+        body += part
+        if len(body) > LARGEST_ANSWER:
             return b""
-    return told
+    return body
 
 
-def _note_rejected(told: bytes) -> None:
-    """Log what a receiver that took only a part did not take: it will not take it next time."""
+def _note_rejected(body: bytes) -> None:
+    """Log the results that the receiver rejected; they are not sent again."""
     from google.protobuf.message import DecodeError  # slow to load, and there by now
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
     try:
-        partial = ExportLogsServiceResponse.FromString(told).partial_success
+        partial = ExportLogsServiceResponse.FromString(body).partial_success
     except DecodeError:
-        return  # taken, and answered in some other form
+        return  # accepted, with another kind of answer
     if partial.rejected_log_records:
         why = redact_text(partial.error_message[:500])
-        _LOG.warning("the receiver left out some results", extra={"events": partial.rejected_log_records, "error": why})
+        _LOG.warning("the receiver rejected some results", extra={"events": partial.rejected_log_records, "error": why})
 
 
 def _encode_events(events: Sequence[EvaluationEvent]) -> bytes:
@@ -225,7 +320,7 @@ def _encode_events(events: Sequence[EvaluationEvent]) -> bytes:
 
 def _make_events(trace: Row, pieces: Sequence[bytes], results: Sequence[Row]) -> list[EvaluationEvent]:
     place = find_place(pieces)
-    # A trace of OTLP is kept under its own id; spans in one piece say theirs, or nothing.
+    # An OTLP trace is stored under its own id; spans in one piece may have one.
     trace_id = trace["external_id"] if trace["format"] == "otlp" else place.trace_id
     found: list[EvaluationEvent] = []
     for row in results:
@@ -256,7 +351,7 @@ def _read_document(row: Row) -> dict[str, Any]:
     except StoreError:
         document = None
     known = {name: row[name] for name in ("outcome", "score", "verdict", "code")}
-    # What could be damaged in a body must not keep the others waiting.
+    # A damaged body must not block the others.
     return {**document, **known} if isinstance(document, dict) else known
 
 

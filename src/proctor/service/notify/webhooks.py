@@ -1,14 +1,12 @@
-"""Sends messages to webhooks: signed, until they are taken or it is hopeless, never to where they must not go.
+"""Sends signed messages to webhooks, with retries.
 
     x-proctor-delivery: ald_...                     the same for every attempt
     x-proctor-timestamp: 1794723000
     x-proctor-signature: sha256=<hex>               HMAC-SHA-256 of "<timestamp>.<body>" with the rule's secret
 
-Any answer of 200 to 299 takes the message; its body is not read. Redirects are not followed. Attempts are made after 10 s, then later and
-later, eight in all over about a day; 410 ends it at once. What was queued survives a restart; of several servers one sends it.
-
-Receivers may be slow, and belong to somebody: so many messages are under way at once, of one organization and of one project no more than
-their share, and whoever waits longest goes next, in turns. Nobody's message waits for the answer to another's.
+A response of 200 to 299 accepts the message; its body is not read. Redirects are not followed. There are eight attempts with growing delays
+over about a day; 410 ends them. The queue survives a restart, and only one of several servers sends a message. The number of concurrent
+messages is limited per organization and project; the longest waiting one is next, in turns.
 """
 
 from __future__ import annotations
@@ -35,24 +33,24 @@ if TYPE_CHECKING:
     import httpx2
 
 ATTEMPTS_AFTER_S = (10.0, 60.0, 300.0, 1_800.0, 7_200.0, 21_600.0, 43_200.0)
-"""How long after each failed attempt the next one is made; after the last of them it is given up."""
+"""Seconds between a failed attempt and the next; after the last of them it is given up."""
 TIMEOUT_S = 10.0
 AT_ONCE = 20
 PER_ORGANIZATION = 10
 PER_PROJECT = 4
 STOP_S = 5.0
-"""How long the answers to what is under way are waited for at the end; what had none is sent again."""
-# Far longer than one message may take, so that it is sent twice only after a crash.
+"""Seconds to wait at the end for responses; messages without one are sent again."""
+# Much longer than one message may take, so that it is sent twice only after a crash.
 _LEASE_S = 60.0
 _LOOK_S = 2.0
 _RULES_EVERY_S = 10.0
 _LONGEST_ERROR = 500
-_SENDER_ENDED = "whoever sent it ended before there was an answer, at the last attempt too"
+_SENDER_ENDED = "the sending process ended before a response arrived, also at the last attempt"
 _LOG = logging.getLogger("proctor.serve")
 
 
 async def watch_alerts(hub: Hub, stop: asyncio.Event) -> None:
-    """Check the rules and send what is due, until told to stop: a worker of the service."""
+    """Check the rules and send due messages until `stop` is set: a worker of the service."""
     loop = asyncio.get_running_loop()
     rules_at = loop.time()
     stopped = asyncio.create_task(stop.wait())
@@ -66,8 +64,8 @@ async def watch_alerts(hub: Hub, stop: asyncio.Event) -> None:
                         await check_rules(hub)
                     started = await sending.start_due()
                 except StoreError as error:
-                    _LOG.warning("alerts cannot be looked at now", extra={"error": str(error)})
-                # Where something was sent there may be more, for which there is room when one was answered.
+                    _LOG.warning("alerts cannot be checked now", extra={"error": str(error)})
+                # There may be more to send when one was answered.
                 waited = (stopped, *sending.under_way) if started else (stopped,)
                 await asyncio.wait(waited, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -75,7 +73,7 @@ async def watch_alerts(hub: Hub, stop: asyncio.Event) -> None:
 
 
 async def deliver_due(hub: Hub) -> int:
-    """Make one attempt at everything that is due and return how many were taken."""
+    """Attempt everything that is due once and return the number of accepted messages."""
     async with WebhookSender(hub) as sending:
         while await sending.start_due() or sending.under_way:
             if sending.under_way:
@@ -84,7 +82,7 @@ async def deliver_due(hub: Hub) -> int:
 
 
 class WebhookSender:
-    """Messages that are under way. At the end of the block what is not answered soon is left to a later attempt."""
+    """Messages in flight. Those without a response at the end of the block are left to a later attempt."""
 
     def __init__(self, hub: Hub) -> None:
         self.sent = 0
@@ -98,7 +96,7 @@ class WebhookSender:
 
     async def __aexit__(self, *error: object) -> None:
         if self._tasks:
-            # What is not answered by then keeps its lease and is sent again: a receiver may hear twice, never not at all.
+            # Unanswered messages stay leased and are sent again: at least once.
             await asyncio.wait(self._tasks, timeout=0 if any(error) else STOP_S)
         for task in list(self._tasks):
             task.cancel()
@@ -108,19 +106,19 @@ class WebhookSender:
 
     @property
     def under_way(self) -> Collection[asyncio.Task[None]]:
-        """The messages that have no answer yet."""
+        """The messages without a response yet."""
         return self._tasks.keys()
 
     async def start_due(self) -> int:
-        """Lease what is due, as far as there is room, start to send it, and return how many that were. Does not wait for answers."""
-        room = AT_ONCE - len(self._tasks)
-        if room <= 0:
+        """Lease due messages within the limits, start sending them, and return their number."""
+        slots = AT_ONCE - len(self._tasks)
+        if slots <= 0:
             return 0
         now = self._hub.clock()
         shares = {"per_project": PER_PROJECT, "per_organization": PER_ORGANIZATION}
-        # A look first, which takes no lock: nearly always nothing is due.
+        # A read first, which takes no lock: nearly always nothing is due.
         async with self._hub.database.reading() as connection:
-            due = await rows.list_due_deliveries(connection, now, room, busy=self._count_busy(), **shares)
+            due = await rows.list_due_deliveries(connection, now, slots, busy=self._count_busy(), **shares)
         if not due:
             return 0
         async with self._hub.database.writing() as connection:
@@ -135,7 +133,7 @@ class WebhookSender:
         return dict(Counter(id for row in self._tasks.values() for id in (row["project_id"], row["organization_id"])))
 
     async def _send(self, row: Row) -> None:
-        # It was leased as often as it may be sent, and nobody has written how the last attempt ended: it may be what ends whoever sends it.
+        # Leased as often as it may be sent, without a recorded outcome: it may be what ends the sender.
         over = row["attempts"] > len(ATTEMPTS_AFTER_S)
         error = _SENDER_ENDED if over else await _send_message(self._hub, self._get_client(), row)
         async with self._hub.database.writing() as connection:
@@ -146,7 +144,7 @@ class WebhookSender:
 
     def _get_client(self) -> httpx2.AsyncClient:
         if self._client is None:
-            # Loading what speaks HTTP takes time, and most services have nothing to send.
+            # Loading an HTTP client takes time, and most services have nothing to send.
             from proctor.network.guard import Guard, guarded_client
 
             self._client = guarded_client(Guard(self._hub.settings.allowed_addresses), timeout_s=TIMEOUT_S)
@@ -155,12 +153,12 @@ class WebhookSender:
     def _forget_task(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
         if not task.cancelled() and (error := task.exception()) is not None:
-            # Its lease runs out, and it is sent again.
-            _LOG.warning("what became of an alert could not be kept", extra={"error": str(error)})
+            # Its lease expires, and it is sent again.
+            _LOG.warning("the outcome of an alert could not be stored", extra={"error": str(error)})
 
 
 async def _send_message(hub: Hub, client: httpx2.AsyncClient, row: Row) -> str | None:
-    """Send one message and return why it was not taken, or None."""
+    """Send one message and return why it was not accepted, or None."""
     import httpx2  # as above
 
     body = to_json(row["payload"])
@@ -174,8 +172,8 @@ async def _send_message(hub: Hub, client: httpx2.AsyncClient, row: Row) -> str |
     try:
         if row["secret"] is not None:
             headers["x-proctor-signature"] = f"sha256={sign_message(make_box(hub).unlock(row['secret']), timestamp, body)}"
-        # Streamed, and the body left unread: it may have no end. One time-out around all of it, since that of the client begins anew with
-        # every piece that comes.
+        # Streamed without reading the body, which may be endless. One timeout around everything, since that of the client restarts with
+        # every chunk.
         async with asyncio.timeout(TIMEOUT_S), client.stream("POST", row["webhook_url"], content=body, headers=headers) as answer:
             if 200 <= answer.status_code < 300:
                 return None
@@ -185,25 +183,25 @@ async def _send_message(hub: Hub, client: httpx2.AsyncClient, row: Row) -> str |
     except AddressRefused as error:
         return f"refused: {error}"
     except (httpx2.HTTPError, httpx2.InvalidURL, ProctorError, OSError, ValueError) as error:
-        # Whatever went wrong with one receiver is the error of this delivery, and no reason to stop sending the others.
+        # The failure of one receiver must not stop the others.
         return f"{type(error).__name__}: {error}"
 
 
 def sign_message(secret: str, timestamp: str, body: bytes) -> str:
-    """Return what proves that a message came from here, in hexadecimal."""
-    # The time is signed along, so that a receiver can refuse a message that somebody recorded and sends again later.
+    """Return the signature of a message in hexadecimal."""
+    # The time is signed as well, so that a receiver can reject a replayed message.
     return hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
 def _make_changes(hub: Hub, row: Row, error: str | None) -> dict[str, Any]:
     if error is None:
         return {"delivered_at": hub.now(), "next_at": None, "error": None, "updated_at": hub.now()}
-    # The row is as it was before it was leased; the lease has counted this attempt in the database.
+    # The row is from before the lease, which has counted this attempt in the database.
     attempts = row["attempts"] + 1
     if error == _SENDER_ENDED:
         # The lease has counted an attempt that was not made.
         return {"next_at": None, "error": error, "attempts": row["attempts"], "updated_at": hub.now()}
     over = error == "gone: 410" or attempts > len(ATTEMPTS_AFTER_S)
     following = None if over else hub.clock() + ATTEMPTS_AFTER_S[attempts - 1]
-    # What a client raises may quote the address, and a key in it.
+    # The error of a client may quote the address, and a key in it.
     return {"next_at": following, "error": redact_text(error)[:_LONGEST_ERROR], "updated_at": hub.now()}

@@ -1,1 +1,1 @@
-"""What is going on in a project: its trend, its alerts, and what has changed since a moment."""
+"""The state of a project: trend, alerts, and changes since a time."""

@@ -1,4 +1,4 @@
-"""Reads the overview of a project, at a cost that does not grow with it: every query goes along an index and is bounded."""
+"""Reads the overview of a project with bounded, indexed queries."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ from proctor.store.sql.compressed_json import expand_bytes
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import projects, results, run_entries, runs
 
-# --- which cases turned between the newest run of a suite and the last one before a moment
+# --- changed cases between the newest run of a suite and the last one before a time
 
 MOST_SUITES = 5
 """Suites that are compared."""
 MOST_EARLIER = 500
-"""Runs before the moment among which the last of each suite is looked for."""
+"""Runs before the time that are searched for the last of each suite."""
 MOST_FAILED = 1_000
-"""Failed attempts of a run that are looked at, the newest first."""
+"""Newest failed attempts of a run that are examined."""
 MOST_CASES = 200
-"""Cases of them that are counted."""
+"""Cases that are counted."""
 _NAMED = 10
 """Newly failing cases whose reason is read."""
 
@@ -61,7 +61,7 @@ _NAMED = 10
 async def find_suite_changes(
     hub: Hub, connection: AsyncConnection, caller: Caller, project_id: str, new: Sequence[Row], since: str
 ) -> tuple[SuiteChange, ...]:
-    """Return what changed in each suite with a completed run since the moment; `new` are the runs since then, newest first."""
+    """Return the changes of each suite with a completed run since the time; `new` are the runs since then, newest first."""
     completed = [run for run in new if run["status"] == "completed"]
     newest: dict[str, Row] = {}
     oldest: dict[str, Row] = {}
@@ -73,10 +73,10 @@ async def find_suite_changes(
     earlier = await _find_earlier(connection, caller, project_id, since)
     changes: list[SuiteChange] = []
     for suite, run in list(newest.items())[:MOST_SUITES]:
-        # A suite that is new since then is compared with its own first run.
+        # A new suite is compared with its own first run.
         first = oldest[suite]["id"] if oldest[suite]["id"] != run["id"] else None
         before = earlier.get(suite, first)
-        # Both have ended, and nothing is added to them any more.
+        # Both have ended and do not change.
         key = ("suite change", run["id"], before)
         known: SuiteChange | None = hub.run_facts.get(key)
         if known is None:
@@ -87,7 +87,7 @@ async def find_suite_changes(
 
 
 async def _find_earlier(connection: AsyncConnection, caller: Caller, project_id: str, since: str) -> dict[str, str]:
-    """Return the last completed run of each suite before the moment."""
+    """Return the last completed run of each suite before the time."""
     columns = ("id", "suite_name", "created_at")
     query = list_seen(runs, caller, columns=columns, along=(runs.c.created_at < since,), project_id=project_id, status="completed").whole
     newest = query.order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(MOST_EARLIER)
@@ -103,9 +103,9 @@ async def _compare_suite(connection: AsyncConnection, suite: str, run_id: str, b
         return SuiteChange(
             suite_name=suite, run_id=run_id, before_id=None, newly_failing=nothing, newly_passing=nothing, newly_flaky=nothing
         )
-    kept, kept_before = await read_tally(connection, run_id), await read_tally(connection, before_id)
-    if kept is not None and kept_before is not None:
-        after, before, is_part = kept.count_by_case(), kept_before.count_by_case(), False
+    tally, tally_before = await read_tally(connection, run_id), await read_tally(connection, before_id)
+    if tally is not None and tally_before is not None:
+        after, before, is_part = tally.count_by_case(), tally_before.count_by_case(), False
     else:
         after, before, is_part = await _count_failing(connection, run_id, before_id)
     thresholds = await _read_thresholds(connection, run_id)
@@ -114,7 +114,7 @@ async def _compare_suite(connection: AsyncConnection, suite: str, run_id: str, b
         suite_name=suite,
         run_id=run_id,
         before_id=before_id,
-        newly_failing=_name_reasons(kept, newly_failing) if kept is not None else await _add_reasons(connection, run_id, newly_failing),
+        newly_failing=_name_reasons(tally, newly_failing) if tally is not None else await _add_reasons(connection, run_id, newly_failing),
         newly_passing=newly_passing,
         newly_flaky=newly_flaky,
         is_part=is_part,
@@ -124,7 +124,7 @@ async def _compare_suite(connection: AsyncConnection, suite: str, run_id: str, b
 async def _count_failing(
     connection: AsyncConnection, run_id: str, before_id: str
 ) -> tuple[Mapping[str, Counts], Mapping[str, Counts], bool]:
-    """Return how the cases that did not pass at least once came out in both runs, and whether there may be more of them."""
+    """Return the counts of cases that did not always pass in both runs, and whether there may be more of them."""
     failing, more = await _list_failing(connection, run_id)
     failed, more_before = await _list_failing(connection, before_id)
     cases = list(dict.fromkeys([*failing, *failed]))
@@ -133,7 +133,7 @@ async def _count_failing(
 
 
 async def _list_failing(connection: AsyncConnection, run_id: str) -> tuple[list[str], bool]:
-    """Return the cases that did not pass at least once, and whether there may be more."""
+    """Return the cases that did not always pass, and whether there may be more."""
     found: dict[str, None] = {}
     more = False
     for outcome in ("fail", "error"):
@@ -151,13 +151,13 @@ async def _count_cases(connection: AsyncConnection, run_id: str, cases: Sequence
     query = sa.select(*columns).where(run_entries.c.run_id == run_id, run_entries.c.case_id.in_(cases))
     for case, outcome, count in await connection.execute(query.group_by(run_entries.c.case_id, run_entries.c.outcome)):
         outcomes.setdefault(case, {})[outcome] = int(count)
-    # In the order in which they were found: the newest first.
+    # In the order in which they were found: newest first.
     return {case: count_outcomes(outcomes[case]) for case in cases if case in outcomes}
 
 
 async def _read_thresholds(connection: AsyncConnection, run_id: str) -> Mapping[str, float]:
-    """Return which cases pass at a share of their attempts."""
-    # Reading a large suite takes long, and few have such a case: whether it may have one is looked for in its text first.
+    """Return the pass thresholds of cases."""
+    # Reading a large suite is slow, and few have thresholds: its text is searched first.
     text = runs.c.document
     query = sa.select(runs).where(runs.c.id == run_id, sa.or_(text.contains("pass_rate"), text.contains("passThreshold")))
     found = (await connection.execute(query)).mappings().first()
@@ -167,38 +167,35 @@ async def _read_thresholds(connection: AsyncConnection, run_id: str) -> Mapping[
     return {case.id: case.pass_threshold for case in suite.cases if case.pass_threshold is not None}
 
 
-def _name_reasons(kept: RunTally, turned: TurnedCases) -> TurnedCases:
-    """Return newly failing cases with why the first of them fail, as it was kept."""
-    firsts = {case.case: kept.cases[case.case].failed[:1] for case in turned.cases[:_NAMED]}
+def _name_reasons(tally: RunTally, turned: TurnedCases) -> TurnedCases:
+    """Return newly failing cases with stored reasons of the first of them."""
+    firsts = {case.case: tally.cases[case.case].failed[:1] for case in turned.cases[:_NAMED]}
     reasons = {case: find_reason(failed[0], None) for case, failed in firsts.items() if failed}
-    told = (msgspec.structs.replace(case, reason=reasons.get(case.case, "")) for case in turned.cases)
-    return msgspec.structs.replace(turned, cases=tuple(told))
+    named = (msgspec.structs.replace(case, reason=reasons.get(case.case, "")) for case in turned.cases)
+    return msgspec.structs.replace(turned, cases=tuple(named))
 
 
 async def _add_reasons(connection: AsyncConnection, run_id: str, turned: TurnedCases) -> TurnedCases:
-    """Return newly failing cases with why the first of them fail."""
-    told: list[TurnedCase] = []
+    """Return newly failing cases with the reasons of the first of them."""
+    named: list[TurnedCase] = []
     for number, case in enumerate(turned.cases):
         if number < _NAMED:
             query = sa.select(*DIGEST).where(run_entries.c.run_id == run_id, run_entries.c.case_id == case.case)
             failed = query.where(run_entries.c.outcome.in_(("fail", "error"))).order_by(run_entries.c.attempt).limit(1)
             row = (await connection.execute(failed)).mappings().first()
             reason = "" if row is None else find_reason(await asyncio.to_thread(read_digest, dict(row)), None)
-            told.append(msgspec.structs.replace(case, reason=reason))
+            named.append(msgspec.structs.replace(case, reason=reason))
         else:
-            told.append(case)
-    return msgspec.structs.replace(turned, cases=tuple(told))
+            named.append(case)
+    return msgspec.structs.replace(turned, cases=tuple(named))
 
 
-# ---
-
-
-# --- for which reasons results of traces fail since a moment, and did not before
+# --- new reasons of failing results of traces
 
 MOST_SINCE = 150
-"""Failed results since the moment that are looked at, the newest first; of each outcome."""
+"""Newest failed results since the time that are examined, of each outcome."""
 MOST_BEFORE = 250
-"""Failed results before it whose reasons count as known."""
+"""Failed results before it whose reasons are known."""
 MOST_REASON = 300
 """Characters of a reason."""
 
@@ -221,7 +218,7 @@ _RESULT = make_json_decoder(_Result)
 
 
 async def find_trace_reasons(connection: AsyncConnection, caller: Caller, project_id: str, since: str) -> tuple[tuple[NewReason, ...], int]:
-    """Return new reasons, the commonest first, and how many there are."""
+    """Return new reasons, the most frequent first, and their number."""
     new = await _list_failed(connection, caller, project_id, results.c.created_at >= since, MOST_SINCE)
     if not new:
         return (), 0
@@ -244,10 +241,10 @@ def _read_all(rows: Sequence[Row]) -> list[FailedResult]:
 
 
 def _read_failed(row: Row) -> FailedResult:
-    """Return why a result failed: the first assertion that did not hold, else what is said of the case."""
+    """Return why a result failed: the reason of the first failed assertion, or of the case."""
     try:
         read = _RESULT.decode(expand_bytes(row["body"]))
-    # One broken body must not keep everything else from being seen.
+    # One damaged body must not hide the others.
     except (msgspec.MsgspecError, StoreError) as error:
         read = _Result(reason=f"the stored result cannot be read: {error}")
     reason, code = read.reason or "", row["code"] or read.code
@@ -262,13 +259,13 @@ def _read_failed(row: Row) -> FailedResult:
 
 DAY_S = 86_400
 MOST_NEW_RUNS = 100
-"""Runs since a moment that are looked at; of more only that there are more is said."""
+"""Runs since a time that are examined."""
 MOST_RULES = 100
 _COLUMNS = ("id", "suite_name", "name", "status", "outcome", "counts", "created_at")
 
 
 async def read_overview(hub: Hub, caller: Caller, project_id: str, *, since: str | None = None) -> Overview:
-    """Return what is going on in a project, and what has changed since a moment: a day ago, where none is named."""
+    """Return the state of a project, and its changes since a time, by default a day ago."""
     require_run_reader(caller)
     moment = stamp(hub.clock() - DAY_S) if since is None else read_moment(since, "since")
     async with hub.database.reading() as connection:
@@ -302,7 +299,7 @@ async def read_trend(hub: Hub, caller: Caller, project_id: str) -> tuple[TrendPo
 
 
 async def list_firing_rules(hub: Hub, caller: Caller, project_id: str) -> list[dict[str, Json]] | None:
-    """Return the rules that fire, of the newest hundred; None for who does not read alerts."""
+    """Return the firing rules among the newest hundred; None without access to alerts."""
     if caller.kind != "organization":
         return None
     found: dict[str, Any] = await alerts.list_rules(hub, caller, project_id=project_id, limit=MOST_RULES)
@@ -310,7 +307,7 @@ async def list_firing_rules(hub: Hub, caller: Caller, project_id: str) -> list[d
 
 
 async def _read_trend(connection: AsyncConnection, caller: Caller, project_id: str) -> tuple[TrendPoint, ...]:
-    # Of a run that broke off nobody knows how the rest would have gone: it is no point of the trend.
+    # Only completed runs: the rest of an aborted run is unknown.
     query = list_seen(runs, caller, columns=_COLUMNS, project_id=project_id, status="completed").whole
     found = await _fetch_newest(connection, query, MOST_TREND)
     return tuple(make_trend_point(run, run["counts"] or {}) for run in reversed(found))

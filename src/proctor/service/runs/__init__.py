@@ -1,1 +1,1 @@
-"""Runs: suites driven on request, from the queue to their results."""
+"""Runs: suites run on request, from the queue to their results."""

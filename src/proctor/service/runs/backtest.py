@@ -1,11 +1,11 @@
-"""Backtests: a case decided on the traces that the service still keeps, as a run.
+"""Backtests: a case decided on stored traces, as a run.
 
-    newest first      the traces of an agent, or of the project, that were there when the backtest was sent; what comes later does not count
-    `looked_at`       how far it came; kept with every step, so that a run that is taken up again goes on there
-    `left_out`        traces that the case is not about, by why; they are no attempts
+    newest first      the traces of an agent or project that existed when the backtest was requested
+    `looked_at`       the progress, stored with every step, so that a requeued run continues there
+    `left_out`        skipped traces by reason; they are not attempts
     numbers           the results of each case are numbered from 0: they are the attempts of the run
 
-A run of traces plans as many attempts as there are traces. When it is done, its attempts are those that were decided.
+A run plans as many attempts as there are traces. At its end, its attempts are those that were decided.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.service.traces.kept_traces import COLUMNS, KeptTrace, fetch_pieces
+from proctor.service.traces.stored_traces import COLUMNS, StoredTrace, fetch_pieces
 from proctor.store.sql.queries import ListQuery, list_query
 from proctor.store.sql.tables import traces
 
 STORED_TRACES = "stored traces"
-"""The name that stands for a target in runs which drive nobody."""
+"""The name of the target in runs that call no agent."""
 STEP = 20
-"""Traces that are looked at in one step."""
+"""Traces of one step."""
 STEP_BYTES = 2_000_000
-"""Bytes as kept, compressed, of the traces of one step; in memory they may be a hundred times as large."""
+"""Compressed bytes of the traces of one step; in memory they may be a hundred times as large."""
 
 LeftOut = Literal["still_open", "not_chosen", "no_run", "other_case"]
 
 
 class Backtest(msgspec.Struct, frozen=True, kw_only=True):
-    """Which traces a case is tried on, and how far that came."""
+    """The traces of a backtest, and its progress."""
 
     case_id: str
     version: int
@@ -41,34 +41,34 @@ class Backtest(msgspec.Struct, frozen=True, kw_only=True):
     when: dict[str, Json] | None = None
     since: str | None = None
     until: str
-    """Traces that came before, at the latest those that were there when it was sent."""
+    """Traces before this time, at most the time of the request."""
     traces: int
-    """How many there were, at most as many as were asked for."""
+    """Number of traces, at most the requested number."""
     looked_at: int = 0
     left_out: dict[str, int] = {}
     edge: tuple[str, str] | None = None
-    """Time and id of the last trace that was looked at."""
+    """Time and id of the last examined trace."""
     is_done: bool = False
 
 
 async def count_traces(connection: AsyncConnection, organization_id: str, project_id: str, wanted: Backtest, limit: int) -> int:
-    """Return how many traces there are, at most `limit`."""
+    """Return the number of traces, at most `limit`."""
     some = _make_query(organization_id, project_id, wanted, ("id",)).whole.limit(limit).subquery()
     return int((await connection.execute(sa.select(sa.func.count()).select_from(some))).scalar_one())
 
 
-async def fetch_next_traces(connection: AsyncConnection, organization_id: str, project_id: str, wanted: Backtest) -> list[KeptTrace]:
-    """Return the next traces that are looked at, newest first; none where all of them were."""
+async def fetch_next_traces(connection: AsyncConnection, organization_id: str, project_id: str, wanted: Backtest) -> list[StoredTrace]:
+    """Return the next traces, newest first; none at the end."""
     left = wanted.traces - wanted.looked_at
     if left <= 0:
         return []
-    # Sizes first: a step is bounded by what it takes to hold, and at least one trace.
+    # Sizes first, which bounds the memory of a step to at least one trace.
     sizes = _order(_make_query(organization_id, project_id, wanted, ("id", "size")).whole).limit(min(STEP, left))
     chosen: list[str] = []
-    room = STEP_BYTES
+    bytes_left = STEP_BYTES
     for row in (await connection.execute(sizes)).mappings():
-        room -= row["size"]
-        if chosen and room < 0:
+        bytes_left -= row["size"]
+        if chosen and bytes_left < 0:
             break
         chosen.append(row["id"])
     rows = _order(sa.select(*(traces.c[name] for name in COLUMNS)).where(traces.c.id.in_(chosen)))
@@ -90,7 +90,7 @@ def _order(query: sa.Select[Any]) -> sa.Select[Any]:
 
 
 def show_backtest(backtest: Backtest) -> dict[str, Json]:
-    """Return a backtest as it goes over the wire."""
+    """Return a backtest as JSON."""
     shown = ("case_id", "version", "agent_id", "since", "until", "traces", "looked_at")
     left_out = {why: backtest.left_out.get(why, 0) for why in get_args(LeftOut)}
     return {**{name: getattr(backtest, name) for name in shown}, "left_out": left_out}

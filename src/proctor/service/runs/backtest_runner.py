@@ -1,8 +1,7 @@
-"""Drives a backtest: reads kept traces step by step, has them decided, and keeps every result as an attempt of its run.
+"""Runs a backtest: reads stored traces step by step, decides them, and stores every result as an attempt of its run.
 
-It is a runner as the one that drives agents (`run`, `wind_down`), in the hands of the same worker: leases, turns, cancelling and reports
-are those of any run. Live traffic comes first: cases are decided by the pool, in the turns of the project, and between two steps
-the backtest rests for as long as it has read, so that reading takes at most half of one thread of the service.
+It has the interface of the runner that calls agents (`run`, `wind_down`) and the same worker. Live traffic has priority: the pool decides
+in the turns of the project, and the backtest pauses between two steps for as long as it has read.
 """
 
 from __future__ import annotations
@@ -34,23 +33,23 @@ from proctor.service.decisions.suite_verdicts import AskFor, RecordToDecide, Sui
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.runs.backtest import STORED_TRACES, Backtest, LeftOut, fetch_next_traces
-from proctor.service.runs.building import asked_of
+from proctor.service.runs.building import read_run_request
 from proctor.service.runs.policy import ProjectPolicy
-from proctor.service.traces.kept_traces import ReadTrace, read_kept_trace
+from proctor.service.traces.stored_traces import ReadTrace, read_stored_trace
 from proctor.store.runs.run_rows import iterate_entries, keep_settings
 from proctor.store.sql.pages import Row
 
 TRACE_KEY = "proctor.trace_id"
-"""Where the evidence of an attempt says which trace it is."""
+"""The metadata key of the trace id in the evidence of an attempt."""
 REST = 1.0
-"""How long to rest after a step, in the time that its traces took to be read."""
+"""Pause after a step, as a multiple of its reading time."""
 TRIES = 5
-"""How often a step is tried while nothing can be decided."""
+"""Attempts at a step while nothing can be decided."""
 TRY_AGAIN_S = 2.0
 
 
 async def build_backtest(hub: Hub, organization_id: str, project: Row, suite: Suite) -> BuiltRun:
-    """Build what a backtest needs: the cases, and their judge where they ask one. Raises `Refusal`."""
+    """Prepare the cases of a backtest, and their judge if needed. Raises `Refusal`."""
     policy = ProjectPolicy(hub.settings, project, await read_secrets(hub, organization_id, project["id"]))
 
     def build() -> BuiltRun:
@@ -69,7 +68,7 @@ async def build_backtest(hub: Hub, organization_id: str, project: Row, suite: Su
 
 
 class StoredTraces:
-    """Stands where a run has its target: nobody is driven."""
+    """The target of a backtest, which calls no agent."""
 
     name = STORED_TRACES
 
@@ -77,25 +76,25 @@ class StoredTraces:
         """Do nothing."""
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
-        """Refuse: what happened has happened."""
-        raise ProctorError("stored traces cannot be driven")
+        """Raise an error: stored traces cannot be run."""
+        raise ProctorError("stored traces cannot be run")
 
     async def close(self) -> None:
         """Do nothing."""
 
 
 class BacktestRunner:
-    """One backtest in the hands of one worker."""
+    """One backtest of one worker."""
 
     def __init__(
         self, hub: Hub, row: dict[str, Any], owner: str, built: BuiltRun, *, decisions: SuiteDecisions, log: RunLog, listener: Listener
     ) -> None:
-        """`row` is that of the run; how far it came is written there, too."""
-        asked = asked_of(row)
-        assert asked.backtest is not None
+        """`row` is that of the run, which also stores the progress."""
+        request = read_run_request(row)
+        assert request.backtest is not None
         self._hub, self._row, self._owner = hub, row, owner
-        self._asked = asked
-        self._state: Backtest = asked.backtest
+        self._request = request
+        self._state: Backtest = request.backtest
         self._suite, self._prepared = built.suite, prepare_once(built.suite)
         self._ask = None if built.judge_choice.judge is None else make_ask(built.judge_choice.judge)
         self._decisions, self._log, self._listener = decisions, log, listener
@@ -103,35 +102,35 @@ class BacktestRunner:
         self._next: dict[str, int] = {}
         """The number of the next result of each case."""
         self._known: set[tuple[str, str]] = set()
-        """Case and trace of what was kept behind the edge by whoever had the run before."""
+        """Case and trace of results that an earlier worker stored after its last progress update."""
 
     def wind_down(self, reason: str) -> None:
-        """Look at nothing more once the step that is under way is kept, and end as a run whose budget is spent."""
+        """Stop after the current step, and end as a run without budget."""
         self._stop = self._stop or reason
 
     async def run(self, done: Sequence[tuple[str, int]]) -> RunOutcome:
-        """Decide every trace that is left; `done` are case and number of what is kept. Raises `StoreError`."""
+        """Decide the remaining traces; `done` are case and number of stored results. Raises `StoreError`."""
         for case, number in done:
             self._next[case] = max(self._next.get(case, 0), number + 1)
         if done:
             self._known = await self._list_known()
         while True:
             async with self._hub.database.reading() as connection:
-                kept = await fetch_next_traces(connection, self._row["organization_id"], self._row["project_id"], self._state)
-            if not kept:
-                await self._keep_state(msgspec.structs.replace(self._state, is_done=True))
+                stored = await fetch_next_traces(connection, self._row["organization_id"], self._row["project_id"], self._state)
+            if not stored:
+                await self._store_state(msgspec.structs.replace(self._state, is_done=True))
                 return RunOutcome(ended="completed")
             began = time.monotonic()
-            # One after the other: a trace may need much memory while it is read.
-            read = [await read_kept_trace(each, self._state.when) for each in kept]
+            # One at a time, since reading a trace may need much memory.
+            read = [await read_stored_trace(each, self._state.when) for each in stored]
             spent = time.monotonic() - began
             left_out = await self._decide_step(read)
-            # The edge moves after the results are kept: whoever takes the run over in between finds them in `_list_known`.
-            edge = (kept[-1].row["created_at"], kept[-1].row["id"])
-            await self._keep_state(add_step(self._state, len(kept), left_out, edge))
-            # Needed for one step: the edge, which an earlier worker could not move any more, is behind what it kept.
+            # The progress is stored after the results: a worker that takes over in between finds them in `_list_known`.
+            edge = (stored[-1].row["created_at"], stored[-1].row["id"])
+            await self._store_state(add_step(self._state, len(stored), left_out, edge))
+            # Needed for one step only.
             self._known.clear()
-            # Behind a step: every turn gets on by one, however soon others want theirs.
+            # After a step, so that every turn makes progress.
             if self._stop is not None:
                 return RunOutcome(ended="budget", reason=self._stop)
             await asyncio.sleep(REST * spent)
@@ -139,50 +138,50 @@ class BacktestRunner:
     async def _list_known(self) -> set[tuple[str, str]]:
         found: set[tuple[str, str]] = set()
         async with self._hub.database.reading() as connection:
-            async for entry in iterate_entries(connection, self._row["id"], trim=_keep_metadata):
+            async for entry in iterate_entries(connection, self._row["id"], trim=_take_metadata):
                 if entry.evidence is not None:
                     found.add((entry.case, str(entry.evidence.metadata.get(TRACE_KEY))))
         return found
 
     async def _decide_step(self, read: Sequence[ReadTrace]) -> list[LeftOut]:
-        """Keep the results of some traces, and return why others have none."""
+        """Store the results of some traces, and return why others have none."""
         left_out: list[LeftOut] = []
-        asked: list[tuple[ReadTrace, list[int]]] = []
+        to_decide: list[tuple[ReadTrace, list[int]]] = []
         for each in read:
             why, positions = find_cases(each, self._prepared, len(self._suite.cases))
             if why is not None:
                 left_out.append(why)
             fresh = [place for place in positions if (self._suite.cases[place].id, each.row["id"]) not in self._known]
             if fresh:
-                asked.append((each, fresh))
+                to_decide.append((each, fresh))
         began, started_at = time.monotonic(), self._hub.now()
-        decided = await self._decide(asked)
-        each_ms = (time.monotonic() - began) * 1000 / max(1, len(asked))
+        decided = await self._decide(to_decide)
+        each_ms = (time.monotonic() - began) * 1000 / max(1, len(to_decide))
         entries: list[RunEntry] = []
-        for (one, _), results in zip(asked, decided, strict=True):
+        for (one, _), results in zip(to_decide, decided, strict=True):
             evidence = mark_evidence(one)
             for result in results:
                 number = self._next.get(result.case.id, 0)
                 self._next[result.case.id] = number + 1
                 numbered = msgspec.structs.replace(result, attempt=number)
                 entries.append(make_entry(numbered, evidence, started_at=started_at, duration_ms=each_ms))
-        # All at once: the log writes what waits together, in few transactions.
+        # Together: the log writes waiting entries in few transactions.
         await asyncio.gather(*(self._log.append(entry) for entry in entries))
         for entry in entries:
             self._listener(Event(kind="finished", case=entry.case, attempt=entry.attempt))
         return left_out
 
-    async def _decide(self, asked: Sequence[tuple[ReadTrace, list[int]]]) -> list[list[CaseResult]]:
+    async def _decide(self, to_decide: Sequence[tuple[ReadTrace, list[int]]]) -> list[list[CaseResult]]:
         records = [
             RecordToDecide(evidence=one.evidence, positions=positions, clock=one.row["created_at"])
-            for one, positions in asked
+            for one, positions in to_decide
             if one.evidence is not None
         ]
-        # Traces that could not be read were not handed over, so they take no answer out of this.
+        # Unreadable traces were not passed on, so that they consume no result.
         decided = iter(await self._decide_records(records))
         return [
             next(decided) if one.error is None else [make_undecided_result(self._suite.cases[place], *one.error) for place in positions]
-            for one, positions in asked
+            for one, positions in to_decide
         ]
 
     async def _decide_records(self, records: Sequence[RecordToDecide]) -> list[list[CaseResult]]:
@@ -193,25 +192,27 @@ class BacktestRunner:
             except Refusal as error:
                 tries += 1
                 if tries >= TRIES:
-                    told = error.message
-                    return [[make_undecided_result(self._suite.cases[p], "not_decided", told) for p in one.positions] for one in records]
-                # Nothing can be decided at this moment; the traces are still there in the next.
+                    return [
+                        [make_undecided_result(self._suite.cases[p], "not_decided", error.message) for p in one.positions]
+                        for one in records
+                    ]
+                # Nothing can be decided now; try again later.
                 await asyncio.sleep(TRY_AGAIN_S)
         return []
 
-    async def _keep_state(self, state: Backtest) -> None:
-        # Which cases a trace answers is known when it is read, so how many attempts there are is known at the end.
-        attempts = sum(self._next.values()) if state.is_done else self._asked.attempts
-        self._asked = msgspec.structs.replace(self._asked, backtest=state, attempts=attempts)
+    async def _store_state(self, state: Backtest) -> None:
+        # The number of attempts is known at the end, since each trace determines its cases.
+        attempts = sum(self._next.values()) if state.is_done else self._request.attempts
+        self._request = msgspec.structs.replace(self._request, backtest=state, attempts=attempts)
         self._state = state
-        settings: dict[str, Json] = msgspec.to_builtins(self._asked)
+        settings: dict[str, Json] = msgspec.to_builtins(self._request)
         async with self._hub.database.writing() as connection:
             await keep_settings(connection, self._row["id"], self._owner, settings)
         self._row["settings"] = settings
 
 
 def find_cases(read: ReadTrace, prepared: PreparedSuite, count: int) -> tuple[LeftOut | None, Sequence[int]]:
-    """Return the positions of the cases that a trace is decided on, or why it is left out. One that cannot be read is an error of each."""
+    """Return the positions of the cases for a trace, or why it is skipped. An unreadable trace is an error of each case."""
     if read.row["status"] == "open":
         return "still_open", ()
     if read.error is not None:
@@ -225,7 +226,7 @@ def find_cases(read: ReadTrace, prepared: PreparedSuite, count: int) -> tuple[Le
 
 
 def add_step(state: Backtest, looked_at: int, left_out: Sequence[LeftOut], edge: tuple[str, str]) -> Backtest:
-    """Return how far a backtest came after one more step."""
+    """Return the progress after one more step."""
     counts: dict[str, int] = dict(state.left_out)
     for why in left_out:
         counts[why] = counts.get(why, 0) + 1
@@ -233,14 +234,14 @@ def add_step(state: Backtest, looked_at: int, left_out: Sequence[LeftOut], edge:
 
 
 def mark_evidence(read: ReadTrace) -> Evidence:
-    """Return the evidence of a trace with its id in it, by which an attempt is found again."""
+    """Return the evidence of a trace with the id of the trace."""
     metadata: Mapping[str, Json] = {} if read.evidence is None else read.evidence.metadata
     marked = {**metadata, TRACE_KEY: read.row["id"]}
     return Evidence(metadata=marked) if read.evidence is None else msgspec.structs.replace(read.evidence, metadata=marked)
 
 
 def make_ask(judge: Judge) -> AskFor:
-    """Return how the judge is asked about a case of a trace."""
+    """Return a function that asks the judge about a case of a trace."""
 
     async def ask(case: Case, questions: tuple[Question, ...]) -> Sequence[Opinion]:
         return await judge.judge(questions, case=case.id, attempt=0, tape=LIVE)
@@ -248,6 +249,6 @@ def make_ask(judge: Judge) -> AskFor:
     return ask
 
 
-def _keep_metadata(entry: RunEntry) -> RunEntry:
+def _take_metadata(entry: RunEntry) -> RunEntry:
     evidence = None if entry.evidence is None else Evidence(metadata=entry.evidence.metadata)
     return msgspec.structs.replace(entry, evidence=evidence, verdicts=())

@@ -1,7 +1,7 @@
-"""Runs as they were sent and are kept: how they are to be driven, their suite, and what is built of both.
+"""Run requests as stored, their suites, and building runs.
 
-A run is built twice: when it is sent, so that the sender hears at once what cannot work, and when a worker takes it up. Nothing is
-connected by building (`policy.py` says what the runs of a service may use).
+A run is built twice: when it is requested, to report problems at once, and when a worker takes it. Building connects to nothing
+(`policy.py` has the rules for runs of a service).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from proctor.service.suites.mcplab_rules import plan_sent_suite
 from proctor.store.sql.compressed_json import to_json
 from proctor.store.sql.pages import Row
 
-# --- prices on the service: `prices` in the settings of a project, written as in `proctor.yaml`; a suite that was sent cannot bring any
+# --- prices: `prices` in the settings of a project, as in `proctor.yaml`; a sent suite cannot set them
 
 PRICES_KEY = "prices"
 
 
 def read_project_prices(project: Row) -> PriceList | None:
-    """Return the prices that the settings of a project tell, if any; refused where they cannot be read."""
+    """Return the prices in the settings of a project, if any. Raises `Refusal`."""
     settings = project["settings"] or {}
     if PRICES_KEY not in settings:
         return None
@@ -57,115 +57,115 @@ def read_project_prices(project: Row) -> PriceList | None:
     return found
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run is to be driven, as it was sent and is kept."""
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a run, as sent and stored."""
 
     target: str | None = None
-    """A target by its name."""
+    """The name of a target."""
     inline_target: dict[str, Json] | None = None
     repeat: int = 1
     concurrency: int = 4
     timeout_s: float = 120.0
     selection: str | None = None
     attempts: int = 0
-    """How many attempts there will be."""
+    """The total number of attempts."""
     own_agents: bool = False
-    """Whether the agents of the suite itself are driven, each scenario with each of them."""
+    """Whether the suite's own agents are run, each scenario with each of them."""
     library: Json = None
-    """What the references of an MCPLab suite refer to, as the settings of the project said when it was sent."""
+    """The library for references of an MCPLab suite, from the settings of the project at the time of the request."""
     prices: PriceList | None = None
-    """What models cost, as the settings of the project said when it was sent."""
+    """Model prices, from the settings of the project at the time of the request."""
     from_cases: dict[str, dict[str, str]] | None = None
-    """The cases of the project that are driven, by id, each with the ids inside its document that were changed. None: a suite was sent."""
+    """The cases of the project by id, each with its renamed ids. None: a suite was sent."""
     backtest: Backtest | None = None
-    """Which kept traces are decided instead of driving anybody, and how far that came."""
+    """The stored traces of a backtest, and its progress."""
 
 
-def read_kept_suite(row: Row) -> Suite:
-    """Return the suite of a run as it is driven: only the chosen cases, each with each of the suite's own agents. Raises `InputError`."""
+def read_stored_suite(row: Row) -> Suite:
+    """Return the suite of a run as it is run: the selected cases, each with each of the suite's own agents. Raises `InputError`."""
     suite = read_chosen_suite(row)
-    return plan_sent_suite(suite).suite if asked_of(row).own_agents else suite
+    return plan_sent_suite(suite).suite if read_run_request(row).own_agents else suite
 
 
 def read_chosen_suite(row: Row) -> Suite:
-    """Return the suite of a run as it was sent, with only the chosen cases. Raises `InputError`."""
-    asked = asked_of(row)
-    suite = read_suite(row["document"], dialect=row["dialect"], name=row["suite_name"], library=lambda: library_of(asked.library))
-    return select(suite, asked.selection)
+    """Return the suite of a run as sent, with the selected cases. Raises `InputError`."""
+    request = read_run_request(row)
+    suite = read_suite(row["document"], dialect=row["dialect"], name=row["suite_name"], library=lambda: library_of(request.library))
+    return select(suite, request.selection)
 
 
 def source_of(row: Row) -> SuiteSource:
-    """Return how to get the suite of a run as it is driven."""
-    asked = asked_of(row)
+    """Return the source of the suite of a run."""
+    request = read_run_request(row)
     return SuiteSource(
         text=row["document"],
         dialect=row["dialect"],
         name=row["suite_name"],
-        library=None if asked.library is None else to_json(asked.library),
+        library=None if request.library is None else to_json(request.library),
         in_project=True,
-        selection=asked.selection,
-        own_agents=asked.own_agents,
-        prices=None if asked.prices is None else msgspec.json.encode(asked.prices),
+        selection=request.selection,
+        own_agents=request.own_agents,
+        prices=None if request.prices is None else msgspec.json.encode(request.prices),
     )
 
 
 def library_for(project: Row) -> Callable[[], Library]:
-    """Return what the references of an MCPLab suite refer to, once one is read. Raises `InputError` then."""
+    """Return a function that reads the library of a project for an MCPLab suite. It raises `InputError`."""
     return lambda: library_of((project["settings"] or {}).get(LIBRARY_KEY))
 
 
-def fill_what_is_unsaid(asked: Asked, suite: Suite, project: Row) -> Asked:
-    """Return what was asked for, completed: what models cost, whether the suite's own agents are driven, what its references mean."""
-    asked = msgspec.structs.replace(asked, prices=read_project_prices(project))
+def complete_request(request: RunRequest, suite: Suite, project: Row) -> RunRequest:
+    """Return the request with prices, own agents and library filled in."""
+    request = msgspec.structs.replace(request, prices=read_project_prices(project))
     if suite.dialect != "mcplab":
-        return asked
-    named = asked.target is not None or asked.inline_target is not None
+        return request
+    named = request.target is not None or request.inline_target is not None
     library: Json = (project["settings"] or {}).get(LIBRARY_KEY)
-    return msgspec.structs.replace(asked, own_agents=not named and names_agents(suite), library=library)
+    return msgspec.structs.replace(request, own_agents=not named and names_agents(suite), library=library)
 
 
-def asked_of(row: Row) -> Asked:
-    """Return how a run is to be driven."""
-    return convert_to(row["settings"] or {}, Asked)
+def read_run_request(row: Row) -> RunRequest:
+    """Return the options of a run."""
+    return convert_to(row["settings"] or {}, RunRequest)
 
 
 def header_of(row: Row) -> RunHeader:
-    """Return what a run was started with."""
-    asked = asked_of(row)
+    """Return the header of a run."""
+    request = read_run_request(row)
     return RunHeader(
         run_id=row["id"],
         started_at=row["started_at"] or row["created_at"],
         suite_name=row["suite_name"],
         dialect=row["dialect"],
         target=row["target"] or "",
-        repeat=count_repeats(asked),
-        planned=asked.attempts or None,
+        repeat=count_repeats(request),
+        planned=request.attempts or None,
         note=row["note"],
         name=row["name"] or "",
         tags=tuple(read_tags(row["tags"])),
     )
 
 
-def count_repeats(asked: Asked) -> int:
-    """Return how often every case is to be decided: in a backtest that is not done yet, as often as there are traces."""
-    backtest = asked.backtest
-    return asked.repeat if backtest is None or backtest.is_done else max(1, backtest.traces)
+def count_repeats(request: RunRequest) -> int:
+    """Return the planned results per case: in an unfinished backtest, the number of traces."""
+    backtest = request.backtest
+    return request.repeat if backtest is None or backtest.is_done else max(1, backtest.traces)
 
 
 def ending_of(row: Row) -> Ending:
-    """Return how a run ended, as its row says: one that waits for its turn is going on too."""
+    """Return the ending of a run by its row; a queued run counts as running."""
     status = row["status"]
     return status if status in ("completed", "cancelled", "failed") else "running"
 
 
-async def build_project_run(hub: Hub, organization_id: str, project: Row, suite: Suite, asked: Asked) -> BuiltRun:
-    """Build the run that was asked for. Raises `Refusal`, with every problem in what was sent."""
+async def build_project_run(hub: Hub, organization_id: str, project: Row, suite: Suite, request: RunRequest) -> BuiltRun:
+    """Build a requested run. Raises `Refusal` with all problems."""
     policy = ProjectPolicy(hub.settings, project, await read_secrets(hub, organization_id, project["id"]))
-    target = asked.target if asked.inline_target is None else asked.inline_target
-    # Building reads and prepares what the sender wrote, as much as that may be.
-    return await asyncio.to_thread(build_run, suite, target, policy, own_agents=asked.own_agents)
+    target = request.target if request.inline_target is None else request.inline_target
+    # In a thread, since building parses what the sender wrote.
+    return await asyncio.to_thread(build_run, suite, target, policy, own_agents=request.own_agents)
 
 
-def settings_of(asked: Asked) -> RunSettings:
-    """Return how the runner drives what was asked for."""
-    return RunSettings(repeat=asked.repeat, concurrency=asked.concurrency, timeout_s=asked.timeout_s)
+def settings_of(request: RunRequest) -> RunSettings:
+    """Return the runner settings of a request."""
+    return RunSettings(repeat=request.repeat, concurrency=request.concurrency, timeout_s=request.timeout_s)

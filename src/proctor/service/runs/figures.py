@@ -1,34 +1,41 @@
-"""What pages and comparisons find out about a run, worked out once when it has ended and kept beside it.
+"""Figures of a run for pages and comparisons, computed once at its end and stored with it.
 
-Whoever opens a run of a hundred thousand attempts, or compares two of them, reads a few kilobytes. Runs of earlier versions have none, nor
-has one whose worker died in this moment: of them it is worked out when somebody asks, and remembered in memory.
+Without stored figures (earlier versions, a worker that died) they are computed on request and cached in memory.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Literal, TypeVar
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.actions.history.failures import Failures
-from proctor.actions.history.latency import Latency
+from proctor.actions.history.failures import MOST_LOOKED_AT, Failures, group_failures
+from proctor.actions.history.latency import Latency, describe_latency, find_ms
 from proctor.actions.workspace.run_tally import RunTally, StoredTally, restore_tally, shorten_tally
 from proctor.errors import StoreError
+from proctor.model.run import RunEntry
 from proctor.model.typed import make_json_decoder
-from proctor.store.runs.entry_digests import tally_digests
+from proctor.service.access.callers import Caller
+from proctor.service.hub import Hub
+from proctor.service.runs.requests import find_run
+from proctor.service.runs.results import suite_of_run
+from proctor.store.runs.entry_digests import DIGEST, read_digest, tally_digests
+from proctor.store.runs.run_rows import UNFINISHED
 from proctor.store.sql.compressed_json import compress_bytes, expand_bytes, to_json
+from proctor.store.sql.pages import Row
 from proctor.store.sql.queries import insert_or_ignore
-from proctor.store.sql.tables import run_figures
+from proctor.store.sql.tables import run_entries, run_figures
 
 _VERSION = 1
-"""Of the shape below. What another version of the program has kept is not read."""
+"""Version of the stored shape; other versions are ignored."""
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page of a run shows beside its attempts."""
+    """The figures on the page of a run."""
 
     version: int = 0
     failures: Failures
@@ -40,51 +47,162 @@ class _Tally(msgspec.Struct, frozen=True, kw_only=True):
     tally: StoredTally
 
 
-Kept = TypeVar("Kept", RunFacts, _Tally)
+Stored = TypeVar("Stored", RunFacts, _Tally)
 _FACTS = make_json_decoder(RunFacts)
 _TALLY = make_json_decoder(_Tally)
 
 
 async def tally_run(connection: AsyncConnection, run_id: str) -> RunTally:
-    """Return what a run is compared by, added up attempt by attempt."""
+    """Return the tally of a run, added up from its attempts."""
     tally = RunTally()
     await tally_digests(connection, run_id, tally.add_all)
     return tally
 
 
-async def keep_figures(connection: AsyncConnection, run_id: str, tally: RunTally, failures: Failures, latency: Latency) -> None:
-    """Keep what was found out about a run that has ended."""
+async def store_figures(connection: AsyncConnection, run_id: str, tally: RunTally, failures: Failures, latency: Latency) -> None:
+    """Store the figures of an ended run."""
     facts = RunFacts(version=_VERSION, failures=failures, latency=latency)
     row = await asyncio.to_thread(_pack_row, run_id, facts, tally)
     await connection.execute(insert_or_ignore(connection, run_figures, row, key=["run_id"]))
 
 
 def _pack_row(run_id: str, facts: RunFacts, tally: RunTally) -> dict[str, object]:
-    kept = _Tally(version=_VERSION, tally=shorten_tally(tally))
-    return {"run_id": run_id, "facts": compress_bytes(to_json(facts)), "tally": compress_bytes(to_json(kept))}
+    stored = _Tally(version=_VERSION, tally=shorten_tally(tally))
+    return {"run_id": run_id, "facts": compress_bytes(to_json(facts)), "tally": compress_bytes(to_json(stored))}
 
 
 async def read_facts(connection: AsyncConnection, run_id: str) -> RunFacts | None:
-    """Return what the page of a run shows; None where it was not kept, or cannot be read."""
+    """Return the figures on the page of a run; None if not stored or unreadable."""
     body = await _read_column(connection, run_figures.c.facts, run_id)
-    return None if body is None else _decode_kept(_FACTS, body)
+    return None if body is None else _decode_stored(_FACTS, body)
 
 
 async def read_tally(connection: AsyncConnection, run_id: str) -> RunTally | None:
-    """Return what a run is compared by; None as above."""
+    """Return the tally of a run; None if not stored or unreadable."""
     body = await _read_column(connection, run_figures.c.tally, run_id)
-    kept = None if body is None else await asyncio.to_thread(_decode_kept, _TALLY, body)
-    return None if kept is None else restore_tally(kept.tally)
+    stored = None if body is None else await asyncio.to_thread(_decode_stored, _TALLY, body)
+    return None if stored is None else restore_tally(stored.tally)
 
 
 async def _read_column(connection: AsyncConnection, column: sa.Column[bytes], run_id: str) -> bytes | None:
     return (await connection.execute(sa.select(column).where(run_figures.c.run_id == run_id))).scalar_one_or_none()
 
 
-def _decode_kept(decoder: msgspec.json.Decoder[Kept], body: bytes) -> Kept | None:
+def _decode_stored(decoder: msgspec.json.Decoder[Stored], body: bytes) -> Stored | None:
     try:
         found = decoder.decode(expand_bytes(body))
     except (msgspec.MsgspecError, StoreError, RecursionError):
-        # It can be worked out again from the attempts, which are what counts.
+        # It can be computed again from the attempts.
         return None
     return found if found.version == _VERSION else None
+
+
+# --- figures of ended runs are cached, since they do not change
+
+
+Fact = TypeVar("Fact")
+WorkOut = Callable[[AsyncConnection, Row], Awaitable[Fact]]
+
+
+def find_finished_key(*rows: Row) -> Hashable:
+    """Return the cache key of these runs; None if one of them is unfinished."""
+    if any(row["status"] in UNFINISHED for row in rows):
+        return None
+    # With the fields that a user may still change, which comparisons show.
+    return tuple((row["id"], row["status"], row["updated_at"], row["name"], row["tags"], row["note"]) for row in rows)
+
+
+async def find_fact(hub: Hub, caller: Caller, id: str, name: Literal["failures", "latency"], work_out: WorkOut[Fact]) -> Fact:
+    """Return a figure of a run: cached or stored if it has ended, else computed from its attempts."""
+    async with hub.database.reading() as connection:
+        run = await find_run(connection, caller, id, document=False)
+        finished = find_finished_key(run)
+        known: Fact | None = None if finished is None else hub.run_facts.get((name, finished))
+        if known is not None:
+            return known
+        stored = None if finished is None else await read_facts(connection, run["id"])
+        found: Fact = getattr(stored, name) if stored is not None else await work_out(connection, run)
+    if finished is not None:
+        hub.run_facts.put((name, finished), found, 1)
+    return found
+
+
+# --- failures of a run, grouped by reason
+
+
+async def group_run_failures(hub: Hub, caller: Caller, id: str) -> Failures:
+    """Return the failures of a run so far, the newest if there are very many."""
+
+    async def work_out(connection: AsyncConnection, run: Row) -> Failures:
+        # Now with the suite, which may be megabytes.
+        return await find_failures(connection, await find_run(connection, caller, run["id"]))
+
+    return await find_fact(hub, caller, id, "failures", work_out)
+
+
+async def find_failures(connection: AsyncConnection, run: Row) -> Failures:
+    """Return the failures, computed from the attempts of a run with its suite."""
+    found: list[Row] = []
+    for outcome in ("error", "fail"):
+        query = sa.select(run_entries.c.id, run_entries.c.created_at, *DIGEST)
+        query = query.where(run_entries.c.run_id == run["id"], run_entries.c.outcome == outcome)
+        newest = query.order_by(run_entries.c.created_at.desc(), run_entries.c.id.desc()).limit(MOST_LOOKED_AT + 1)
+        found += [dict(row) for row in (await connection.execute(newest)).mappings()]
+    return await asyncio.to_thread(_group_rows, run, found)
+
+
+def _group_rows(run: Row, found: list[Row]) -> Failures:
+    found.sort(key=lambda row: (row["created_at"], row["id"]), reverse=True)
+    entries: list[tuple[str, RunEntry]] = [(row["id"], read_digest(row)) for row in found[:MOST_LOOKED_AT]]
+    cases = {case.id: case for case in suite_of_run(run).cases}
+    return group_failures(entries, cases, more=len(found) > MOST_LOOKED_AT)
+
+
+# --- durations of attempts
+
+
+MOST_READ = 400
+"""Attempts that are read."""
+_STRETCHES = 16
+"""Places of a long run at which some attempts are read."""
+
+
+async def measure_latency(hub: Hub, caller: Caller, id: str) -> Latency:
+    """Return the durations of the attempts of a run; a long run is sampled."""
+
+    async def work_out(connection: AsyncConnection, run: Row) -> Latency:
+        return await find_latency(connection, run["id"], sum((run["counts"] or {}).values()))
+
+    return await find_fact(hub, caller, id, "latency", work_out)
+
+
+async def find_latency(connection: AsyncConnection, run_id: str, total: int) -> Latency:
+    """Return the durations, computed from the `total` attempts of a run."""
+    durations = await asyncio.to_thread(_read_durations, await _read_rows(connection, run_id, total))
+    return describe_latency(durations, total, is_sample=total > MOST_READ)
+
+
+async def _read_rows(connection: AsyncConnection, run_id: str, total: int) -> list[Row]:
+    order = (run_entries.c.created_at, run_entries.c.id)
+    query = sa.select(*DIGEST).where(run_entries.c.run_id == run_id).order_by(*order)
+    if total <= MOST_READ:
+        return [dict(row) for row in (await connection.execute(query.limit(MOST_READ))).mappings()]
+    rows: list[Row] = []
+    places = sa.select(*order).where(run_entries.c.run_id == run_id).order_by(*order)
+    each = MOST_READ // _STRETCHES
+    begin: tuple[str, str] | None = None
+    for _ in range(_STRETCHES):
+        # The next place is found by the index alone; only the sampled attempts are read.
+        here = sa.tuple_(*order)
+        after = query if begin is None else query.where(here >= sa.tuple_(*map(sa.literal, begin)))
+        rows += [dict(row) for row in (await connection.execute(after.limit(each))).mappings()]
+        rest = places if begin is None else places.where(here >= sa.tuple_(*map(sa.literal, begin)))
+        following = (await connection.execute(rest.offset(max(each, total // _STRETCHES)).limit(1))).first()
+        if following is None:
+            break
+        begin = (following[0], following[1])
+    return rows
+
+
+def _read_durations(rows: Sequence[Row]) -> list[float | None]:
+    return [find_ms(read_digest(row)) for row in rows]

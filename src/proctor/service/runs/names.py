@@ -1,11 +1,11 @@
-"""Names and tags of runs on the service, and which run a word means.
+"""Names and tags of runs, and run references.
 
     run_...     an id
-    latest      the newest run that the caller may see; `previous` the one before it, or before the run that it is compared with
+    latest      the newest visible run; `previous` the one before it, or before the compared run
     @nightly    the newest run with this tag
     v2          the newest run with this name
 
-A run that is compared with another is looked for in the project of that one. There is no `baseline` here: a name or a tag is one.
+A run to compare with is searched in the same project. There is no `baseline`: use a name or a tag.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from proctor.store.sql.text_search import contains_text
 
 MOST_TAGS = 20
 LONGEST_QUERY = 200
-"""Characters of a text that runs are searched for."""
+"""Characters of a search text."""
 _ID = "run_"
 
 
 def check_names(name: str, tags: Sequence[str]) -> None:
-    """Refuse a name and tags that could not be used to find a run again."""
+    """Reject a name and tags that could not be used to find the run."""
     fields: dict[str, list[str]] = {}
     try:
         check_name(name)
         if name.startswith(_ID):
-            raise InputError(f"a run cannot be named {name!r}, which looks like the id of a run")
+            raise InputError(f"{name!r} looks like a run id and cannot be a name")
     except InputError as error:
         fields["name"] = [str(error)]
     try:
@@ -48,39 +48,39 @@ def check_names(name: str, tags: Sequence[str]) -> None:
     except InputError as error:
         fields["tags"] = [str(error)]
     if fields:
-        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields=fields)
+        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields=fields)
 
 
 def write_tags(tags: Sequence[str]) -> str | None:
-    """Return tags as one text, each between commas, so that one of them can be looked for; a tag has no comma in it."""
+    """Return tags as one text with commas around each, for searching; a tag contains no comma."""
     return f",{','.join(dict.fromkeys(tags))}," if tags else None
 
 
 def read_tags(text: str | None) -> list[str]:
-    """Return the tags in such a text."""
+    """Return the tags of such a text."""
     return text.strip(",").split(",") if text else []
 
 
 def has_tag(tag: str) -> sa.ColumnElement[bool]:
-    """Return the condition that a run has a tag; by replacing, which minds upper and lower case in every database."""
+    """Return the condition that a run has a tag; `replace` is case-sensitive in every database."""
     return sa.func.replace(runs.c.tags, f",{tag},", "") != runs.c.tags
 
 
 def mentions(text: str) -> sa.ColumnElement[bool]:
-    """Return the condition that a run, its suite or its note mentions a text; upper and lower case are one."""
+    """Return the condition that a run's name, suite or note contains a text, ignoring case."""
     if len(text) > LONGEST_QUERY:
         raise Refusal("VALIDATION_ERROR", "the query is too long", fields={"query": [f"expected at most {LONGEST_QUERY} characters"]})
     return sa.or_(*(contains_text(place, text) for place in (runs.c.name, runs.c.suite_name, runs.c.note)))
 
 
-async def find_meant_run(connection: AsyncConnection, caller: Caller, word: str, *, beside: Row | None = None) -> Row:
-    """Return the run that a word means, of those that the caller may see; in the project of `beside`, where one is given."""
-    query = query_seen(runs, caller, project_id=None if beside is None else beside["project_id"])
+async def find_meant_run(connection: AsyncConnection, caller: Caller, word: str, *, near: Row | None = None) -> Row:
+    """Return the visible run of a reference; in the project of `near`, if given."""
+    query = query_seen(runs, caller, project_id=None if near is None else near["project_id"])
     skipped = 0
     if word == BASELINE:
-        raise Refusal("NOT_FOUND", "the service keeps no baseline", hint="give a run a name or a tag, and compare with that")
-    if word == PREVIOUS and beside is not None:
-        edge = sa.tuple_(sa.literal(beside["created_at"]), sa.literal(beside["id"]))
+        raise Refusal("NOT_FOUND", "the service has no baseline", hint="give a run a name or a tag, and compare with that")
+    if word == PREVIOUS and near is not None:
+        edge = sa.tuple_(sa.literal(near["created_at"]), sa.literal(near["id"]))
         query = query.where(sa.tuple_(runs.c.created_at, runs.c.id) < edge)
     elif word in (LATEST, PREVIOUS):
         skipped = 1 if word == PREVIOUS else 0

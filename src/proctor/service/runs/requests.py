@@ -1,8 +1,7 @@
-"""Runs: suites driven against a target on request.
+"""Run requests: start, list, cancel, backtest, dry run.
 
-Sending one makes sure that it can be driven (the suite, the target, secrets, the judge) and puts it in the queue; a worker, in this
-process or another, takes it from there. Only organization keys start and cancel runs; project keys read those of their project. A key that
-is restricted to some agents reads none: a run belongs to its project.
+A request is checked completely (suite, target, secrets, judge) before it is queued; a worker in this or another process runs it. Only
+organization keys start and cancel runs; project keys read those of their project, unless they are limited to some agents.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from proctor.actions.checking.check_stream import prepare_once
 from proctor.decide.selection import select
 from proctor.errors import InputError
 from proctor.formats.native.drafting import make_unique
@@ -23,19 +23,18 @@ from proctor.model.case import MOST_REPEATS, Case, Suite
 from proctor.model.evidence import Json
 from proctor.service.access.audit import note as noted
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import list_seen, query_seen, require_run_reader, require_writer
-from proctor.service.field_checks import LARGEST_SETTINGS, check_fields
-from proctor.service.hub import Hub, new_id
-from proctor.service.paging import fetch_page_or_refuse, show_page
-from proctor.service.plain_secrets import refuse_plain_secrets, refuse_secrets_in_suite
+from proctor.service.access.permissions import check_place, list_seen, query_seen, require_run_reader, require_writer
+from proctor.service.field_checks import LARGEST_SETTINGS, check_fields, refuse_plain_secrets, refuse_secrets_in_suite
+from proctor.service.hub import QUEUED, Hub, new_id
+from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.rows import require_row
-from proctor.service.run_signals import QUEUED
-from proctor.service.runs.backtest import show_backtest
-from proctor.service.runs.building import Asked, asked_of, build_project_run, fill_what_is_unsaid, library_for
+from proctor.service.runs.backtest import STORED_TRACES, Backtest, count_traces, show_backtest
+from proctor.service.runs.backtest_runner import build_backtest
+from proctor.service.runs.building import RunRequest, build_project_run, complete_request, library_for, read_run_request
 from proctor.service.runs.names import check_names, find_meant_run, has_tag, mentions, read_tags, write_tags
-from proctor.service.suites.documents import read_sent_suite, refusal_of
+from proctor.service.suites.documents import read_sent_suite, refusal_of, shown_problems
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
+from proctor.service.traces.search import read_moment
 from proctor.store.accounts.tenants import find_row, insert_row
 from proctor.store.runs.run_rows import add_events
 from proctor.store.sql.compressed_json import to_json
@@ -44,11 +43,11 @@ from proctor.store.sql.queries import clean_text
 from proctor.store.sql.tables import cases, projects, runs
 
 MOST_AT_ONCE = 64
-"""Attempts of one run at the same time: its agent and this process serve others too."""
+"""Concurrent attempts of one run."""
 MOST_ATTEMPTS = 50_000
 MOST_CASES = 100
 MOST_QUEUED = 1_000
-"""Runs of one organization that may wait; more would only wait longer."""
+"""Queued runs of one organization."""
 LONGEST_NOTE = 4_000
 LONGEST_SELECTION = 4_000
 
@@ -59,11 +58,11 @@ _SHOWN = (
     "cancel_requested", "created_at", "started_at", "completed_at", "updated_at",
 )  # fmt: skip
 _LISTED = (*_SHOWN, "name", "tags", "settings", "counts")
-"""The columns that a list of runs shows."""
+"""The columns in a list of runs."""
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be driven, and how: a suite, or cases of the project."""
+    """A requested run: a suite or cases of the project, and options."""
 
     project_id: str
     suite: Document | None = None
@@ -71,44 +70,44 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     cases: list[str] | None = None
     """Ids of cases of the project, instead of a suite."""
     dialect: str | None = None
-    """Of the suite; None: recognised by shape."""
+    """The dialect of the suite; None: detected."""
     target: str | dict[str, Json] | None = None
-    """A target by its name, or as such; None: the only one there is, or an MCPLab suite's own agents."""
+    """The name of a target, or a target; None: the only one, or an MCPLab suite's own agents."""
     repeat: int = 1
     concurrency: int = 4
     timeout_s: float = 120.0
-    """How long one attempt may take."""
+    """Timeout of one attempt."""
     selection: str | None = None
-    """Which cases, as `-k` of the command line."""
+    """Cases to run, as `-k` of the command line."""
     note: str = ""
     name: str = ""
-    """What to call the run; several may have one name, and the newest is meant."""
+    """Not unique; a shared name refers to the newest run."""
     tags: list[str] = []
 
 
 class PreparedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that could be put in the queue."""
+    """A checked run, ready for the queue."""
 
     suite: Suite
     text: str
     chosen: Suite
-    """The suite with only the cases that are driven."""
+    """The suite with the selected cases."""
     target: str
-    asked: Asked
+    request: RunRequest
 
 
 class RunSuite(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run drives: a suite as it was sent, or cases of the project as one."""
+    """The suite of a run: as sent, or joined from cases of the project."""
 
     suite: Suite
     text: str
     from_cases: dict[str, dict[str, str]] | None = None
-    """The cases it is made of; see `Asked`."""
+    """The cases it is made of; see `RunRequest`."""
 
 
 async def start_run(hub: Hub, caller: Caller, spec: RunSpec) -> dict[str, Json]:
-    """Put a run in the queue: of a suite, or of cases of the project by their ids."""
-    require_writer(caller, "runs are started")
+    """Queue a run of a suite, or of cases of the project by id."""
+    require_writer(caller, "starting runs")
     check_spec(spec)
     project = await find_startable_project(hub, caller, spec.project_id)
     sent = await read_run_suite(hub, caller, project, spec)
@@ -118,7 +117,7 @@ async def start_run(hub: Hub, caller: Caller, spec: RunSpec) -> dict[str, Json]:
 
 
 async def read_run_suite(hub: Hub, caller: Caller, project: Row, spec: RunSpec) -> RunSuite:
-    """Return the suite of a run that is asked for. Raises `Refusal` with every problem in it."""
+    """Return the suite of a requested run. Raises `Refusal` with all of its problems."""
     if spec.suite is not None:
         read, text = await read_sent_suite(spec.suite, dialect=spec.dialect, field="suite", library=library_for(project))
         sent = RunSuite(suite=read, text=text)
@@ -129,29 +128,29 @@ async def read_run_suite(hub: Hub, caller: Caller, project: Row, spec: RunSpec) 
 
 
 async def prepare_run(hub: Hub, caller: Caller, project: Row, spec: RunSpec, sent: RunSuite) -> PreparedRun:
-    """Return what is to be queued, once everything that it needs was built. Raises `Refusal`."""
-    asked = fill_what_is_unsaid(_read_driving(spec), sent.suite, project)
+    """Return the run to queue, after building everything it needs. Raises `Refusal`."""
+    request = complete_request(_read_options(spec), sent.suite, project)
     chosen = _select_cases(sent.suite, spec.selection)
-    # Built to learn what cannot work, while the sender still listens; the worker builds it again.
-    built = await build_project_run(hub, caller.organization_id, project, chosen, asked)
+    # Built to report problems now; the worker builds it again.
+    built = await build_project_run(hub, caller.organization_id, project, chosen, request)
     await built.close()
     attempts = built.count_attempts(spec.repeat)
     if attempts > MOST_ATTEMPTS:
-        told = f"{attempts} attempts; expected at most {MOST_ATTEMPTS}"
-        raise Refusal("VALIDATION_ERROR", "the run is too large", fields={"repeat": [told]})
-    asked = msgspec.structs.replace(asked, attempts=attempts, from_cases=sent.from_cases)
-    return PreparedRun(suite=sent.suite, text=sent.text, chosen=chosen, target=built.target.name, asked=asked)
+        reason = f"{attempts} attempts; expected at most {MOST_ATTEMPTS}"
+        raise Refusal("VALIDATION_ERROR", "the run is too large", fields={"repeat": [reason]})
+    request = msgspec.structs.replace(request, attempts=attempts, from_cases=sent.from_cases)
+    return PreparedRun(suite=sent.suite, text=sent.text, chosen=chosen, target=built.target.name, request=request)
 
 
 class RunSearch(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs are listed; what is None does not count."""
+    """The filter of a list of runs; None means no condition."""
 
     project_id: str | None = None
     status: str | None = None
     name: str | None = None
     tag: str | None = None
     query: str | None = None
-    """Looked for in the names of runs and suites, and in notes."""
+    """Text in names of runs and suites, or in notes."""
 
 
 _EVERY_RUN = RunSearch()
@@ -160,15 +159,15 @@ _EVERY_RUN = RunSearch()
 async def list_runs(
     hub: Hub, caller: Caller, wanted: RunSearch = _EVERY_RUN, *, limit: int | None = None, cursor: str | None = None
 ) -> dict[str, Json]:
-    """Return a page of the runs that the caller may see."""
+    """Return a page of the visible runs."""
     require_run_reader(caller)
-    beside = [] if wanted.tag is None else [has_tag(clean_text(wanted.tag))]
+    filters = [] if wanted.tag is None else [has_tag(clean_text(wanted.tag))]
     if wanted.query:
-        beside.append(mentions(wanted.query))
+        filters.append(mentions(wanted.query))
     async with hub.database.reading() as connection:
         # Without the suites, which may be megabytes each.
         query = list_seen(
-            runs, caller, columns=_LISTED, beside=beside, project_id=wanted.project_id, status=wanted.status, name=wanted.name
+            runs, caller, columns=_LISTED, filters=filters, project_id=wanted.project_id, status=wanted.status, name=wanted.name
         )
         return show_page(await fetch_page_or_refuse(connection, query, runs, limit=limit, cursor=cursor), show_run)
 
@@ -180,10 +179,10 @@ async def get_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 
 async def cancel_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """End a run: at once while it waits, else within a second. What is finished stays. One that has ended is left as it is."""
-    require_writer(caller, "runs are cancelled")
+    """Cancel a run: at once if queued, else within a second. Finished attempts stay; an ended run is not changed."""
+    require_writer(caller, "cancelling runs")
     now, at = hub.clock(), hub.now()
-    # Nobody drives a run that waits, or whose lease has run out: it can be ended here. Whoever drives it is only told.
+    # A queued run, or one with an expired lease, is ended here. A running one is only flagged.
     mine = (runs.c.organization_id == caller.organization_id, runs.c.id == id)
     idle = sa.or_(runs.c.status == "queued", sa.and_(runs.c.status == "running", runs.c.leased_until < now))
     async with hub.database.writing() as connection:
@@ -194,8 +193,8 @@ async def cancel_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
             await add_events(connection, id, [("cancelled", {"counts": row["counts"] or {}})], at)
         else:
             running = sa.update(runs).where(*mine, runs.c.status == "running", runs.c.cancel_requested.is_(False))
-            asked = running.values(cancel_requested=True, updated_at=at).returning(*runs.c)
-            row = (await connection.execute(asked)).mappings().first()
+            flagged = running.values(cancel_requested=True, updated_at=at).returning(*runs.c)
+            row = (await connection.execute(flagged)).mappings().first()
             if row is not None:
                 await add_events(connection, id, [("cancelling", {})], at)
         if row is not None:
@@ -203,45 +202,45 @@ async def cancel_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
         found = row or await find_row(connection, runs, caller.organization_id, id)
     if found is None:
         raise not_found("run", id)
-    # After the commit: whoever is woken looks into the database for what has happened.
+    # After the commit, since woken workers read the database.
     hub.run_signals.wake(id)
     return show_run(dict(found))
 
 
-async def find_run(connection: AsyncConnection, caller: Caller, id: str, *, beside: Row | None = None, document: bool = True) -> Row:
-    """Return a run that the caller may see, by its id or a word that means it (`names.py`); refused as not there otherwise.
+async def find_run(connection: AsyncConnection, caller: Caller, id: str, *, near: Row | None = None, document: bool = True) -> Row:
+    """Return a visible run by its id or a reference (`names.py`). Raises `Refusal` if there is none.
 
-    Without `document` its suite, which may be megabytes, is left out where that can be.
+    Without `document` its suite, which may be megabytes, is omitted if possible.
     """
     require_run_reader(caller)
     query = query_seen(runs, caller, id=id)
     if not document:
         query = query.with_only_columns(*(column for column in runs.c if column is not runs.c.document))
     found = (await connection.execute(query)).mappings().first()
-    return dict(found) if found is not None else await find_meant_run(connection, caller, id, beside=beside)
+    return dict(found) if found is not None else await find_meant_run(connection, caller, id, near=near)
 
 
 def show_run(row: Row) -> dict[str, Json]:
-    """Return a run as it goes over the wire."""
-    asked = asked_of(row)
+    """Return a run as JSON."""
+    request = read_run_request(row)
     counts: dict[str, int] = row["counts"] or {}
     return {
         **{name: row[name] for name in _SHOWN},
         "name": row["name"] or "",
         "tags": read_tags(row["tags"]),
-        "repeat": asked.repeat,
-        "concurrency": asked.concurrency,
-        "timeout_s": asked.timeout_s,
-        "selection": asked.selection,
-        "attempts": asked.attempts,
+        "repeat": request.repeat,
+        "concurrency": request.concurrency,
+        "timeout_s": request.timeout_s,
+        "selection": request.selection,
+        "attempts": request.attempts,
         "finished": sum(counts.values()),
         "counts": {outcome: counts.get(outcome, 0) for outcome in ("pass", "fail", "error", "skip")},
-        "backtest": None if asked.backtest is None else show_backtest(asked.backtest),
+        "backtest": None if request.backtest is None else show_backtest(request.backtest),
     }
 
 
 def check_spec(spec: RunSpec) -> None:
-    """Refuse fields of a request that cannot be used, whatever the suite is."""
+    """Reject fields that are invalid for any suite."""
     fields: dict[str, list[str]] = {}
     if (spec.suite is None) == (spec.cases is None):
         fields["suite"] = ["expected either `suite`, a document, or `cases`, ids of cases of the project"]
@@ -255,18 +254,18 @@ def check_spec(spec: RunSpec) -> None:
     if spec.selection is not None and len(spec.selection) > LONGEST_SELECTION:
         fields["selection"] = [f"expected at most {LONGEST_SELECTION} characters"]
     if fields:
-        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields=fields)
+        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields=fields)
     check_fields({"note": spec.note}, names=(), texts=("note",))
     check_names(spec.name, spec.tags)
 
 
-def _read_driving(spec: RunSpec) -> Asked:
+def _read_options(spec: RunSpec) -> RunRequest:
     named, inline = (spec.target, None) if isinstance(spec.target, str) else (None, spec.target)
     if inline is not None:
         if len(to_json(inline)) > LARGEST_SETTINGS:
             raise Refusal("VALIDATION_ERROR", "the target is too large", fields={"target": [f"expected at most {LARGEST_SETTINGS} bytes"]})
         refuse_plain_secrets(inline, "target")
-    return Asked(
+    return RunRequest(
         target=named,
         inline_target=inline,
         repeat=spec.repeat,
@@ -277,11 +276,11 @@ def _read_driving(spec: RunSpec) -> Asked:
 
 
 async def find_startable_project(hub: Hub, caller: Caller, project_id: str) -> Row:
-    """Return the project of a run to be started. Raises `Refusal` for one that is not there, or is paused."""
+    """Return the project of a new run. Raises `Refusal` if it is missing or paused."""
     async with hub.database.reading() as connection:
         project = await require_row(connection, projects, caller.organization_id, "project", project_id)
     if project["paused"]:
-        raise Refusal("CONFLICT", "the project is paused: it starts no runs", hint=f"resume it: POST /api/projects/{project_id}/resume")
+        raise Refusal("CONFLICT", "the project is paused and starts no runs", hint=f"resume it: POST /api/projects/{project_id}/resume")
     return project
 
 
@@ -291,15 +290,15 @@ def _select_cases(suite: Suite, selection: str | None) -> Suite:
     except InputError as error:
         raise refusal_of(error, "selection", what="the selection") from None
     if not chosen.cases:
-        why = "no case is chosen" if suite.cases else "the suite has no case"
+        why = "no case is selected" if suite.cases else "the suite has no case"
         raise Refusal("VALIDATION_ERROR", why, fields={"selection" if suite.cases else "suite": [why]})
     return chosen
 
 
 async def _join_cases(hub: Hub, caller: Caller, project: Row, ids: list[str], *, alone: bool) -> RunSuite:
-    """Return the documents of these cases as one suite; an id that two of them use gets the name of its document in front.
+    """Return the documents of these cases as one suite; a repeated id is prefixed with the name of its document.
 
-    A single MCPLab document for which no target is named (`alone`) stays what it is, with its own agents and servers.
+    A single MCPLab document without a named target (`alone`) is unchanged, with its own agents and servers.
     """
     joined: list[Case] = []
     taken: set[str] = set()
@@ -329,10 +328,7 @@ async def _join_cases(hub: Hub, caller: Caller, project: Row, ids: list[str], *,
 
 
 def _with_named_servers(settings: dict[str, Json]) -> dict[str, Json]:
-    """Return the settings of a case with the servers of MCPLab by their ids alone.
-
-    The target says which servers they are, and several cases may name the same one.
-    """
+    """Return the settings of a case with only the ids of MCPLab servers, which the target defines."""
     servers: Json = settings.get("mcp_servers")
     if not isinstance(servers, list):
         return settings
@@ -340,13 +336,13 @@ def _with_named_servers(settings: dict[str, Json]) -> dict[str, Json]:
 
 
 async def queue_run(hub: Hub, caller: Caller, project: Row, spec: RunSpec, run: PreparedRun) -> Row:
-    """Keep a run that waits for a worker, and return its row. Raises `Refusal` where too many wait."""
+    """Insert a queued run and return its row. Raises `Refusal` if the queue is full."""
     at = hub.now()
-    # Counted without a lock: many senders at once may overfill the queue by a few, which is no harm.
+    # Counted without a lock: concurrent requests may exceed the limit by a few.
     waiting = sa.select(sa.func.count()).where(runs.c.organization_id == caller.organization_id, runs.c.status == "queued")
     async with hub.database.writing() as connection:
         if int((await connection.execute(waiting)).scalar_one()) >= MOST_QUEUED:
-            raise Refusal("RATE_LIMITED", f"{MOST_QUEUED} runs wait already", retry_after_s=30)
+            raise Refusal("RATE_LIMITED", f"{MOST_QUEUED} runs are already queued", retry_after_s=30)
         row = await insert_row(
             connection,
             runs,
@@ -358,7 +354,7 @@ async def queue_run(hub: Hub, caller: Caller, project: Row, spec: RunSpec, run: 
                 "dialect": run.suite.dialect,
                 "document": run.text,
                 "target": run.target,
-                "settings": msgspec.to_builtins(run.asked),
+                "settings": msgspec.to_builtins(run.request),
                 "status": "queued",
                 "counts": {},
                 "note": spec.note,
@@ -368,6 +364,149 @@ async def queue_run(hub: Hub, caller: Caller, project: Row, spec: RunSpec, run: 
                 "updated_at": at,
             },
         )
-        await add_events(connection, row["id"], [("queued", {"attempts": run.asked.attempts})], at)
-        await noted(connection, hub, caller, "create", "run", row["id"], {"suite": row["suite_name"], "attempts": run.asked.attempts})
+        await add_events(connection, row["id"], [("queued", {"attempts": run.request.attempts})], at)
+        await noted(connection, hub, caller, "create", "run", row["id"], {"suite": row["suite_name"], "attempts": run.request.attempts})
     return row
+
+
+# --- backtests: a case is queued with stored traces
+
+
+MOST_TRACES = 10_000
+"""Traces of one backtest."""
+USUAL_TRACES = 1_000
+"""Default number of traces of a backtest."""
+MOST_JUDGED_TRACES = 200
+"""Traces of a backtest with a judge."""
+
+
+class BacktestSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The traces of a backtest, and the name of its run."""
+
+    agent_id: str | None = None
+    """None: the agent of the case, or every agent of its project."""
+    since: str | None = None
+    until: str | None = None
+    limit: int | None = None
+    """Number of newest traces; None: the default."""
+    note: str = ""
+    name: str = ""
+    tags: list[str] = []
+
+
+async def start_backtest(hub: Hub, caller: Caller, case_id: str, spec: BacktestSpec) -> dict[str, Json]:
+    """Queue a backtest of a case, active or paused. Raises `Refusal`."""
+    require_writer(caller, "starting backtests")
+    async with hub.database.reading() as connection:
+        case = await require_row(connection, cases, caller.organization_id, "case", case_id)
+    project = await find_startable_project(hub, caller, case["project_id"])
+    suite, text = await read_sent_suite(
+        case["document"], dialect=case["dialect"], name=case["name"], field="case", library=library_for(project)
+    )
+    if not suite.cases:
+        raise Refusal("VALIDATION_ERROR", "the document has no case", fields={"case": ["the document has no case"]})
+    limit = await asyncio.to_thread(_choose_limit, suite, spec.limit)
+    wanted = await _find_traces(hub, caller, case, spec, limit)
+    attempts = wanted.traces * len(suite.cases)
+    if attempts > MOST_ATTEMPTS:
+        reason = f"{len(suite.cases)} cases on {wanted.traces} traces are {attempts} results; expected at most {MOST_ATTEMPTS}"
+        raise Refusal("VALIDATION_ERROR", "the backtest is too large", fields={"limit": [reason]})
+    request = complete_request(RunRequest(target=STORED_TRACES, backtest=wanted), suite, project)
+    request = msgspec.structs.replace(request, attempts=attempts, from_cases={case_id: {}})
+    # Built to report problems now; the worker builds it again.
+    await (await build_backtest(hub, caller.organization_id, project, suite)).close()
+    about = RunSpec(project_id=project["id"], suite=text, note=spec.note, name=spec.name, tags=spec.tags)
+    check_spec(about)
+    row = await queue_run(
+        hub, caller, project, about, PreparedRun(suite=suite, text=text, chosen=suite, target=STORED_TRACES, request=request)
+    )
+    hub.run_signals.wake(QUEUED)
+    return show_run(row)
+
+
+def _choose_limit(suite: Suite, limit: int | None) -> int:
+    """Return the number of traces. Raises `Refusal`."""
+    judged = [case.case.id for case in prepare_once(suite).cases if case.judged]
+    most = MOST_JUDGED_TRACES if judged else MOST_TRACES
+    if judged and limit is None:
+        reason = f"the case {judged[0]!r} calls a judge for every trace: set a limit of at most {most}"
+    elif limit is not None and not 1 <= limit <= most:
+        reason = f"expected 1 to {most}" + (f": the case {judged[0]!r} calls a judge for every trace" if judged else "")
+    else:
+        return limit or USUAL_TRACES
+    raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"limit": [reason]})
+
+
+async def _find_traces(hub: Hub, caller: Caller, case: Row, spec: BacktestSpec, limit: int) -> Backtest:
+    """Return the traces of a backtest. Raises `Refusal` if there are none."""
+    agent_id = spec.agent_id or case["agent_id"]
+    if case["agent_id"] not in (None, agent_id):
+        reason = f"the case belongs to the agent {case['agent_id']}; omit `agent_id`"
+        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"agent_id": [reason]})
+    now = hub.now()
+    # At most now: traces that arrive later are not included.
+    until = now if spec.until is None else min(now, read_moment(spec.until, "until"))
+    since = None if spec.since is None else read_moment(spec.since, "since")
+    when: dict[str, Json] | None = case["when_matches"]
+    wanted = Backtest(case_id=case["id"], version=case["version"], agent_id=agent_id, when=when, since=since, until=until, traces=0)
+    async with hub.database.reading() as connection:
+        await check_place(connection, caller, case["project_id"], agent_id)
+        found = await count_traces(connection, caller.organization_id, case["project_id"], wanted, limit)
+    if not found:
+        reason = "no stored traces of this agent or time" if agent_id or since or spec.until else "the project has no stored traces"
+        raise Refusal("CONFLICT", reason, hint=f"retention of traces: GET /api/projects/{case['project_id']}/retention")
+    return msgspec.structs.replace(wanted, traces=found)
+
+
+# --- dry runs: all checks of a run without starting it, with a list of problems
+
+
+MOST_CASES_SHOWN = 1_000
+"""Listed cases; all are counted."""
+_REPORTED = ("VALIDATION_ERROR", "CONFLICT", "NOT_FOUND")
+"""Refusals that are reported as problems. Others (permission, database) are raised."""
+
+
+async def plan_run(hub: Hub, caller: Caller, spec: RunSpec) -> dict[str, Json]:
+    """Return the plan of a run, and every problem that prevents it."""
+    require_writer(caller, "planning runs")
+    found: dict[str, Json] = {"suite_name": None, "dialect": None, "target": None, "attempts": None, "cases": [], "case_count": 0}
+    refusals: list[Refusal] = []
+    try:
+        project = await find_startable_project(hub, caller, spec.project_id)
+    except Refusal as refusal:
+        if refusal.code != "CONFLICT":
+            raise
+        return {"startable": False, "problems": _list_findings(refusal), "warnings": [], **found}
+    try:
+        check_spec(spec)
+    except Refusal as refusal:
+        refusals.append(refusal)
+    warnings: list[dict[str, Json]] = []
+    if spec.suite is not None or spec.cases:
+        try:
+            sent = await read_run_suite(hub, caller, project, spec)
+            found |= {"suite_name": sent.suite.name, "dialect": sent.suite.dialect}
+            warnings = shown_problems(sent.suite.warnings)
+            if not refusals:
+                prepared = await prepare_run(hub, caller, project, spec, sent)
+                chosen = [case.id for case in prepared.chosen.cases]
+                found |= {"target": prepared.target, "attempts": prepared.request.attempts}
+                found |= {"cases": chosen[:MOST_CASES_SHOWN], "case_count": len(chosen)}
+        except Refusal as refusal:
+            if refusal.code not in _REPORTED:
+                raise
+            refusals.append(refusal)
+    problems = [problem for refusal in refusals for problem in _list_findings(refusal)]
+    return {"startable": not refusals, "problems": problems, "warnings": warnings, **found}
+
+
+def _list_findings(refusal: Refusal) -> list[dict[str, Json]]:
+    """Return the problems of a refusal, each with its field and place in the document."""
+    nothing: dict[str, Json] = {"line": None, "column": None, "path": None, "nearest": [], "hint": refusal.hint}
+    if refusal.problems:
+        field = next(iter(refusal.fields), "suite")
+        copied = ("message", "line", "column", "path", "nearest", "hint")
+        return [{**nothing, "field": field, **{name: problem.get(name) for name in copied}} for problem in refusal.problems]  # type: ignore[misc]
+    texts_of = [(field, text) for field, texts in refusal.fields.items() for text in texts]
+    return [{**nothing, "field": field, "message": text} for field, text in texts_of or [("", refusal.message)]]

@@ -1,14 +1,11 @@
-"""What came of a run: its attempts, and reports of it.
-
-Everything can be read while the run goes on: it is then what is finished so far.
-"""
+"""The results of a run: events, attempts, and reports. A running run has those that are finished."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
 
 import msgspec
 import sqlalchemy as sa
@@ -33,15 +30,73 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.runs.building import asked_of, ending_of, header_of, read_kept_suite
+from proctor.service.runs.building import ending_of, header_of, read_run_request, read_stored_suite
 from proctor.service.runs.requests import find_run
 from proctor.store.runs.entry_digests import DIGEST, read_digest
 from proctor.store.runs.entry_previews import SEARCHED, fold_text, make_search_text, match_search_text, read_shown
-from proctor.store.runs.run_rows import iterate_entries, read_entry
+from proctor.store.runs.run_rows import UNFINISHED, get_last_number, get_status, iterate_entries, list_events_after, read_entry
 from proctor.store.sql.compressed_json import from_json, to_json
 from proctor.store.sql.pages import Row, count_rows, find_cursor
 from proctor.store.sql.queries import ListQuery, list_query
 from proctor.store.sql.tables import run_entries
+
+LAST = ("completed", "cancelled", "failed")
+"""Kinds of the last event."""
+LOOK_EVERY_S = 0.5
+"""Seconds between checks for events of other processes."""
+BEAT_EVERY_S = 15.0
+_AT_ONCE = 100
+
+
+async def find_followed_run(hub: Hub, caller: Caller, id: str, after: int) -> str | None:
+    """Return the id of a run with events after a number, now or later, else None. Raises `Refusal` if there is no such run."""
+    async with hub.database.reading() as connection:
+        run = await find_run(connection, caller, id, document=False)
+        more = run["status"] in UNFINISHED or await list_events_after(connection, run["id"], after, limit=1)
+    return run["id"] if more else None
+
+
+async def find_last_event(hub: Hub, caller: Caller, id: str) -> tuple[str, int]:
+    """Return the id of a run and the number of its last event."""
+    async with hub.database.reading() as connection:
+        run = await find_run(connection, caller, id, document=False)
+        # The id of the run: a reference such as `latest` soon means another run.
+        return run["id"], await get_last_number(connection, run["id"])
+
+
+async def events(
+    hub: Hub, id: str, after: int, *, stopping: Callable[[], bool], beat_every_s: float = BEAT_EVERY_S
+) -> AsyncIterator[dict[str, Json] | None]:
+    """Yield events of a run after a number, until it has ended; None as a heartbeat. The caller has checked access."""
+    quiet = 0.0
+    # Watched before the first query, so that events between a query and the wait are noticed.
+    with hub.run_signals.watch(id) as watch:
+        while not stopping():
+            async with hub.database.reading() as connection:
+                # In one transaction: an ended run then has all of its events.
+                status = await get_status(connection, id)
+                found = await list_events_after(connection, id, after, limit=_AT_ONCE)
+            for row in found:
+                after = row["number"]
+                quiet = 0.0
+                yield _show_event(row)
+                if row["kind"] in LAST:
+                    return
+            # There may be more than one page: a slow reader does not wait in between.
+            if found:
+                continue
+            if status not in UNFINISHED:
+                return
+            await watch.wait(min(LOOK_EVERY_S, beat_every_s))
+            quiet += LOOK_EVERY_S
+            if quiet >= beat_every_s:
+                quiet = 0.0
+                yield None
+
+
+def _show_event(row: Row) -> dict[str, Json]:
+    return {"id": row["number"], "kind": row["kind"], "at": row["at"], **(row["body"] or {})}
+
 
 REPORTS = {
     "json": "application/json",
@@ -51,33 +106,33 @@ REPORTS = {
     "html": "text/html",
     "otlp": "application/x-ndjson",
 }
-"""Every format of a report, and its media type."""
+"""Report formats and their media types."""
 MOST_SHOWN = 2_000
-"""Attempts whose evidence a page can show; that of a larger run shows the verdicts."""
+"""Attempts of the largest run whose page shows evidence."""
 RANGES_S = 5.0
-"""How long one report looks for the characters that its verdicts are about; attempts that are left then come without."""
+"""Seconds that one report spends on finding the text ranges of verdicts."""
 LONGEST_TEXT = 200
-"""Characters of a text that is looked for."""
-LARGEST_REMEMBERED = 1_000_000
-"""Characters of a suite that is remembered once it was read."""
+"""Characters of a search text."""
+LARGEST_CACHED = 1_000_000
+"""Characters of the largest suite that is cached."""
 LARGE_RESULT = 100_000
-"""Bytes of an attempt, compressed, from which on what a page shows of it is remembered."""
+"""Compressed bytes of an attempt from which its page view is cached."""
 _SHOWN = ("case", "attempt", "outcome", "score", "verdict", "code", "reason", "started_at", "duration_ms")
 _LISTED = (run_entries.c.id, run_entries.c.run_id, run_entries.c.created_at, *DIGEST)
-"""What is read for a list of attempts."""
+"""The columns for a list of attempts."""
 _BODY_UNLESS_SHOWN = sa.case(
     (sa.or_(run_entries.c.shown.is_(None), run_entries.c.digest.is_(None)), run_entries.c.body), else_=sa.null()
 ).label("body")
-"""What is read of an attempt beside what is kept to be shown, and its digest: the body only where one of them is not there."""
+"""The body of an attempt, only if its preview or digest is missing."""
 
 
 class AttemptFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which attempts of a run are listed; what is None does not count."""
+    """The filter of a list of attempts; None means no condition."""
 
     outcome: str | None = None
     case: str | None = None
     text: str | None = None
-    """Looked for in what was asked and answered, and in the reasons; in large or small letters."""
+    """Text in the input, the answer or a reason, ignoring case."""
 
 
 EVERY_ATTEMPT = AttemptFilter()
@@ -95,19 +150,19 @@ async def list_run_results(
 ) -> dict[str, Json]:
     """Return a page of the attempts of a run, newest first, without assertions and evidence.
 
-    It begins at `cursor`, or at a position counted from the newest attempt. `_meta` has the position, where one was asked for, and how many
-    attempts there are. Those in which a text occurs are not counted, and a page of them may be short, with the way on.
+    It starts at `cursor`, or at a position counted from the newest attempt. `_meta` has the position and the total. With a text search it
+    has neither, and pages may be short.
     """
     if wanted.text:
         return await _search_run_results(hub, caller, id, wanted, limit=limit, cursor=cursor, position=position)
     outcome, case = wanted.outcome, wanted.case
     if position is not None and cursor is not None:
-        raise Refusal("BAD_REQUEST", "a page begins at a cursor or at a position", hint="leave one of them out")
+        raise Refusal("BAD_REQUEST", "`cursor` and `position` exclude each other", hint="omit one of them")
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id, document=False)
         query = _make_query(run["id"], wanted)
         counts: dict[str, int] = run["counts"] or {}
-        # A case has few attempts; of the run as a whole the worker has kept count.
+        # A case has few attempts; the run has counts.
         known = sum(counts.values()) if outcome is None else counts.get(outcome, 0)
         total = known if case is None else await count_rows(connection, query)
         place = None if position is None else min(position, total)
@@ -125,31 +180,30 @@ async def _search_run_results(
     if len(text) > LONGEST_TEXT:
         raise Refusal("VALIDATION_ERROR", "the text is too long", fields={"q": [f"expected at most {LONGEST_TEXT} characters"]})
     if position is not None:
-        told = "what is found is not counted, so that it has no positions"
-        raise Refusal("BAD_REQUEST", told, hint="leave `position` out, and go on by `cursor`")
+        raise Refusal("BAD_REQUEST", "a text search has no positions", hint="omit `position`, and continue with `cursor`")
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id, document=False)
         page = await fetch_page_or_refuse(connection, _make_query(run["id"], wanted), run_entries, limit=limit, cursor=cursor)
-    # Beside the event loop: bodies of attempts that were kept by earlier versions may be large.
-    found = await asyncio.to_thread(_keep_matching, page.rows, text)
+    # In a thread: bodies of attempts stored by earlier versions may be large.
+    found = await asyncio.to_thread(_filter_matching, page.rows, text)
     shown = show_page(msgspec.structs.replace(page, rows=found), _show_result)
     return {**shown, "_meta": {**shown["_meta"], "position": None, "total": None}}
 
 
 def _make_query(run_id: str, wanted: AttemptFilter) -> ListQuery:
-    beside = [match_search_text(wanted.text)] if wanted.text else []
-    query = list_query(run_entries, {"run_id": run_id, "outcome": wanted.outcome, "case_id": wanted.case}, beside=beside)
+    filters = [match_search_text(wanted.text)] if wanted.text else []
+    query = list_query(run_entries, {"run_id": run_id, "outcome": wanted.outcome, "case_id": wanted.case}, beside=filters)
     return msgspec.structs.replace(query, path=query.path.with_only_columns(*_LISTED, *([SEARCHED] if wanted.text else [])))
 
 
-def _keep_matching(rows: list[Row], text: str) -> list[Row]:
-    """Return the rows in which a text occurs; those with a body have not been looked into yet."""
+def _filter_matching(rows: list[Row], text: str) -> list[Row]:
+    """Return the rows that contain a text; those with a body have not been searched by the database."""
     low = fold_text(text)
     return [row for row in rows if row["searched_body"] is None or low in make_search_text(read_entry(row["searched_body"]))]
 
 
 class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt as it is kept."""
+    """One stored attempt."""
 
     summary: dict[str, Json]
     """As in a list of attempts."""
@@ -158,10 +212,7 @@ class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_run_result(hub: Hub, caller: Caller, id: str, result_id: str, *, to_show: bool = False) -> ReadResult:
-    """One attempt with its case, its verdicts and its evidence, for doors that show it in their own way.
-
-    Where it is read `to_show` it on a page, very long texts have what a page shows of them (`store/runs/entry_previews.py`).
-    """
+    """Return one attempt with its case, verdicts and evidence; `to_show` shortens very long texts (`store/runs/entry_previews.py`)."""
     columns = (run_entries.c.shown, _BODY_UNLESS_SHOWN) if to_show else (sa.null().label("shown"), run_entries.c.body)
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id)
@@ -170,7 +221,7 @@ async def read_run_result(hub: Hub, caller: Caller, id: str, result_id: str, *, 
         row = (await connection.execute(query)).mappings().first()
     if row is None:
         raise not_found("result", result_id)
-    # Beside the event loop: the evidence of one attempt may be large.
+    # In a thread, since the evidence may be large.
     return await asyncio.to_thread(_read_result, run, dict(row))
 
 
@@ -184,7 +235,7 @@ def _read_result(run: Row, row: Row) -> ReadResult:
 async def show_run_result(
     hub: Hub, caller: Caller, id: str, result_id: str, *, view: Hashable, write: Callable[[ReadResult], dict[str, Json]]
 ) -> dict[str, Json]:
-    """What `write` makes of one attempt, by the name of `view`. An attempt does not change, so that of a large one it is made once."""
+    """Return the view of one attempt that `write` makes, cached by `view` for large attempts, which do not change."""
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id, document=False)
         size = sa.select(sa.func.length(run_entries.c.body)).where(run_entries.c.run_id == run["id"], run_entries.c.id == result_id)
@@ -201,20 +252,20 @@ async def show_run_result(
 
 
 async def get_run_result(hub: Hub, caller: Caller, id: str, result_id: str) -> dict[str, Json]:
-    """One attempt with its assertions, their verdicts, and the evidence."""
-    # Beside the event loop: the places that verdicts are about are looked for.
+    """Return one attempt with its assertions, verdicts and evidence."""
+    # In a thread, since text ranges are computed.
     return await asyncio.to_thread(write_read_result, await read_run_result(hub, caller, id, result_id))
 
 
 def write_read_result(read: ReadResult) -> dict[str, Json]:
-    """One attempt as it goes over the wire."""
+    """Return one attempt as JSON."""
     document: Json = msgspec.json.decode(CaseEncoder().encode(with_exchange(read.result, read.entry.evidence)))
     evidence = None if read.entry.evidence is None else write_plain(read.entry.evidence)
     return {**read.summary, "result": document, "evidence": evidence}
 
 
 async def run_report(hub: Hub, caller: Caller, id: str, format: str) -> bytes:
-    """A report of a run; `format` is one of `REPORTS`."""
+    """Return a report of a run in one of the formats of `REPORTS`."""
     if format not in REPORTS:
         raise Refusal("VALIDATION_ERROR", "the format is unknown", fields={"format": [f"expected one of {', '.join(REPORTS)}"]})
     async with hub.database.reading() as connection:
@@ -228,74 +279,74 @@ async def run_report(hub: Hub, caller: Caller, id: str, format: str) -> bytes:
 
 
 class _SeenEvidence:
-    """What a report tells of evidence that it does not hold: a long run would not fit into memory with it."""
+    """Parts of the evidence that a report shows, since the evidence of a long run does not fit into memory."""
 
     def __init__(self, suite: Suite, *, exchanges: bool) -> None:
         self._cases = {case.id: case for case in suite.cases} if exchanges else None
-        self._told: dict[tuple[str, int], tuple[Known, CaseResult | None]] = {}
+        self._collected: dict[tuple[str, int], tuple[Known, CaseResult | None]] = {}
         self._ranges_until = time.monotonic() + RANGES_S
 
     def take(self, entry: RunEntry) -> RunEntry:
-        """Return everything but the evidence, of which what is known and what was asked and answered is remembered."""
+        """Return the entry without evidence, and collect its coverage and exchange."""
         seen = entry.evidence
         if seen is None:
             return entry
-        told = None
+        collected = None
         if self._cases is not None:
             found = case_result(self._cases.get(entry.case) or Case(id=entry.case), entry)
-            told = with_exchange(found, seen, ranges=time.monotonic() < self._ranges_until)
-        self._told[entry.case, entry.attempt] = (find_known(seen, TARGET), told)
+            collected = with_exchange(found, seen, ranges=time.monotonic() < self._ranges_until)
+        self._collected[entry.case, entry.attempt] = (find_known(seen, TARGET), collected)
         user = seen.simulated_user
         return msgspec.structs.replace(entry, evidence=None if user is None else Evidence(simulated_user=user))
 
     def add_to(self, result: RunResult) -> RunResult:
-        """Return the result with what was remembered."""
-        if not self._told:
+        """Return the result with the collected parts."""
+        if not self._collected:
             return result
         nothing = (None, None)
         return msgspec.structs.replace(
-            result, cases=tuple(self._add(case, *self._told.get((case.id, case.attempt), nothing)) for case in result.cases)
+            result, cases=tuple(self._add(case, *self._collected.get((case.id, case.attempt), nothing)) for case in result.cases)
         )
 
     @staticmethod
-    def _add(case: CaseResult, account: Known | None, told: CaseResult | None) -> CaseResult:
-        if told is None:
+    def _add(case: CaseResult, account: Known | None, collected: CaseResult | None) -> CaseResult:
+        if collected is None:
             return msgspec.structs.replace(case, account=account)
-        return msgspec.structs.replace(case, account=account, exchange=told.exchange, ranges=told.ranges)
+        return msgspec.structs.replace(case, account=account, exchange=collected.exchange, ranges=collected.ranges)
 
 
 async def read_entries(hub: Hub, id: str, *, evidence: bool = True, trim: Callable[[RunEntry], RunEntry] | None = None) -> list[RunEntry]:
-    """Return what was kept of a run, or what `trim` leaves of each attempt."""
+    """Return the entries of a run, after `trim`."""
     async with hub.database.reading() as connection:
         if trim is None:
             return [entry async for entry in iterate_entries(connection, id, evidence=evidence)]
-        # Beside the event loop, where the entries are unpacked: what is told of evidence may take a while to find.
+        # `trim` runs in the thread that unpacks the entries, since it may be slow.
         return [entry async for entry in iterate_entries(connection, id, evidence=evidence, trim=trim)]
 
 
 def _with_trace(entry: RunEntry) -> RunEntry:
-    """Everything but the evidence; of that, which trace it was."""
+    """Return the entry without evidence except its metadata."""
     seen = entry.evidence
     return entry if seen is None else msgspec.structs.replace(entry, evidence=type(seen)(metadata=seen.metadata))
 
 
 @functools.lru_cache(maxsize=8)
 def _read_suite(document: str, dialect: str, suite_name: str, choice: bytes) -> Suite:
-    """Return the suite of a run. Pages ask for the same one again and again, and reading a thousand cases takes most of a second."""
-    return read_kept_suite({"document": document, "dialect": dialect, "suite_name": suite_name, "settings": from_json(choice)})
+    """Return the suite of a run, cached, since reading a thousand cases takes most of a second."""
+    return read_stored_suite({"document": document, "dialect": dialect, "suite_name": suite_name, "settings": from_json(choice)})
 
 
 def suite_of_run(run: Row) -> Suite:
-    """The suite of a run as it was driven; without its cases where it cannot be read any more."""
-    asked = asked_of(run)
-    # Of the settings those that choose cases: the runs of one suite share it, however often each repeats its cases.
-    choice = to_json({"selection": asked.selection, "library": asked.library, "own_agents": asked.own_agents})
+    """Return the suite of a run; without cases if it can no longer be read."""
+    request = read_run_request(run)
+    # Only the settings that select cases: runs of the same suite share the cache entry.
+    choice = to_json({"selection": request.selection, "library": request.library, "own_agents": request.own_agents})
     try:
-        # `__wrapped__` goes past the cache, which a few very large suites would make hold too much.
-        read = _read_suite if len(run["document"]) <= LARGEST_REMEMBERED else _read_suite.__wrapped__
+        # `__wrapped__` bypasses the cache for very large suites.
+        read = _read_suite if len(run["document"]) <= LARGEST_CACHED else _read_suite.__wrapped__
         return read(run["document"], run["dialect"], run["suite_name"], choice)
     except InputError:
-        # Read when it came; a newer version may read it no more. What was decided can still be told.
+        # It was valid when it was sent; its results can still be shown.
         return Suite(name=run["suite_name"], dialect=run["dialect"])
 
 
@@ -315,7 +366,7 @@ def _render_run(run: Row, suite: Suite, entries: list[RunEntry], format: str, se
 
 
 def _add_ranges(cases: Iterable[CaseResult], entries: Mapping[tuple[str, int], RunEntry]) -> Iterator[CaseResult]:
-    """Yield attempts with the characters that decided, for as long as there is time; without any the others count as looked at."""
+    """Yield attempts with text ranges while there is time; the others get empty ranges."""
     end = time.monotonic() + RANGES_S
     for case in cases:
         entry = entries.get((case.id, case.attempt))
@@ -329,13 +380,13 @@ def _add_ranges(cases: Iterable[CaseResult], entries: Mapping[tuple[str, int], R
 
 def _show_result(row: Row) -> dict[str, Json]:
     entry = read_digest(row)
-    told = {name: getattr(entry, name) for name in _SHOWN}
-    # Where the attempt itself has nothing to say, its first assertion that did not pass has.
+    shown = {name: getattr(entry, name) for name in _SHOWN}
+    # Without its own reason: that of its first assertion that did not pass.
     why = entry.reason or find_reason(entry, None) or None
-    return {"id": row["id"], "run_id": row["run_id"], **told, "reason": why, "created_at": row["created_at"]}
+    return {"id": row["id"], "run_id": row["run_id"], **shown, "reason": why, "created_at": row["created_at"]}
 
 
 def write_plain(value: msgspec.Struct) -> Json:
-    """Return a value as JSON has it."""
-    # There and back: numbers that are none (a rate of nothing) are null in JSON.
+    """Return a value as plain JSON."""
+    # Encoded and decoded: NaN is null in JSON.
     return msgspec.json.decode(msgspec.json.encode(value))

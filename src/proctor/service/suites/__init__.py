@@ -1,1 +1,1 @@
-"""Suites that were sent to the service: read, put together with the library of their project, and bounded in what they may reach."""
+"""Suites sent to the service: parsing, the library of their project, and limits on what they may reach."""

@@ -1,6 +1,6 @@
-"""Suites that are sent to the service: text of any dialect, or JSON; every problem told with its place.
+"""Parses suites sent to the service: text of any dialect, or JSON; problems have a place.
 
-Reading a document is work that the sender decides about, so it is done beside the event loop and its size is bounded.
+Parsing happens in a thread and is limited in size, since the sender controls the work.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _MOST_PROBLEMS = 100
 
 
 _LARGE = 20_000
-"""Characters of a document from which on it waits for its turn to be read."""
-# One at a time: read, a document takes a hundred times its size, and what many of them took at once stays with the process.
+"""Characters from which documents are parsed one at a time."""
+# One at a time: a parsed document takes a hundred times its size, and the process seldom returns that memory.
 _LARGE_READER = ThreadPoolExecutor(1, thread_name_prefix="suite")
 
 
@@ -40,22 +40,22 @@ async def read_sent_suite(
     field: str = "document",
     library: Callable[[], object] = lambda: ALONE,
 ) -> tuple[Suite, str]:
-    """The suite, and the document as text; refused with every problem when it cannot be used.
+    """Return the suite and the document as text. Raises `Refusal` with all problems.
 
-    `field` is where it stood in the request; `library` gives what the references of an MCPLab document refer to.
+    `field` is its field in the request; `library` returns the library for references of an MCPLab document.
     """
     if dialect is not None and dialect not in DIALECTS:
         close = nearest(dialect, DIALECTS)
-        told = f"expected one of {', '.join(DIALECTS)}" + (f"; nearest: {', '.join(close)}" if close else "")
-        raise Refusal("VALIDATION_ERROR", "the dialect is unknown", fields={"dialect": [told]})
+        reason = f"expected one of {', '.join(DIALECTS)}" + (f"; nearest: {', '.join(close)}" if close else "")
+        raise Refusal("VALIDATION_ERROR", "the dialect is unknown", fields={"dialect": [reason]})
     text = document if isinstance(document, str) else await asyncio.to_thread(_write_text, document)
     if text is None or len(text) > LONGEST_DOCUMENT:
         raise Refusal("VALIDATION_ERROR", "the document is too large", fields={field: [f"expected at most {LONGEST_DOCUMENT} characters"]})
-    # PostgreSQL cannot keep it, and no format of a suite needs it.
+    # PostgreSQL cannot store it, and no suite needs it.
     if "\0" in text:
-        raise Refusal("VALIDATION_ERROR", "the document cannot be used", fields={field: ["has a NUL character"]})
+        raise Refusal("VALIDATION_ERROR", "the document is invalid", fields={field: ["has a NUL character"]})
     try:
-        # In a thread, since a large document takes long. Its patterns are read in a process of their own (`decisions/pattern_process.py`).
+        # In a thread, since a large document takes long. Patterns are parsed in a separate process (`decisions/pattern_process.py`).
         read = partial(read_suite, text, dialect=dialect, name=name, library=library)
         pool = _LARGE_READER if len(text) > _LARGE else None
         suite = await asyncio.get_running_loop().run_in_executor(pool, copy_context().run, read)
@@ -65,7 +65,7 @@ async def read_sent_suite(
 
 
 def _write_text(document: dict[str, Json] | list[Json]) -> str | None:
-    """Return a document as text that people read, without indentation where that alone makes it too large; None when even so it is."""
+    """Return a document as indented text, or without indentation if that is too large; None if both are."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     if len(text) > LONGEST_DOCUMENT:
         return None
@@ -74,7 +74,7 @@ def _write_text(document: dict[str, Json] | list[Json]) -> str | None:
 
 
 def shown_problems(problems: tuple[Problem, ...]) -> list[dict[str, Json]]:
-    """Findings as they go over the wire."""
+    """Return problems as JSON."""
     return [
         {
             "message": problem.message,
@@ -92,14 +92,14 @@ def shown_problems(problems: tuple[Problem, ...]) -> list[dict[str, Json]]:
 
 
 def refusal_of(error: InputError, field: str, *, what: str = "the document") -> Refusal:
-    """The refusal for something a caller wrote, with every problem in it; `what` it is, and the field of the request it stood in."""
+    """Return the refusal of an invalid document with all of its problems; `field` is its field in the request."""
     errors = tuple(problem for problem in error.problems if problem.level == "error")
     if not errors:
-        return Refusal("VALIDATION_ERROR", f"{what} cannot be used", fields={field: [str(error)]})
-    told: list[str] = []
+        return Refusal("VALIDATION_ERROR", f"{what} is invalid", fields={field: [str(error)]})
+    texts: list[str] = []
     for problem in errors[:_MOST_PROBLEMS]:
         place = f"{problem.origin.line}:{problem.origin.column}: " if problem.origin.line is not None else ""
         close = f"; nearest: {', '.join(problem.nearest)}" if problem.nearest else ""
-        told.append(f"{place}{problem.message} (at {problem.origin.path}){close}")
+        texts.append(f"{place}{problem.message} (at {problem.origin.path}){close}")
     count = f"{len(errors)} problems" if len(errors) > 1 else "a problem"
-    return Refusal("VALIDATION_ERROR", f"{what} has {count}", fields={field: told}, problems=shown_problems(error.problems))
+    return Refusal("VALIDATION_ERROR", f"{what} has {count}", fields={field: texts}, problems=shown_problems(error.problems))

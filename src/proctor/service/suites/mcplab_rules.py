@@ -1,7 +1,7 @@
-"""What an MCPLab suite that was sent may ask for, when its own agents are driven on its own servers.
+"""Limits of sent MCPLab suites whose own agents run on their own servers.
 
-A suite multiplies, scenarios by agents, and each server and each agent has connections of its own: both are bounded before anything is made
-of them. Servers and models go by the rules of `outbound.py`; a file that a scenario attaches has to be in the suite itself.
+Scenarios times agents and the number of servers are limited before anything is created. `outbound.py` checks servers and models; attached
+files must be in the suite itself.
 """
 
 from __future__ import annotations
@@ -30,14 +30,12 @@ _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 
 def plan_sent_suite(suite: Suite) -> Plan:
-    """Return every scenario with every selected agent. Raises `InputError`, also for more than a service drives at once."""
+    """Return every scenario with every selected agent. Raises `InputError`, also above the limits."""
     known: list[Json] = suite.settings.get("agents") or []
     selected: Json = (suite.settings.get("run_defaults") or {}).get("selected_agents") or known
     if len(selected) > MOST_AGENTS:
-        raise InputError(
-            f"{len(selected)} agents would be driven; expected at most {MOST_AGENTS}: select some with run_defaults.selected_agents"
-        )
-    # Before planning, which makes a row of every combination.
+        raise InputError(f"{len(selected)} agents would run; expected at most {MOST_AGENTS}: select some with run_defaults.selected_agents")
+    # Before planning, which creates a row per combination.
     if len(suite.cases) * len(selected) > MOST_COMBINATIONS:
         raise InputError(f"{len(suite.cases)} scenarios with {len(selected)} agents; expected at most {MOST_COMBINATIONS} combinations")
     found = plan(suite)
@@ -47,7 +45,7 @@ def plan_sent_suite(suite: Suite) -> Plan:
 
 
 def admit_sent_plan(planned: Plan, values: Mapping[str, str], references: References, outbound: Outbound) -> dict[str, ServerSettings]:
-    """Return how the servers are reached that are started. Raises `InputError`, and `Refusal` for what may not be reached."""
+    """Return the settings of servers that are started. Raises `InputError`, and `Refusal` for forbidden addresses."""
     _check_attachments(planned)
     for id, entry in planned.servers.items():
         outbound.check_server(f"MCP server {id!r}", entry, field="suite")
@@ -64,9 +62,7 @@ def _check_attachments(planned: Plan) -> None:
     for row in planned.rows:
         for each in row.case.settings.get("attachments") or ():
             if each.get("path") and not each.get("data") and row.scenario not in problems:
-                message = (
-                    f"scenario {row.scenario!r}: the attachment {show(each['path'], 80)} names a file, and a suite that was sent has none"
-                )
+                message = f"scenario {row.scenario!r}: the attachment {show(each['path'], 80)} names a file, which a sent suite cannot have"
                 hint = "write its content as `data`, in base64"
                 problems[row.scenario] = Problem(message=message, origin=row.case.origin, hint=hint, code="bad_attachment")
     if problems:
@@ -74,16 +70,16 @@ def _check_attachments(planned: Plan) -> None:
 
 
 def _check_key(id: str, entry: Mapping[str, Json]) -> None:
-    """What is sent is kept and shown: a key may only be named."""
+    """Reject a plain API key, since suites are stored and shown."""
     auth: Json = entry.get("auth")
-    # That of a server that is started may still have any shape: it is refused where the settings of these are read.
+    # A started server may have any shape here; its settings are checked when they are read.
     value: Json = auth.get("value") if isinstance(auth, dict) and auth.get("type") == "api_key" else None
     if isinstance(value, str) and not _REFERENCE.fullmatch(value):
-        raise InputError(f"MCP server {id!r}: its API key stands here in plain; keep it as a secret of the project and write ${{NAME}}")
+        raise InputError(f"MCP server {id!r}: the API key is in plain text; add it as a secret of the project and write ${{NAME}}")
 
 
 def _read_started(planned: Plan, references: References) -> dict[str, ServerSettings]:
-    """Return how the servers are reached that are started; `${NAME}` in their variables are secrets of the project."""
+    """Return the settings of started servers; `${NAME}` in their variables are secrets of the project."""
     entries = {id: entry for id, entry in planned.servers.items() if entry["transport"] == STARTED}
     section = Section.of({"servers": entries}, path=f"$.{LIBRARY_KEY}", trusted=False)
     try:

@@ -1,16 +1,14 @@
-"""What suites that were sent to the service may reach and start.
+"""What sent suites may connect to and start.
 
-Whoever may send a suite is not whoever runs the service. So everything such a suite, or the settings of its project, connects to goes by a
-guarded transport (`network/guard.py`): the public internet, and what an administrator listed in `allowed_addresses`. What would run or read
-something on this machine needs to be listed in `allowed_commands`, word for word:
+A sender is not the administrator. Connections of a suite, or of the settings of its project, use a guarded transport (`network/guard.py`):
+the public internet, and addresses in `allowed_addresses`. Local commands, functions and files must be in `allowed_commands`:
 
-    COMMAND ARG ...           an MCP server over stdio, or a program as the target; `*` as the last word stands for any further arguments
+    COMMAND ARG ...           an MCP server over stdio, or a program as the target; a final `*` allows further arguments
     callable MODULE:FUNCTION  a Python function as the target
     recorded FILE             recorded evidence as the target
 
-A server or program that is allowed gets no working folder and no variables from a suite except credentials, by the ending of their name:
-others can make any program run anything (`PATH`, `LD_PRELOAD`, `NODE_OPTIONS`). `${NAME}` stands for a secret of the project, and for
-nothing else.
+A started program gets no working folder from a suite, and only credentials as variables, by the ending of their name: others can make any
+program run anything (`PATH`, `LD_PRELOAD`, `NODE_OPTIONS`). `${NAME}` is always a secret of the project.
 """
 
 from __future__ import annotations
@@ -35,44 +33,44 @@ if TYPE_CHECKING:
     from proctor.network.guard import Guard
 
 LONGEST_ATTEMPT_S = 3_600.0
-"""How long one attempt may take, and what is waited for in it: a model, a judge, an MCP server."""
+"""Seconds of one attempt, and of each wait in it: a model, a judge, an MCP server."""
 MOST_SERVERS = 50
-"""MCP servers of one target: all of them are connected at once."""
+"""MCP servers of one target, which are connected at once."""
 _CREDENTIALS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "USER", "USERNAME")
 _ADDRESSES = {"http": ("url",), "flowise": ("url",), "n8n": ("webhook", "api")}
 
 
 class ProjectSecrets(References):
-    """The secrets of a project: what `${NAME}` may name on the service."""
+    """The secrets of a project, for `${NAME}` on the service."""
 
     missing = "the project has no secret {name}"
-    remedy = "keep it as a secret of the project"
+    remedy = "add it as a secret of the project"
 
 
 class Outbound:
-    """Decides for one service."""
+    """The rules of one service."""
 
     def __init__(self, settings: ServiceSettings, *, guard: Guard | None = None) -> None:
-        from proctor.network.guard import Guard  # loads what speaks HTTP
+        from proctor.network.guard import Guard  # loads an HTTP client
 
         self._guard = guard or Guard(settings.allowed_addresses)
-        self._commands = [_words(entry) for entry in settings.allowed_commands]
+        self._commands = [_split_words(entry) for entry in settings.allowed_commands]
         self._certificates: ssl.SSLContext | None = None
 
     def transport(self, certificates: bool) -> httpx2.AsyncBaseTransport:
-        """How targets connect."""
-        import httpx2  # these speak HTTP, which most processes of a service do not
+        """Return the transport of targets."""
+        import httpx2  # loaded only when needed
 
         from proctor.network.guard import GuardedTransport
 
         if certificates and self._certificates is None:
-            # Read once: it takes 80 ms, and a model has a transport for each of its connections.
+            # Loaded once: it takes 80 ms, and a model has a transport per connection.
             self._certificates = httpx2.create_ssl_context(trust_env=False)
         verify = self._certificates if certificates and self._certificates else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         return GuardedTransport(self._guard, verify=verify, limits=httpx2.Limits(max_connections=200, max_keepalive_connections=100))
 
     def model_transport(self, certificates: bool) -> httpx2.AsyncBaseTransport:
-        """How models connect: an address that is refused is one that cannot be reached."""
+        """Return the transport of models: a forbidden address is a connection error."""
         import httpx2  # as above
 
         inner = self.transport(certificates)
@@ -90,18 +88,17 @@ class Outbound:
         return Translated()
 
     def check_target(self, name: str, section: Section) -> Section:
-        """The section as it may be built; refused when it names what may not be reached or started."""
+        """Return the settings of a permitted target. Raises `Refusal` for others."""
         settings: Json = section.node.plain()
         kind = settings.get("type") if isinstance(settings, dict) else None
         if kind in ("callable", "recorded"):
             for line in _local(kind, settings):
                 self._check_command(line, f"target {name!r}")
-            # What an administrator listed is as good as what stands in the workspace.
-            # Trusted from here on, which lets it name files and functions.
+            # Allowed by an administrator, so that it is trusted and may name files and functions.
             return Section.of(settings, path=section.node.path)
         if kind == "command":
             self._check_program(f"target {name!r}", settings)
-            # Not trusted: it gets nothing of the environment of the service.
+            # Not trusted: it gets nothing of the service's environment.
             return Section.of(settings, path=section.node.path, trusted=False)
         for field in _ADDRESSES.get(str(kind), ()):
             self.check_address(settings.get(field), f"target {name!r}, {field}")
@@ -114,12 +111,12 @@ class Outbound:
         return section
 
     def check_model(self, name: str, section: Section) -> None:
-        """Refuse a model at an address that may not be reached."""
+        """Reject a model at a forbidden address."""
         settings: Json = section.node.plain()
         self.check_address(settings.get("base_url") if isinstance(settings, dict) else None, f"model {name!r}, base_url")
 
     def check_server(self, what: str, server: Mapping[str, Json], *, field: str = "target") -> None:
-        """Refuse an MCP server at an address that may not be reached, or that may not be started; `field` of the request describes it."""
+        """Reject an MCP server at a forbidden address or with a forbidden command; `field` is that of the request."""
         check_wait(server.get("timeout_s"), what, field=field)
         transport = server.get("transport") or ("http" if server.get("url") else "stdio")
         if transport in ("http", "sse"):
@@ -128,7 +125,7 @@ class Outbound:
             self.check_address(auth.get("token_url") if isinstance(auth, dict) else None, f"{what}, token_url", field=field)
             return
         if transport != "stdio":
-            raise _make_refusal(what, f"the transport {transport!r} cannot be used here; expected http, sse or stdio", field)
+            raise _make_refusal(what, f"the transport {transport!r} is not supported; expected http, sse or stdio", field)
         args: Json = server.get("args") or []
         if not isinstance(server.get("command"), str) or not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
             raise _make_refusal(what, "expected `command`, a text, and `args`, a list of texts", field)
@@ -136,7 +133,7 @@ class Outbound:
         _check_child_settings(what, server, field)
 
     def _check_program(self, what: str, settings: Mapping[str, Json]) -> None:
-        """Refuse a program that may not be started; what it is told is no part of what an administrator allows."""
+        """Reject a forbidden program; its input is not part of the check."""
         from proctor.targets.local.command import split_command  # few suites name a program
 
         command: Json = settings.get("command")
@@ -153,19 +150,19 @@ class Outbound:
 
     def _check_command(self, line: list[str], what: str, field: str = "target") -> None:
         for allowed in self._commands:
-            # A `*` needs a word before it: alone it would allow every program there is.
+            # A `*` needs a word before it, or it would allow every program.
             if line == allowed or (len(allowed) > 1 and allowed[-1] == "*" and line[: len(allowed) - 1] == allowed[:-1]):
                 return
         raise Refusal(
             "FORBIDDEN",
-            f"{what} would start or read something on the server, which an administrator has not allowed: {shlex.join(line)}",
+            f"{what} is not allowed on the server: {shlex.join(line)}",
             fields={field: ["not among the allowed commands"]},
             hint=f"an administrator allows it with --allowed-command {shlex.quote(shlex.join(line))}",
         )
 
     def check_address(self, address: Json, what: str, *, field: str = "target") -> None:
-        """Refuse an address that may not be reached, as far as that can be seen from it; `field` of the request describes it."""
-        # What stands behind a reference or a placeholder is looked at when the connection is made, as everything is.
+        """Reject a forbidden address, as far as the text shows; `field` is that of the request."""
+        # References and placeholders are checked when the connection is made, like every address.
         if not isinstance(address, str) or "${" in address or "{" in address.partition("//")[2].partition("/")[0]:
             return
         try:
@@ -175,26 +172,26 @@ class Outbound:
 
 
 def _check_child_settings(what: str, settings: Mapping[str, Json], field: str) -> None:
-    """Refuse to start a child process in a folder of the suite's choice, or with variables that are no credentials."""
+    """Reject a working folder, and variables that are not credentials."""
     if settings.get("cwd") is not None:
         raise _make_refusal(what, "`cwd` cannot be set here", field)
     variables: Json = settings.get("env") or {}
     if not isinstance(variables, dict):
         raise _make_refusal(what, "expected `env`, an object of texts", field)
     for variable in variables:
-        # A list of what is allowed, not of what is dangerous: the latter is never complete.
+        # An allow list, since a list of dangerous variables is never complete.
         if not str(variable).upper().endswith(_CREDENTIALS):
-            told = f"the variable {variable!r} cannot be set here; only credentials can: {', '.join(_CREDENTIALS)}"
-            raise _make_refusal(what, told, field)
+            reason = f"the variable {variable!r} cannot be set here; only credentials can: {', '.join(_CREDENTIALS)}"
+            raise _make_refusal(what, reason, field)
 
 
 def check_wait(seconds: Json, what: str, *, field: str = "target") -> None:
-    """Refuse to wait longer than an attempt may take; what is no number is refused when it is read."""
+    """Reject a wait longer than an attempt; anything but a number is rejected when it is read."""
     if isinstance(seconds, (int, float)) and seconds > LONGEST_ATTEMPT_S:
         raise _make_refusal(what, f"timeout_s: expected at most {LONGEST_ATTEMPT_S:g} seconds, found {show(seconds, 40)}", field)
 
 
-def _words(entry: str) -> list[str]:
+def _split_words(entry: str) -> list[str]:
     try:
         return shlex.split(entry)
     except ValueError as error:
@@ -209,7 +206,7 @@ def _local(kind: str, settings: Mapping[str, Json]) -> Iterable[list[str]]:
 
 
 def _servers(value: Json) -> list[tuple[str, Mapping[str, Json]]]:
-    """The servers of an agent as they are written; whatever else stands there is no server, and refused when the agent is built."""
+    """Return the servers of an agent; other entries are rejected when the agent is built."""
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [(str(place), entry) for place, entry in entries if isinstance(entry, dict)]
 

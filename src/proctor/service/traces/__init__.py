@@ -1,1 +1,1 @@
-"""Traces: received, routed to their agent, evaluated against its cases, searched."""
+"""Traces: receiving, routing to agents, evaluation against cases, search."""

@@ -1,16 +1,13 @@
-"""The history of a case: how it came out in run after run, and day after day on the traces of its agents.
+"""The history of a case: its results by run, and by day on the traces of its agents.
 
-A case is a document that may hold several cases; `key` narrows it to one of them by its id inside the document. A run that was started from
-cases of the project knows which they were. Of one that was started from a suite, cases with the same ids are meant: that is how whoever
-sends suites names them. A run in which one case both passed and did not is flaky. On traces the results
-of the case itself are counted by day (UTC); a trace that was evaluated against two versions counts for both.
-
-Everything goes along an index: runs of the project newest first, each with a look whether it has the case; results of the case newest
-first, a bounded number for each day.
+A case is a document that may contain several cases; `key` selects one by its id inside the document. A run that was started from cases of
+the project names them; in a run of a suite, cases with the same ids count. A case that passed in some attempts only makes its run flaky.
+Results on traces are counted by day (UTC).
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any
@@ -20,20 +17,50 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
 from proctor.scoring.intervals import wilson
+from proctor.scoring.reduce import reduce_attempts
 from proctor.scoring.statistics import count_outcomes
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_seen, list_seen, require_reader, require_run_reader
+from proctor.service.access.permissions import find_seen, list_seen, query_seen, require_reader, require_run_reader
 from proctor.service.hub import Hub
 from proctor.service.paging import fetch_page_or_refuse
 from proctor.service.refusals import Refusal
-from proctor.service.traces.case_keys import list_case_keys
+from proctor.service.suites.documents import read_sent_suite
 from proctor.store.sql.pages import Row, clamp_limit
 from proctor.store.sql.tables import cases, results, run_entries, runs
+
+MOST_KEYS = 500
+"""Ids of one document that are searched in runs, limited by the database."""
+_MOST_CACHED = 500
+_LARGEST_CACHED = 20_000
+"""Characters of a document that is cached."""
+_known: OrderedDict[tuple[str, str, str], list[str]] = OrderedDict()
+"""Case ids by name, dialect and document."""
+
+
+async def list_case_keys(case: Row) -> list[str]:
+    """Return the ids of the cases in the document of a case; none if it can no longer be read."""
+    place = (case["name"], case["dialect"], case["document"])
+    found = _known.get(place)
+    if found is None:
+        try:
+            suite, _ = await read_sent_suite(case["document"], dialect=case["dialect"], name=case["name"])
+            found = [each.id for each in suite.cases[:MOST_KEYS]]
+        except Refusal:
+            # It was valid when it was written; the rules have changed since, and evaluating the case reports that.
+            found = []
+        if len(case["document"]) <= _LARGEST_CACHED:
+            _known[place] = found
+        while len(_known) > _MOST_CACHED:
+            _known.popitem(last=False)
+    elif place in _known:
+        _known.move_to_end(place)
+    return found
+
 
 MOST_OF_A_DAY = 10_000
 """Results of one day that are counted, the newest."""
 MOST_OF_A_PAGE = 20_000
-"""Results that are counted for one page: it may be short, and yet there is a way on."""
+"""Results that are counted for one page, which may therefore be short."""
 _RUN = ("id", "suite_name", "name", "target", "status", "created_at", "completed_at")
 _OUTCOMES = ("pass", "fail", "error", "skip")
 _DAY = len("2031-01-31")
@@ -42,18 +69,18 @@ _DAY = len("2031-01-31")
 async def list_run_history(
     hub: Hub, caller: Caller, id: str, *, key: str | None = None, limit: int | None = None, cursor: str | None = None
 ) -> dict[str, Json]:
-    """Return a page of the runs that had the case, newest first, each with its pass rate and the interval of it."""
+    """Return a page of the runs with the case, newest first, with pass rates and intervals."""
     require_run_reader(caller)
     async with hub.database.reading() as connection:
         case = await find_seen(connection, cases, caller, "case", id)
     keys = await _choose_keys(case, key)
-    # As a run of several documents calls a case whose id another of them has, too.
-    looked_for = [*keys, *(f"{case['name']}/{one}" for one in keys)]
+    # A run of several documents prefixes the ids that two of them share.
+    looked_for = [*keys, *(f"{case['name']}/{each}" for each in keys)]
     had = sa.exists().where(run_entries.c.run_id == runs.c.id, run_entries.c.case_id.in_(looked_for))
     of_case = runs.c.settings["from_cases"].as_string()
     mine = sa.or_(of_case.is_(None), of_case.contains(f'"{id}"', autoescape=True))
     async with hub.database.reading() as connection:
-        query = list_seen(runs, caller, project_id=case["project_id"], columns=(*_RUN, "settings"), beside=(mine, had))
+        query = list_seen(runs, caller, project_id=case["project_id"], columns=(*_RUN, "settings"), filters=(mine, had))
         page = await fetch_page_or_refuse(connection, query, runs, limit=limit, cursor=cursor)
         in_runs = {row["id"]: find_keys_in_run(row["settings"], id, keys) for row in page.rows}
         counted = await count_attempts(connection, list(in_runs), sorted({name for names in in_runs.values() for name in names}))
@@ -67,7 +94,7 @@ async def list_run_history(
 async def list_trace_history(
     hub: Hub, caller: Caller, id: str, *, key: str | None = None, limit: int | None = None, cursor: str | None = None
 ) -> dict[str, Json]:
-    """Return the days on which traces were decided against the case, newest first, each with its pass rate and the interval of it."""
+    """Return the days with traces decided against the case, newest first, with pass rates and intervals."""
     require_reader(caller)
     size, counted = clamp_limit(limit), 0
     before = None if cursor is None else _read_day(cursor)
@@ -87,7 +114,7 @@ async def list_trace_history(
 
 
 async def count_attempts(connection: AsyncConnection, run_ids: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, dict[str, int]]]:
-    """Return how many attempts of these cases came out how, by run and case."""
+    """Return the number of attempts of these cases by run, case and outcome."""
     if not run_ids or not keys:
         return {}
     entry = run_entries.c
@@ -99,7 +126,7 @@ async def count_attempts(connection: AsyncConnection, run_ids: Sequence[str], ke
 
 
 def find_keys_in_run(settings: Mapping[str, Any] | None, id: str, keys: Sequence[str]) -> set[str]:
-    """Return what a run with these settings calls the cases of a document; nothing where it was started from other cases."""
+    """Return the names of a document's cases in a run with these settings; empty if it was started from other cases."""
     started_from = (settings or {}).get("from_cases")
     if started_from is None:
         return set(keys)
@@ -108,7 +135,7 @@ def find_keys_in_run(settings: Mapping[str, Any] | None, id: str, keys: Sequence
 
 
 def describe_counts(by_case: Iterable[Mapping[str, int]]) -> dict[str, Json]:
-    """Return what the attempts of some cases came to: counts, pass rate with its interval, and whether one of the cases is flaky."""
+    """Return counts, pass rate with its interval, and whether one of the cases is flaky."""
     each = list(by_case)
     counts = {outcome: sum(found.get(outcome, 0) for found in each) for outcome in _OUTCOMES}
     decided = count_outcomes(counts)
@@ -125,21 +152,21 @@ def describe_counts(by_case: Iterable[Mapping[str, int]]) -> dict[str, Json]:
 
 
 def _show_run(row: Row, by_case: Mapping[str, Mapping[str, int]]) -> dict[str, Json]:
-    told = describe_counts(by_case.values())
+    figures = describe_counts(by_case.values())
     if (row["settings"] or {}).get("backtest") is not None:
-        # Its attempts are different traces: that they differ says nothing about one of them.
-        told["flaky"] = False
+        # Its attempts are different traces, so that different outcomes do not mean flaky.
+        figures["flaky"] = False
     return {
         "run_id": row["id"],
         **{name: row[name] for name in _RUN if name != "id"},
         "name": row["name"] or "",
         "cases": sorted(by_case),
-        **told,
+        **figures,
     }
 
 
 async def _choose_keys(case: Row, key: str | None) -> list[str]:
-    """Return the ids of the cases in a document; refuse one that is not there."""
+    """Return the ids of the cases in a document. Raises `Refusal` for an unknown `key`."""
     keys = await list_case_keys(case)
     if key is None:
         return keys
@@ -152,8 +179,8 @@ async def _choose_keys(case: Row, key: str | None) -> list[str]:
 def _results_of(
     caller: Caller, id: str, keys: Sequence[str] | None, along: Sequence[sa.ColumnElement[bool]], *columns: str
 ) -> sa.Select[Any]:
-    beside = () if keys is None else (results.c.case_key.in_(keys),)
-    return list_seen(results, caller, case_id=id, columns=columns, along=along, beside=beside).whole
+    filters = () if keys is None else (results.c.case_key.in_(keys),)
+    return list_seen(results, caller, case_id=id, columns=columns, along=along, filters=filters).whole
 
 
 async def _find_day(connection: AsyncConnection, caller: Caller, id: str, before: str | None, keys: Sequence[str] | None) -> str | None:
@@ -175,10 +202,10 @@ async def _count_day(connection: AsyncConnection, caller: Caller, id: str, day: 
     for outcome, version, count in await connection.execute(query):
         counts[outcome] = counts.get(outcome, 0) + int(count)
         versions.add(int(version))
-    told = describe_counts([counts])
-    # Every trace asks something else: that some pass and some do not says nothing about whether the same question is answered the same.
-    del told["flaky"]
-    return {"day": day, "versions": sorted(versions), "newest_only": sum(counts.values()) >= MOST_OF_A_DAY, **told}
+    figures = describe_counts([counts])
+    # Traces have different inputs, so that different outcomes do not mean flaky.
+    del figures["flaky"]
+    return {"day": day, "versions": sorted(versions), "newest_only": sum(counts.values()) >= MOST_OF_A_DAY, **figures}
 
 
 def _read_day(cursor: str) -> str:
@@ -187,4 +214,76 @@ def _read_day(cursor: str) -> str:
             raise ValueError
         return date.fromisoformat(cursor).isoformat()
     except ValueError:
-        raise Refusal("BAD_REQUEST", "the cursor is not one that a page gave out", hint="start again without a cursor") from None
+        raise Refusal("BAD_REQUEST", "invalid cursor", hint="start again without a cursor") from None
+
+
+# --- summaries for a list of cases: the last outcome and the latest pass rates
+
+
+LATEST = 20
+"""Runs of the project, and results of each case, that are examined."""
+_MOST_KEYS = 5_000
+"""Ids of cases inside documents that are searched at once."""
+_LARGEST = 20_000
+"""Characters of a document whose cases are searched in runs; a larger one is only shown on the page of the case."""
+
+
+async def summarize_cases(hub: Hub, caller: Caller, project_id: str, ids: Sequence[str]) -> dict[str, dict[str, Json]]:
+    """Return the last outcome and the latest pass rates, oldest first, of some cases of a project, by id."""
+    require_reader(caller)
+    async with hub.database.reading() as connection:
+        found = await connection.execute(query_seen(cases, caller, project_id=project_id).where(cases.c.id.in_(ids)))
+        rows: dict[str, Row] = {row["id"]: dict(row) for row in found.mappings()}
+    keys = {id: await list_case_keys(row) for id, row in rows.items() if len(row["document"]) <= _LARGEST}
+    async with hub.database.reading() as connection:
+        latest = await _list_latest_runs(connection, caller, project_id)
+        names = {name for run in latest for id, some in keys.items() for name in find_keys_in_run(run["settings"], id, some)}
+        wanted = sorted(names)[:_MOST_KEYS]
+        counted = await count_attempts(connection, [run["id"] for run in latest], wanted)
+        latest_results = {id: await _list_latest_results(connection, caller, id) for id in rows}
+    return {id: _summarize(id, keys.get(id, ()), latest, counted, latest_results[id]) for id in rows}
+
+
+async def _list_latest_runs(connection: AsyncConnection, caller: Caller, project_id: str) -> list[Row]:
+    # A key that is restricted to some agents has no access to runs.
+    if caller.agent_ids is not None:
+        return []
+    query = list_seen(runs, caller, project_id=project_id, columns=("id", "created_at", "settings"))
+    rows = (await fetch_page_or_refuse(connection, query, runs, limit=LATEST)).rows
+    # A backtest does not show the present state of a case.
+    return [row for row in rows if (row["settings"] or {}).get("backtest") is None]
+
+
+async def _list_latest_results(connection: AsyncConnection, caller: Caller, id: str) -> list[tuple[str, str]]:
+    query = list_seen(results, caller, case_id=id, columns=("created_at", "outcome")).whole
+    found = await connection.execute(query.order_by(results.c.created_at.desc(), results.c.id.desc()).limit(LATEST))
+    return [(str(row["created_at"]), str(row["outcome"])) for row in found.mappings()]
+
+
+def _summarize(
+    id: str,
+    keys: Sequence[str],
+    latest: Sequence[Row],
+    counted: Mapping[str, Mapping[str, Mapping[str, int]]],
+    latest_results: Sequence[tuple[str, str]],
+) -> dict[str, Json]:
+    in_runs: list[tuple[str, list[Mapping[str, int]]]] = []
+    for run in latest:
+        mine = find_keys_in_run(run["settings"], id, keys)
+        found = [counts for case, counts in counted.get(run["id"], {}).items() if case in mine]
+        if found:
+            in_runs.append((run["created_at"], found))
+    described = [(at, describe_counts(by_case)) for at, by_case in in_runs]
+    last: tuple[str, str] | None = latest_results[0] if latest_results else None
+    if described and (last is None or described[0][0] > last[0]):
+        last = (described[0][0], reduce_attempts({outcome: count for outcome, count in described[0][1]["counts"].items() if count}))
+    rates: list[Json] = [one["pass_rate"] for _, one in described]
+    if not rates:
+        rates = [None if outcome == "skip" else float(outcome == "pass") for _, outcome in latest_results]
+    return {
+        "last_outcome": None if last is None else last[1],
+        "last_at": None if last is None else last[0],
+        "over": "runs" if described else "traces",
+        "rates": rates[::-1],
+        "flaky_runs": sum(one["flaky"] for _, one in described),
+    }

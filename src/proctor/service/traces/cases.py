@@ -1,7 +1,7 @@
 """Cases: documents of any dialect that the traces of an agent are evaluated against.
 
-A document is read when it is written, and refused with every problem in it. Whenever it changes, the version of the case counts up and the
-document before is kept. `when` narrows a case to some traces (all that is named must hold), `sample` to a share of them.
+An invalid document is rejected with all of its problems. A changed document creates a new version, and earlier versions are stored. `when`
+limits a case to matching traces (all conditions must hold), `sample` to a share of them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from proctor.patterns.engine import compile_pattern
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import check_place, find_seen, list_seen, require_reader, require_writer
-from proctor.service.field_checks import check_fields, refuse_emptying
+from proctor.service.field_checks import check_fields, refuse_emptying, refuse_secrets_in_suite
 from proctor.service.hub import Hub, new_id
-from proctor.service.paging import fetch_page_or_refuse, show_page
-from proctor.service.plain_secrets import refuse_secrets_in_suite
+from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.rows import require_row
 from proctor.service.suites.documents import read_sent_suite, shown_problems
 from proctor.store.accounts.tenants import change_row, insert_row
 from proctor.store.sql.pages import Row, clamp_limit
@@ -38,26 +36,26 @@ _SHOWN = ("id", "project_id", "agent_id", "name", "dialect", "version", "active"
 
 
 class CaseSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a case is made of."""
+    """A new case."""
 
     project_id: str
     document: Document
     agent_id: str | None = None
     """None for every agent of the project."""
     name: str | None = None
-    """None: as the document says."""
+    """None: the name in the document."""
     dialect: str | None = None
-    """None: recognised by shape."""
+    """None: detected."""
     active: bool = True
     when: dict[str, Json] | None = None
-    """Which traces it is for; all that is named must hold."""
+    """Conditions for its traces; all must hold."""
     sample: float = 1.0
-    """The share of those traces that is evaluated."""
+    """The share of matching traces that is evaluated."""
 
 
 async def create_case(hub: Hub, caller: Caller, spec: CaseSpec) -> dict[str, Json]:
     """Create a case of a project, for one agent or for all of them."""
-    require_writer(caller, "cases are created")
+    require_writer(caller, "creating cases")
     _check_values(spec.name, spec.when, spec.sample)
     suite, text = await read_sent_suite(spec.document, dialect=spec.dialect, name=spec.name)
     await asyncio.to_thread(refuse_secrets_in_suite, suite, "document")
@@ -83,7 +81,7 @@ async def create_case(hub: Hub, caller: Caller, spec: CaseSpec) -> dict[str, Jso
                 "updated_at": now,
             },
         )
-        await _keep_version(connection, row, now)
+        await _store_version(connection, row, now)
         await note(connection, hub, caller, "create", "case", row["id"], {"name": row["name"], "dialect": suite.dialect})
     return {**_show_whole_case(row), "warnings": shown_problems(suite.warnings)}
 
@@ -99,13 +97,13 @@ async def list_cases(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> dict[str, Json]:
-    """Return a page of the cases that the caller may see, without their documents; `query` is looked for in their names."""
+    """Return a page of the visible cases, without their documents; `query` is a part of the name."""
     require_reader(caller)
     if query is not None and len(query) > LONGEST_QUERY:
         raise Refusal("VALIDATION_ERROR", "the query is too long", fields={"query": [f"expected at most {LONGEST_QUERY} characters"]})
     named = () if not query else (contains_text(cases.c.name, query),)
     async with hub.database.reading() as connection:
-        found = list_seen(cases, caller, project_id=project_id, agent_id=agent_id, active=active, beside=named)
+        found = list_seen(cases, caller, project_id=project_id, agent_id=agent_id, active=active, filters=named)
         return show_page(await fetch_page_or_refuse(connection, found, cases, limit=limit, cursor=cursor), _show_case)
 
 
@@ -117,11 +115,11 @@ async def get_case(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 
 async def update_case(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], *, action: str = "update") -> dict[str, Json]:
-    """Change what is named in `changes`: name, agent_id, document, dialect, active, when, sample.
+    """Change the fields in `changes`: name, agent_id, document, dialect, active, when, sample.
 
-    With `expected_version` only a case of that version is changed, so that nobody overwrites what somebody else wrote meanwhile.
+    `expected_version` rejects the change if the case has another version, so that concurrent changes are not overwritten.
     """
-    require_writer(caller, "cases are changed")
+    require_writer(caller, "changing cases")
     refuse_emptying(changes, "name", "document", "active", "sample")
     _check_values(changes.get("name"), changes.get("when"), changes.get("sample", 1.0))
     async with hub.database.reading() as connection:
@@ -133,7 +131,7 @@ async def update_case(hub: Hub, caller: Caller, id: str, changes: Mapping[str, J
         values["when_matches"] = changes["when"]
     warnings: list[dict[str, Json]] = []
     if "document" in changes or "dialect" in changes:
-        # A new document is recognised anew, unless its dialect is named.
+        # The dialect of a new document is detected again, unless it is named.
         dialect = changes.get("dialect")
         suite, text = await read_sent_suite(changes.get("document", before["document"]), dialect=dialect, name=before["name"])
         await asyncio.to_thread(refuse_secrets_in_suite, suite, "document")
@@ -147,26 +145,26 @@ async def _write_case(hub: Hub, caller: Caller, id: str, values: dict[str, Json]
     now = hub.now()
     async with hub.database.writing() as connection:
         before = await require_row(connection, cases, caller.organization_id, "case", id, locked=True)
-        # Once more with what is there now: while the document was read, somebody else may have changed the case.
+        # Checked again: another request may have changed the case while the document was parsed.
         _check_version(before, expected)
         if values.get("agent_id") is not None:
             await check_place(connection, caller, before["project_id"], values["agent_id"])
         another = any(values.get(name, before[name]) != before[name] for name in ("document", "dialect"))
         if another:
-            # Workers remember documents by id and version, and never look again: another document must not have the same ones.
+            # Workers cache documents by id and version, so that a changed document needs a new version.
             values["version"] = before["version"] + 1
         row = await change_row(connection, cases, caller.organization_id, id, {**values, "updated_at": now})
         if row is None:
             raise not_found("case", id)
         if another:
-            await _keep_version(connection, row, now)
+            await _store_version(connection, row, now)
         await note(connection, hub, caller, action, "case", id, {"fields": sorted(values), "version": row["version"]})
     return row
 
 
 async def delete_case(hub: Hub, caller: Caller, id: str) -> None:
-    """Delete a case and its versions. The results it gave stay: they are about traces."""
-    require_writer(caller, "cases are deleted")
+    """Delete a case and its versions. Its results stay."""
+    require_writer(caller, "deleting cases")
     async with hub.database.writing() as connection:
         if not await delete_cases(connection, caller.organization_id, cases.c.id == id):
             raise not_found("case", id)
@@ -181,12 +179,12 @@ async def list_versions(hub: Hub, caller: Caller, id: str, *, limit: int | None 
         query = case_versions.select().where(case_versions.c.case_id == id).order_by(case_versions.c.version.desc())
         if cursor is not None:
             if not cursor.isdecimal() or len(cursor) > 15:
-                raise Refusal("BAD_REQUEST", "the cursor is not one that a page gave out", hint="start again without a cursor")
+                raise Refusal("BAD_REQUEST", "invalid cursor", hint="start again without a cursor")
             query = query.where(case_versions.c.version < int(cursor))
         size = clamp_limit(limit)
         rows = [dict(row) for row in (await connection.execute(query.limit(size + 1))).mappings()]
     shown = [{name: row[name] for name in ("version", "dialect", "created_at")} for row in rows[:size]]
-    # Versions have numbers, so the last one shown is all that a cursor needs to say.
+    # Versions are numbered, so that the last version is the cursor.
     following = str(rows[size - 1]["version"]) if len(rows) > size else None
     return {"data": shown, "_meta": {"next": following, "prev": None, "limit": size}}
 
@@ -203,19 +201,21 @@ async def get_version(hub: Hub, caller: Caller, id: str, version: int) -> dict[s
     return {name: row[name] for name in ("version", "dialect", "document", "created_at")}
 
 
-async def _keep_version(connection: AsyncConnection, row: Row, now: str) -> None:
-    kept = {"case_id": row["id"], **{name: row[name] for name in ("version", "dialect", "document")}, "created_at": now}
-    await connection.execute(case_versions.insert().values(kept))
+async def _store_version(connection: AsyncConnection, row: Row, now: str) -> None:
+    version = {"case_id": row["id"], **{name: row[name] for name in ("version", "dialect", "document")}, "created_at": now}
+    await connection.execute(case_versions.insert().values(version))
 
 
 def _check_version(row: Row, expected: int | None) -> None:
     if expected is not None and row["version"] != expected:
-        told = f"the case has version {row['version']} by now, and the change was made to version {expected}"
-        raise Refusal("CONFLICT", told, fields={"expected_version": [f"is {row['version']} by now"]}, hint="read it again, and change that")
+        reason = f"the case is at version {row['version']}; the change was made to version {expected}"
+        raise Refusal(
+            "CONFLICT", reason, fields={"expected_version": [f"is now {row['version']}"]}, hint="reload the case and change it again"
+        )
 
 
 def _choose_name(suite: Suite) -> str:
-    """Return the name of a document: that of its only case, where it holds one."""
+    """Return the name of the only case of a document, or of the document."""
     if len(suite.cases) == 1:
         return suite.cases[0].name or suite.cases[0].id
     return suite.name
@@ -224,13 +224,13 @@ def _choose_name(suite: Suite) -> str:
 def _check_values(name: str | None, when: dict[str, Json] | None, sample: float) -> None:
     check_fields({"name": name})
     if not 0 <= sample <= 1:
-        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"sample": ["expected a share from 0 to 1"]})
+        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"sample": ["expected a share from 0 to 1"]})
     pattern = (when or {}).get("input")
     if pattern is not None:
         try:
             compile_pattern(pattern)
         except InputError as error:
-            raise Refusal("VALIDATION_ERROR", "the pattern cannot be used", fields={"when.input": [str(error)]}) from None
+            raise Refusal("VALIDATION_ERROR", "the pattern is invalid", fields={"when.input": [str(error)]}) from None
 
 
 def _show_case(row: Row) -> dict[str, Json]:

@@ -1,13 +1,11 @@
-"""What happens to the traces of a project, told as it happens, from any point on.
+"""The event feed of the traces of a project.
 
-    received    a trace came in for the first time
+    received    a new trace
     decided     a case was decided on a trace: case, outcome, code
 
-Nothing is written for this: both are found by the time they were written, over indices that are there for lists. The id of an event is that
-time and the id of its row, so that who comes back with the last one goes on behind it. What was written less than a moment ago is not told
-yet: two servers that write at once may finish in the other order, and what was passed by would not be told again.
-
-A case that is decided once more on the same trace changes its result, and is not told of.
+Events are not stored: both kinds are queried by creation time. The id of an event is that time and the id of its row, so that a reader can
+continue after it. Rows are sent with a delay, because two servers may commit in another order. A case that is decided again on the same
+trace sends no event.
 """
 
 from __future__ import annotations
@@ -29,9 +27,9 @@ from proctor.service.refusals import Refusal
 from proctor.store.sql.tables import results, traces
 
 LOOK_EVERY_S = 1.0
-"""How often it is looked for something new."""
+"""Seconds between queries."""
 SETTLED_S = 2.0
-"""How old something is when it is told: whatever was written before it has been committed by then."""
+"""Age in seconds at which a row is sent: everything written before it has been committed by then."""
 BEAT_EVERY_S = 15.0
 _AT_ONCE = 200
 _CURSOR = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)(?:,((?:trc|res)_[0-9A-Za-z_]{1,60}))?", re.ASCII)
@@ -40,18 +38,18 @@ _DECIDED = ("id", "agent_id", "trace_id", "case_id", "outcome", "code", "created
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a reader is."""
+    """The position of a reader."""
 
     at: str
     id: str = ""
 
     def write(self) -> str:
-        """Return the id of the event that was told last."""
+        """Return the id of the last event that was sent."""
         return f"{self.at},{self.id}" if self.id else self.at
 
 
 class Followed(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody follows, once it is known that they may."""
+    """A feed that the caller has access to."""
 
     caller: Caller
     project_id: str
@@ -62,7 +60,7 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
 async def find_followed_traces(
     hub: Hub, caller: Caller, project_id: str, *, agent_id: str | None = None, after: str | None = None
 ) -> Followed:
-    """Return what a reader follows, from an event on or from now. Raises `Refusal`."""
+    """Return the feed of a reader, after an event or from now on. Raises `Refusal`."""
     require_reader(caller)
     await get_project(hub, caller, project_id)
     place = Place(find_now(hub)) if not after else read_place(after)
@@ -70,22 +68,22 @@ async def find_followed_traces(
 
 
 def find_now(hub: Hub) -> str:
-    """Return the time up to which everything is told by now."""
+    """Return the time up to which events are sent."""
     return stamp(hub.clock() - SETTLED_S)
 
 
 def read_place(text: str) -> Place:
-    """Return the place that an id of an event names. Raises `Refusal`."""
+    """Return the position of an event id. Raises `Refusal`."""
     found = _CURSOR.fullmatch(text)
     if found is None:
-        raise Refusal("BAD_REQUEST", "no event has this id", hint="begin without one, and go on from the ids of the events")
+        raise Refusal("BAD_REQUEST", "no event has this id", hint="start without an id, and continue from the ids of events")
     return Place(found[1], found[2] or "")
 
 
 async def follow_traces(
     hub: Hub, followed: Followed, *, stopping: Callable[[], bool], follow: bool = True, beat_every_s: float = BEAT_EVERY_S
 ) -> AsyncIterator[dict[str, Json] | None]:
-    """Yield what happens, as long as somebody listens; None when nothing happened for a while. Without `follow`: what there is."""
+    """Yield events until `stopping`; None as a heartbeat. Without `follow`: only the present events."""
     place, quiet = followed.place, 0.0
     while not stopping():
         found = await _list_events(hub, followed, place)
@@ -93,7 +91,7 @@ async def follow_traces(
             place = read_place(str(event["id"]))
             quiet = 0.0
             yield event
-        # There may be more of them; who reads slowly is not made to wait in between.
+        # There may be more: a slow reader does not wait in between.
         if len(found) >= _AT_ONCE:
             continue
         if not follow:
@@ -113,7 +111,7 @@ async def _list_events(hub: Hub, followed: Followed, place: Place) -> list[dict[
             rows = (await connection.execute(_make_query(followed, table, columns, place, settled))).mappings()
             events += [_show_event(kind, dict(row)) for row in rows]
     events.sort(key=lambda event: _get_order(event["id"]))
-    # One kind may go on behind its page, and the other may have gone further: only so many in all are sure to be the next ones.
+    # Each kind is limited separately, so that only the first of all are certain to be in order.
     return events[:_AT_ONCE]
 
 

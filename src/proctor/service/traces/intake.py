@@ -1,11 +1,8 @@
-"""Receives traces: reads, routes and redacts them, and makes them ready to be kept. Nothing is written here but agents that their own
-service names make.
+"""Receives traces: parses, routes and redacts them, and prepares them for storage.
 
-Bodies in one piece, of every generation of Mibo: `{"spans": [...]}`, `{"data": ...}`, and a node map with `status` and `data`. OTLP: the
-spans of a request by trace and agent; what cannot be used is counted and the rest is taken. A trace in OTLP is complete when its root has
-ended and nothing has come for a while (`quiet_period_s`); one whose root never comes is evaluated as it is after a longer time.
-
-What takes long for a large request is done where the caller says (`run`), so that the event loop is free meanwhile.
+Bodies in one piece, of every generation of Mibo: `{"spans": [...]}`, `{"data": ...}`, and a node map with `status` and `data`. OTLP: spans
+are grouped by trace and agent; unusable ones are counted. An OTLP trace is complete when its root has ended and nothing has arrived for
+`quiet_period_s`; one without a root is evaluated after a longer time. `run` executes slow work for large requests.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import sqlalchemy as sa
@@ -27,15 +24,14 @@ from proctor.model.json_values import is_number
 from proctor.model.show import kind_of
 from proctor.service.access.agents import add_agent
 from proctor.service.access.callers import DEFAULT_ORGANIZATION, Caller
-from proctor.service.access.known_agents import forget_agents, list_known_agents
+from proctor.service.access.known_agents import forget_agents, list_known_agents, load_agents, reload_agents
 from proctor.service.access.projects import add_project
 from proctor.service.agent import Agent
 from proctor.service.field_checks import LONGEST_NAME
 from proctor.service.hub import Hub, new_id
+from proctor.service.paging import require_row
 from proctor.service.redaction import may_hold_a_secret, names_a_secret, redact, redact_text
 from proctor.service.refusals import Place, Refusal
-from proctor.service.rows import require_row
-from proctor.service.traces.routing import PLATFORM_ATTRIBUTE, Address, NoAgentFound, require_agent
 from proctor.store.accounts.tenants import ensure_organization, query_owned
 from proctor.store.sql.compressed_json import pack
 from proctor.store.sql.pages import Row
@@ -43,24 +39,96 @@ from proctor.store.sql.queries import clean_json, clean_text
 from proctor.store.sql.tables import agents, organizations, projects
 from proctor.store.traces.traces import Arrival
 
-# --- makes agents for traces: a service name that no agent has becomes one, where that is allowed
+PLATFORM_ATTRIBUTE = "mibo.platform_id"
+_PAUSE_S = 0.2
+"""Seconds between two reads for unknown agents: a flood of unknown names costs five queries a second."""
+_HINT = (
+    "set the agent with platformId, with metadata.mibo.platform_id, or with a key that is restricted to one agent; "
+    "for OTLP also with the resource attribute service.name, which must be the service_name of an agent"
+)
+
+
+class NoAgentFound(Refusal):
+    """Raised for a trace whose agent cannot be found."""
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a trace that name its agent."""
+
+    platform_id: str | None = None
+    service_name: str | None = None
+    external_ref: str | None = None
+    generation: Literal["second", "current"] = "current"
+
+
+def require_sender(caller: Caller) -> None:
+    """Reject callers that may not send traces."""
+    if caller.kind not in ("organization", "project"):
+        raise Refusal("FORBIDDEN", f"a {caller.kind} key cannot send traces")
+
+
+async def require_agent(hub: Hub, caller: Caller, address: Address, *, since: int | None = None) -> Agent:
+    """Return the agent of a trace. Raises `Refusal`.
+
+    `since` is the value of `AgentCache.begun` when the trace arrived, for a request with many traces.
+    """
+    require_sender(caller)
+    found = _choose_agent(await load_agents(hub, caller.organization_id), caller, address)
+    if isinstance(found, Refusal):
+        # Another server may have created the agent. Rejected traces are not sent again, so that the cache alone does not decide.
+        found = _choose_agent(await reload_agents(hub, caller.organization_id, since=since, pause_s=_PAUSE_S), caller, address)
+    if isinstance(found, Refusal):
+        raise found
+    if found.paused:
+        raise Refusal("FORBIDDEN", "the agent is paused and accepts no traces")
+    return found
+
+
+def _choose_agent(known: Mapping[str, Agent], caller: Caller, address: Address) -> Agent | Refusal:
+    # The same rule as in `access/permissions.py`: objects of other projects do not exist for the key.
+    of_project = [agent for agent in known.values() if caller.project_id is None or agent.project_id == caller.project_id]
+    if caller.agent_ids is not None and len(caller.agent_ids) == 1:
+        only = next((agent for agent in of_project if agent.id == caller.agent_ids[0]), None)
+        return only or Refusal("NOT_FOUND", "the agent of this key was deleted")
+    of_key = of_project if caller.agent_ids is None else [agent for agent in of_project if agent.id in caller.agent_ids]
+    if address.platform_id is not None:
+        # Searched in the whole project, so that a restricted key gets 403 instead of 404.
+        named = next((agent for agent in of_project if agent.id == address.platform_id), None)
+        if named is None:
+            return Refusal("NOT_FOUND", f"unknown agent {address.platform_id[:100]!r}")
+        return named if named in of_key else Refusal("FORBIDDEN", "the key has no access to this agent")
+    for field, value in (("service_name", address.service_name), ("external_ref", address.external_ref)):
+        matching = [agent for agent in of_key if getattr(agent, field) == value] if value else []
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            return Refusal("VALIDATION_ERROR", f"several agents have the {field} {str(value)[:100]!r}", hint=_HINT)
+    if address.generation == "second":
+        return Refusal("NOT_FOUND", "the trace names no known agent", hint=_HINT)
+    suffix = f" (service.name is {address.service_name[:100]!r})" if address.service_name else ""
+    reasons = ["no agent found for this trace" + suffix]
+    hint = f"{_HINT}; with --unknown-agents create the service creates it" if address.service_name else _HINT
+    return NoAgentFound("VALIDATION_ERROR", "the trace has no known agent" + suffix, fields={"platformId": reasons}, hint=hint)
+
+
+# --- creates agents for unknown service names, where that is allowed
 
 MOST_MADE = 100
-"""How many agents of an organization may come into being this way."""
+"""Agents of an organization that may be created this way."""
 DEFAULT_PROJECT = "default"
 MADE_BY: dict[str, Json] = {"made_by": "trace"}
-"""Stands in the settings of such an agent. Who takes it out has adopted the agent, and it is not counted any more."""
+"""In the settings of such an agent. Removing it adopts the agent, which is then no longer counted."""
 
 
 async def resolve_or_make(hub: Hub, caller: Caller, address: Address, *, since: int) -> Agent:
-    """Return the agent of a trace, made if need be; `since` as for `require_agent`. Raises `Refusal`."""
+    """Return the agent of a trace, created if needed; `since` as for `require_agent`. Raises `Refusal`."""
     try:
         return await require_agent(hub, caller, address, since=since)
     except NoAgentFound:
         if address.service_name is None or not _may_make(hub, caller):
             raise
     await _make_agent(hub, caller, address.service_name)
-    # Found by the rules for all traces, not taken as it was made: another server may have made it, or it may be paused.
+    # Resolved by the usual rules: another server may have created it, or it may be paused.
     return await require_agent(hub, caller, address)
 
 
@@ -70,17 +138,17 @@ def _may_make(hub: Hub, caller: Caller) -> bool:
 
 
 async def _make_agent(hub: Hub, caller: Caller, name: str) -> None:
-    """Make the agent of a service name; it is there afterwards, whoever made it."""
+    """Create the agent of a service name, unless another server has."""
     if not name.strip() or len(name) > LONGEST_NAME or clean_text(name) != name:
-        raise Refusal("VALIDATION_ERROR", f"no agent can be named after service.name: expected 1 to {LONGEST_NAME} characters")
-    # One request may name thousands of services: what a look into memory can refuse does not wait for the database.
+        raise Refusal("VALIDATION_ERROR", f"service.name cannot be the name of an agent: expected 1 to {LONGEST_NAME} characters")
+    # One request may name thousands of services: the cache is checked before the database.
     if sum(MADE_BY.items() <= agent.settings.items() for agent in await list_known_agents(hub, caller.organization_id)) >= MOST_MADE:
         raise _refuse_too_many(name)
     async with hub.database.writing() as connection:
         await _lock_organization(connection, hub, caller)
         there = {"service_name": name} if caller.project_id is None else {"service_name": name, "project_id": caller.project_id}
         if (await connection.execute(query_owned(agents, caller.organization_id, **there).limit(1))).first() is None:
-            # Counted once more with the lock in hand: what the look into memory saw may be old.
+            # Counted again under the lock: the cache may be stale.
             made = query_owned(agents, caller.organization_id).where(
                 *(agents.c.settings[key].as_string() == value for key, value in MADE_BY.items())
             )
@@ -93,15 +161,15 @@ async def _make_agent(hub: Hub, caller: Caller, name: str) -> None:
 
 
 async def _lock_organization(connection: AsyncConnection, hub: Hub, caller: Caller) -> None:
-    """Hold up whoever else makes agents of the organization: of two servers with the same new name, one makes it and the other finds it."""
+    """Lock the organization, so that only one of two servers creates an agent."""
     if caller.organization_id == DEFAULT_ORGANIZATION:
         await ensure_organization(connection, DEFAULT_ORGANIZATION, "default", hub.now())
-    # PostgreSQL: the row is locked. SQLite has one writer, and leaves this out.
+    # PostgreSQL locks the row. SQLite has one writer.
     await connection.execute(sa.select(organizations.c.id).where(organizations.c.id == caller.organization_id).with_for_update())
 
 
 async def _find_project(connection: AsyncConnection, hub: Hub, caller: Caller) -> Row:
-    """Return the project that an agent is made in."""
+    """Return the project for a new agent."""
     if caller.project_id is not None:
         own = await require_row(connection, projects, caller.organization_id, "project", caller.project_id)
         return _refuse_paused(own)
@@ -117,55 +185,55 @@ async def _find_project(connection: AsyncConnection, hub: Hub, caller: Caller) -
 
 def _refuse_paused(project: Row) -> Row:
     if project["paused"]:
-        raise Refusal("FORBIDDEN", "the project is paused: no agents are made in it, and its traces are not taken")
+        raise Refusal("FORBIDDEN", "the project is paused and accepts no traces")
     return project
 
 
 def _refuse_too_many(name: str) -> Refusal:
-    told = f"{MOST_MADE} agents were made by the service names of traces, and no more are (service.name is {name[:100]!r})"
-    return Refusal("VALIDATION_ERROR", told, hint="make the agent with POST /api/agents, or delete some that nobody needs")
+    reason = f"{MOST_MADE} agents were already created from service names of traces (service.name is {name[:100]!r})"
+    return Refusal("VALIDATION_ERROR", reason, hint="create the agent with POST /api/agents, or delete unused agents")
 
 
 LONGEST_EXTERNAL_ID = 255
 LONGEST_WAIT_S = 300.0
-"""How long a trace without an ended root is waited for."""
+"""Seconds to wait for a trace without an ended root."""
 _MOST_METADATA = 20_000
 _AT_ONCE = 200
 
 
 class Intake(msgspec.Struct, kw_only=True):
-    """The traces of one request, ready to be kept."""
+    """The traces of one request, ready for storage."""
 
     arrivals: list[Arrival]
     spans_of: list[int] = []
-    """How many spans of OTLP, or log records, each of them holds."""
+    """Number of OTLP spans or log records of each trace."""
     refused_spans: int = 0
     reasons: list[str] = []
 
     @property
     def spans(self) -> int:
-        """How many spans of OTLP, or log records, it holds."""
+        """Number of OTLP spans or log records."""
         return sum(self.spans_of)
 
 
 Run = Callable[..., Awaitable[Any]]
-"""Calls a function with arguments, somewhere, and gives what it returns."""
+"""Calls a function with arguments in some thread, and returns its result."""
 
 
 async def run_here(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Call the function here and now."""
+    """Call the function in this thread."""
     return work(*arguments)
 
 
 async def read_body(hub: Hub, caller: Caller, document: Json, *, request_id: str | None = None, run: Run = run_here) -> Intake:
-    """Return the trace in a Mibo body of any generation. What takes long for a large one is done by `run`. Raises `Refusal`."""
+    """Return the trace of a Mibo body of any generation; `run` executes slow work. Raises `Refusal`."""
     external_id, address = await run(_check_body, document, request_id)
     agent = await require_agent(hub, caller, address)
     return Intake(arrivals=[await run(_make_arrival, caller, agent, external_id, document, hub.clock())])
 
 
 def _check_body(document: Json, request_id: str | None) -> tuple[str, Address]:
-    """Return the id that a body is known by, and what it says about where it belongs."""
+    """Return the external id of a body, and the fields that name its agent."""
     if not isinstance(document, dict):
         raise _refuse_field("", f"expected an object, found {kind_of(document)}")
     second = "spans" not in document
@@ -189,8 +257,8 @@ def _make_arrival(caller: Caller, agent: Agent, external_id: str, document: dict
         external_id=external_id,
         format="mibo",
         body=pack(clean),
-        metadata=_keep_small(clean.get("metadata")),
-        # A body in one piece is complete when it comes: there is nothing to wait for.
+        metadata=_shorten_metadata(clean.get("metadata")),
+        # A body in one piece is complete.
         due_at=now,
         quiet_due_at=now,
     )
@@ -199,10 +267,9 @@ def _make_arrival(caller: Caller, agent: Agent, external_id: str, document: dict
 async def read_spans(
     hub: Hub, caller: Caller, received: Received, *, request_id: str | None = None, flush: bool = False, run: Run = run_here
 ) -> Intake:
-    """Return the traces of an OTLP request. `flush` says that nothing more will come. Raises `Refusal` when nothing in it can be used.
+    """Return the traces of an OTLP request; `flush` marks them complete. Raises `Refusal` if nothing is usable.
 
-    With a request id and one trace in the request, the request is that trace in one piece, known by that id. What takes long for a large
-    request is done by `run`.
+    With a request id and one trace, the request is that trace in one piece, with that id. `run` executes slow work.
     """
     found = await _resolve_groups(hub, caller, received)
     agents = [agent for agent in found if isinstance(agent, Agent)]
@@ -217,17 +284,17 @@ async def read_spans(
 async def _resolve_groups(hub: Hub, caller: Caller, received: Received) -> list[Agent | Refusal | None]:
     """Return the agent of every group of spans, or why there is none; None for a group without spans."""
     known: dict[Address, Agent | Refusal] = {}
-    # Of a hundred unknown names in one request only the first waits for the database.
+    # With many unknown names in a request, only the first waits for the database.
     since = hub.agent_cache.begun
     found: list[Agent | Refusal | None] = []
     for number, group in enumerate(received.groups):
         if number % _AT_ONCE == _AT_ONCE - 1:
-            await asyncio.sleep(0)  # others want to be answered, too
+            await asyncio.sleep(0)  # let other requests run
         if not group.spans:
             found.append(None)
             continue
         address = _read_resource_address(group.resource)
-        # A request may hold thousands of groups of a few services. Refusals are remembered as well: an unknown name is asked for once.
+        # A request may have thousands of groups of a few services. Refusals are cached as well.
         one = known.get(address)
         if one is None:
             try:
@@ -255,12 +322,12 @@ def _make_intake(
             if bucket is None:
                 bucket = buckets[key] = _Bucket(agent)
             bucket.add(resource, span, received.count(span))
-    # One id cannot name several traces: then each is known by its own, and the header counts for none.
+    # One id cannot name several traces: then each has its own, and the header is ignored.
     whole = _read_external_id(request_id, {}) if request_id is not None and len(buckets) == 1 else None
     now = hub.clock()
     arrivals = [bucket.make_arrival(hub, caller, whole or trace_id, now, flush) for (_, trace_id), bucket in buckets.items()]
     if whole is not None:
-        # As Mibo defines it: what is posted again with the same `x-request-id` replaces the trace.
+        # As Mibo defines it: the same `x-request-id` replaces the trace.
         arrivals[0].replaces = True
     counts = [bucket.count for bucket in buckets.values()]
     return Intake(arrivals=arrivals, spans_of=counts, refused_spans=received.refused, reasons=received.reasons)
@@ -279,13 +346,13 @@ class _Bucket:
         self.ended = False
 
     def add(self, resource: dict[str, Json], span: Span, count: int) -> None:
-        # By identity: the spans of a group share one object, and comparing contents for every span would cost more than it saves.
+        # By identity: the spans of a group share one object, and comparing contents is slow.
         if resource is not self.last:
             self.groups.append(SpanGroup(resource, []))
             self.last = resource
         self.groups[-1].spans.append(span)
         self.count += count
-        # A span that only a log record told of has no parent either. Only a root that has ended says that the run is over.
+        # A span known only from a log record has no parent either. Only an ended root means that the run is over.
         if span.parent_id is None and span.end_ns:
             self.ended = True
 
@@ -302,9 +369,9 @@ class _Bucket:
             format="otlp",
             replaces=False,
             body=pack(groups),
-            metadata=_keep_small(self.groups[0].resource),
+            metadata=_shorten_metadata(self.groups[0].resource),
             ended=ended,
-            # Without an ended root the run may still go on; but a root that never comes must not keep its trace waiting for ever.
+            # Without an ended root the run may continue; but a trace without a root must not wait forever.
             due_at=now + quiet if ended else now + max(LONGEST_WAIT_S, quiet),
             quiet_due_at=now + quiet,
         )
@@ -316,14 +383,14 @@ def _get_quiet_period_s(agent: Agent, hub: Hub) -> float:
 
 
 def read_quiet_period_s(settings: Mapping[str, Json]) -> float | None:
-    """Return the quiet period that an agent's settings ask for, or None where they ask for none that can be kept."""
+    """Return the quiet period in an agent's settings, or None if it is missing or invalid."""
     own = settings.get("quiet_period_s")
-    # In Python `True` is an `int`, and would be a period of one second.
+    # `True` is an `int` in Python, and would be one second.
     return float(own) if is_number(own) and 0 <= own <= 86_400 else None
 
 
 def redact_spans(spans: list[Span]) -> list[Span]:
-    """Return spans without secrets. Most have none, so all their texts are searched together first: several times as fast as one by one."""
+    """Return spans without secrets. Most have none, so that all texts are searched together first, which is several times as fast."""
     texts: list[str] = []
     note = texts.append
     clean = True
@@ -334,14 +401,14 @@ def redact_spans(spans: list[Span]) -> list[Span]:
         for key, value in span.attributes.items():
             if type(value) is str:
                 note(value)
-            # Nested values and events are not collected here: whoever has some goes the careful way at once.
+            # Nested values and events are not collected here: they are redacted one by one.
             elif isinstance(value, (dict, list)):
                 clean = False
             if names_a_secret(key):
                 clean = False
         if span.events:
             clean = False
-    # Joining can only find too much, across the border of two texts, and that leads to the careful way.
+    # Joining can only match too much, across two texts, which leads to redaction one by one.
     if clean and not may_hold_a_secret("\n".join(texts)):
         return spans
     return [_redact_span(span) for span in spans]
@@ -378,7 +445,7 @@ def _read_address(document: dict[str, Json], metadata: dict[str, Json], *, secon
     external = document.get("externalMetadata")
     places = (metadata, external if isinstance(external, dict) else {})
     ref = next(
-        # Mibo's second generation routes by what the platforms call themselves: Flowise sends `chatflowId`, n8n sends `workflowId`.
+        # Mibo's second generation routes by platform ids: Flowise sends `chatflowId`, n8n sends `workflowId`.
         (text for place in places for key in ("chatflowId", "workflowId", "workflow_id") if (text := _read_text(place.get(key)))),
         None,
     )
@@ -388,7 +455,7 @@ def _read_address(document: dict[str, Json], metadata: dict[str, Json], *, secon
 def _read_external_id(request_id: str | None, document: dict[str, Json]) -> str:
     given: Json = request_id if request_id is not None else document.get("externalId")
     where, place = ("x-request-id", "headers") if request_id is not None else ("externalId", "body")
-    # A new id, and never an empty one: bodies that share an id replace each other.
+    # A new id, never an empty one: bodies with the same id replace each other.
     if given is None or given == "":
         return str(uuid.uuid4())
     if not isinstance(given, str):
@@ -427,7 +494,7 @@ def _check_span(span: dict[str, Any], place: str) -> None:
     if parent is not None and not isinstance(parent, str):
         raise _refuse_field(f"{place}.parent_span_id", f"expected text or null, found {kind_of(parent)}")
     try:
-        # Read only to find out whether it can be: what is kept is the body as it came. Refused now, the sender hears of it.
+        # Parsed only to reject invalid spans now; the body is stored as received.
         read_span(span, place)
     except EvidenceError as error:
         raise _refuse_field(place, error.message) from None
@@ -441,24 +508,24 @@ def _read_object(document: dict[str, Json], name: str) -> dict[str, Json]:
 
 
 def _refuse_field(path: str, message: str, place: Place = "body") -> Refusal:
-    return Refusal("VALIDATION_ERROR", "the trace cannot be used", fields={path: [message]}, places={path: place})
+    return Refusal("VALIDATION_ERROR", "the trace is invalid", fields={path: [message]}, places={path: place})
 
 
 def _read_text(value: Json) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _keep_small(metadata: Json) -> dict[str, Json] | None:
-    """Return the metadata beside a trace as long as it is small, for `when` and for search. The whole of it is in the body."""
+def _shorten_metadata(metadata: Json) -> dict[str, Json] | None:
+    """Return the first 20,000 characters of the metadata, for `when` and for search; the body has all of it."""
     if not isinstance(metadata, dict) or not metadata:
         return None
     left = _MOST_METADATA
-    kept: dict[str, Json] = {}
+    shortened: dict[str, Json] = {}
     for name, value in metadata.items():
         left -= len(name) + (
             len(value) if isinstance(value, str) else 20 if not isinstance(value, (dict, list)) else len(str(value)[: left + 1])
         )
         if left < 0:
             break
-        kept[clean_text(name)] = clean_json(value)
-    return kept
+        shortened[clean_text(name)] = clean_json(value)
+    return shortened

@@ -1,4 +1,4 @@
-"""Evaluates traces again on request: against the cases as they are now, and also those that failed for good."""
+"""Evaluates traces again on request, against the current cases, including failed ones."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import require_writer
 from proctor.service.hub import Hub
+from proctor.service.paging import require_row
 from proctor.service.refusals import Refusal
-from proctor.service.rows import require_row
 from proctor.service.traces.search import read_moment
 from proctor.store.sql.tables import agents, cases, projects, traces
 
 MOST_TRACES = 1_000
-"""Traces that can be named one by one in a request."""
+"""Traces that can be listed in a request."""
 
 
 class ReevaluationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The traces that are to be evaluated again; what is None does not count."""
+    """The traces to evaluate again; None means no condition."""
 
     project_id: str | None = None
     agent_id: str | None = None
     case_id: str | None = None
-    """Those of the agent, or of the project, that this case is for."""
+    """The traces of the agent or project of this case."""
     trace_ids: tuple[str, ...] | None = None
     since: str | None = None
     until: str | None = None
 
 
 async def request_reevaluation(hub: Hub, caller: Caller, wanted: ReevaluationRequest) -> dict[str, Json]:
-    """Have traces evaluated again, against the cases as they are now. A changed case by itself only counts for new traces."""
-    require_writer(caller, "traces are evaluated again")
+    """Evaluate traces again, against the current cases. A changed case otherwise applies only to new traces."""
+    require_writer(caller, "evaluating traces again")
     if wanted.trace_ids is not None and not 1 <= len(wanted.trace_ids) <= MOST_TRACES:
-        told = {"trace_ids": [f"expected 1 to {MOST_TRACES} ids, got {len(wanted.trace_ids)}"]}
-        raise Refusal("VALIDATION_ERROR", "the traces cannot be evaluated again", fields=told)
+        fields = {"trace_ids": [f"expected 1 to {MOST_TRACES} ids, got {len(wanted.trace_ids)}"]}
+        raise Refusal("VALIDATION_ERROR", "too many or no traces", fields=fields)
     async with hub.database.writing() as connection:
-        # What is still open is evaluated anyhow, once it is complete.
+        # Open traces are evaluated anyway, once they are complete.
         query = sa.update(traces).where(traces.c.organization_id == caller.organization_id, traces.c.status != "open")
         query = query.where(*await _match_places(connection, caller, wanted))
         if wanted.trace_ids is not None:
@@ -48,7 +48,7 @@ async def request_reevaluation(hub: Hub, caller: Caller, wanted: ReevaluationReq
             query = query.where(traces.c.created_at >= read_moment(wanted.since, "since"))
         if wanted.until is not None:
             query = query.where(traces.c.created_at < read_moment(wanted.until, "until"))
-        # Leases are left alone. Whoever is evaluating one of these finds another `due_at` at the end, and leaves it due.
+        # Leases stay. A worker that is evaluating one of these sees the changed `due_at` at the end, and leaves it due.
         done = await connection.execute(query.values(due_at=hub.clock(), attempts=0))
         details: dict[str, Json] = {"traces": done.rowcount, "case_id": wanted.case_id, "agent_id": wanted.agent_id}
         await note(connection, hub, caller, "reevaluate", "traces", wanted.case_id or wanted.agent_id or "all", details)

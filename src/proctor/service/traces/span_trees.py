@@ -1,7 +1,6 @@
-"""A trace as a tree of spans: a window over it, one span in full, and what is found in it.
+"""A trace as a tree of spans: a window over it, single spans, and search.
 
-A trace may have a hundred thousand spans. Their tree is made once and remembered for a while, without what the spans carry; who shows it
-takes a window of the rows that are open. What one span carries is read again when somebody asks for it.
+A trace may have a hundred thousand spans. The tree without attributes is built once and cached; single spans are read again on request.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from proctor.store.sql.tables import agents, traces
 from proctor.store.traces.traces import list_pieces
 
 MOST_EXPLAINED = 5_000
-"""Spans of a trace whose evidence is shown beside its tree; of larger ones it takes seconds to read."""
+"""Spans of the largest trace whose evidence is shown next to its tree; larger ones take seconds to read."""
 _MOST_FOUND = 50
 
 
@@ -40,40 +39,40 @@ class SpanTree(msgspec.Struct, frozen=True, kw_only=True):
 
     rows: list[SpanRow]
     places: dict[str, int]
-    """Where each span stands, by its id."""
+    """Row index of each span by id."""
     start_ns: int
     end_ns: int
     deepest: int
     by_depth: tuple[int, ...] = ()
-    """How many rows there are at each depth."""
+    """Number of rows at each depth."""
     pieces: Sequence[int] = ()
-    """In which of the pieces that were received each row came; -1: in several."""
+    """The received piece of each row; -1: several."""
     evidence: Evidence | None = None
-    """What cases are decided on, of a trace that is not too large."""
+    """The evidence, unless the trace is too large."""
     problem: str | None = None
-    """Why there is nothing to see."""
+    """Why the trace cannot be shown."""
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """Which rows are open: those above a level, but for the ones that were turned."""
+    """Which rows are expanded: those above a level, except toggled ones."""
 
     level: int
     turned: frozenset[str] = frozenset()
 
     def is_open(self, row: SpanRow) -> bool:
-        """Return whether what is below a row is shown."""
+        """Return whether the children of a row are shown."""
         return (row.depth < self.level) != (row.id in self.turned)
 
 
 class FoundSpan(msgspec.Struct, frozen=True):
-    """A span that was looked for."""
+    """A span that matches a search."""
 
     place: int
     row: SpanRow
 
 
 class _RawSpan(msgspec.Struct, frozen=True):
-    """A span whose attributes are left as they are: looking at a hundred thousand of them is then cheap."""
+    """A span with undecoded attributes, which makes scanning many cheap."""
 
     id: str
     name: str = ""
@@ -101,10 +100,10 @@ _SPAN = make_json_decoder(Span)
 
 
 async def read_span_tree(hub: Hub, caller: Caller, id: str) -> SpanTree:
-    """Return the tree of a trace. Raises `Refusal` for one that is not there."""
+    """Return the tree of a trace. Raises `Refusal` if there is none."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        # Who scrolls asks for the same tree again and again: what was received is read only to make it.
+        # Scrolling requests the same tree repeatedly: the body is read only to build it.
         head = await find_seen(connection, traces, caller, "trace", id, columns=("revision", "updated_at"))
     key = (id, head["revision"], head["updated_at"])
     known: SpanTree | None = hub.span_trees.get(key)
@@ -118,26 +117,26 @@ async def read_span_tree(hub: Hub, caller: Caller, id: str) -> SpanTree:
                 row = await find_seen(connection, traces, caller, "trace", id)
             pieces, agent = await _read_pieces(hub, caller, row)
             known = await asyncio.to_thread(_build_tree, pieces, agent)
-            # More may have come since the first look.
+            # The trace may have changed since the first query.
             hub.span_trees.put((id, row["revision"], row["updated_at"]), known, len(known.rows) + 100)
     return known
 
 
 async def read_one_span(hub: Hub, caller: Caller, id: str, tree: SpanTree, span_id: str) -> Span | None:
-    """Return one span of a trace with everything it carries; None where there is none of this id."""
+    """Return one span with all of its attributes; None if there is none."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         row = await find_seen(connection, traces, caller, "trace", id)
     pieces, _ = await _read_pieces(hub, caller, row)
     place = tree.places.get(span_id)
     only = -1 if place is None or place >= len(tree.pieces) else tree.pieces[place]
-    # Of a large trace one piece of many is unpacked: the one that the span came in. All of them where the trace was replaced meanwhile.
+    # Only the piece of the span is unpacked, or all pieces if the trace was replaced.
     found = await asyncio.to_thread(_find_one, pieces[only : only + 1], span_id) if 0 <= only < len(pieces) else None
     return found or await asyncio.to_thread(_find_one, pieces, span_id)
 
 
 async def find_spans(hub: Hub, caller: Caller, id: str, tree: SpanTree, words: str) -> tuple[list[FoundSpan], int]:
-    """Return the first spans of a trace with a text in their id, name, attributes or events, in the order of the tree; and how many."""
+    """Return the first spans with a text in their id, name, attributes or events, in tree order, and the number of matches."""
     async with hub.database.reading() as connection:
         row = await find_seen(connection, traces, caller, "trace", id)
     pieces, _ = await _read_pieces(hub, caller, row)
@@ -147,7 +146,7 @@ async def find_spans(hub: Hub, caller: Caller, id: str, tree: SpanTree, words: s
 
 
 def choose_level(by_depth: Sequence[int], most: int) -> int:
-    """Return down to which level a tree is open at first: as far as that shows no more than `most` rows, and at least one level."""
+    """Return the deepest level that shows at most `most` rows, and at least one level."""
     shown, level = 0, 0
     for depth, count in enumerate(by_depth):
         shown += count
@@ -158,9 +157,9 @@ def choose_level(by_depth: Sequence[int], most: int) -> int:
 
 
 def list_visible(tree: SpanTree, opened: Opened, *, also: Collection[int] = ()) -> Sequence[int]:
-    """Return the places of the rows that are shown; `also` are open, whatever the rest says."""
+    """Return the indices of the visible rows; `also` are expanded in any case."""
     if opened.level > tree.deepest and not opened.turned:
-        return range(len(tree.rows))  # all of them; who scrolls through a large trace asks again and again
+        return range(len(tree.rows))  # all rows, without a loop over a large trace
     found: list[int] = []
     rows, place = tree.rows, 0
     while place < len(rows):
@@ -171,7 +170,7 @@ def list_visible(tree: SpanTree, opened: Opened, *, also: Collection[int] = ()) 
 
 
 def list_above(tree: SpanTree, place: int) -> set[int]:
-    """Return the places of all rows above one."""
+    """Return the indices of all rows above one."""
     found: set[int] = set()
     above = tree.rows[place].parent
     while above >= 0:
@@ -181,12 +180,12 @@ def list_above(tree: SpanTree, place: int) -> set[int]:
 
 
 def match_calls(tree: SpanTree) -> dict[str, str]:
-    """Return which span a tool call of the evidence stands for, by its pointer; nothing where the two do not match one by one."""
+    """Return the span of each tool call of the evidence, by pointer; nothing if they do not match one to one."""
     if tree.evidence is None:
         return {}
     calls = tree.evidence.tool_calls or ()
     tools = sorted((row for row in tree.rows if row.kind == "tool"), key=lambda row: row.start_ns)
-    # By order, and only if every name is right: a link to the wrong span would be worse than none.
+    # By order, and only if every name matches: a wrong link would be worse than none.
     if len(calls) != len(tools) or not all(call.name in row.name for call, row in zip(calls, tools, strict=True)):
         return {}
     return {f"$.tool_calls[{number}]": row.id for number, row in enumerate(tools)}
@@ -227,7 +226,7 @@ def _build_tree(pieces: list[bytes], agent: Row | None) -> SpanTree:
 
 
 def _read_spans(pieces: list[bytes]) -> tuple[list[TreeSpan], dict[str, int]]:
-    """Return the spans of a trace, and in which piece each came; -1: in several."""
+    """Return the spans of a trace, and the piece of each; -1: several."""
     batches: list[list[TreeSpan]] = []
     homes: dict[str, int] = {}
     for number, data in enumerate(expand_pieces(pieces)):
@@ -245,9 +244,9 @@ def _take_body_spans(data: bytes) -> list[TreeSpan]:
 
 
 def _read_body_spans(document: Json) -> list[Span]:
-    """Return the spans in a body that came in one piece, where it has some."""
-    told: Json = document.get("spans") if isinstance(document, dict) else None
-    return [read_span(one, f"$.spans[{number}]") for number, one in enumerate(told)] if isinstance(told, list) else []
+    """Return the spans of a body in one piece."""
+    spans: Json = document.get("spans") if isinstance(document, dict) else None
+    return [read_span(one, f"$.spans[{number}]") for number, one in enumerate(spans)] if isinstance(spans, list) else []
 
 
 def _find_one(pieces: list[bytes], span_id: str) -> Span | None:
@@ -258,7 +257,7 @@ def _find_one(pieces: list[bytes], span_id: str) -> Span | None:
             if data[:1] != b"[":
                 batches.append(_read_body_spans(from_json(data)))
                 continue
-            # Only what names it is read: the other hundred thousand are left as they are.
+            # Only groups that contain the id are decoded.
             for group in _UNREAD.decode(data) if wanted in data else ():
                 spans = [_SPAN.decode(raw) for raw in group.spans if wanted in bytes(raw)]
                 batches.append([msgspec.structs.replace(span, resource={**group.resource, **span.resource}) for span in spans])
@@ -269,7 +268,7 @@ def _find_one(pieces: list[bytes], span_id: str) -> Span | None:
 
 def _search(pieces: list[bytes], words: str) -> set[str]:
     low = words.lower()
-    # As it stands inside JSON text.
+    # As it is encoded in JSON.
     inside = to_json(low)[1:-1]
     found: set[str] = set()
     for data in expand_pieces(pieces):
@@ -286,5 +285,5 @@ def _search(pieces: list[bytes], words: str) -> set[str]:
 
 
 def _is_mentioned(low: bytes, text: bytes) -> bool:
-    # Bytes know the letters of ASCII alone, and need not be read; a word with others may stand there in capitals.
+    # `bytes.lower` only knows ASCII letters; other text is decoded first.
     return low in text.lower() if low.isascii() else low.decode() in text.decode().lower()

@@ -1,1 +1,1 @@
-"""Keeps the service in order: retention, its health, and a clock that was put back."""
+"""Retention, health and export of the service."""

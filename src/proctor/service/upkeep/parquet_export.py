@@ -1,10 +1,9 @@
-"""Writes the traces and results of the service as Parquet files, by the day on which they came: for `proctor batch`, DuckDB and others.
+"""Exports traces and results as Parquet files by day, for `proctor batch`, DuckDB and others.
 
-    FOLDER/traces/day=2026-10-01/part-0.parquet     a row for each trace, with what was received as `record`
-    FOLDER/results/day=2026-10-01/part-0.parquet    a row for each trace and case
+    FOLDER/traces/day=2026-10-01/part-0.parquet     a row per trace, with the received data as `record`
+    FOLDER/results/day=2026-10-01/part-0.parquet    a row per trace and case
 
-A record is a body as it came, or the list of all spans of a trace, which is read as they were. A trace that cannot be read any more has an
-empty record, and `error` says why.
+A record is a received body, or the list of all spans of a trace. An unreadable trace has an empty record and an `error`.
 """
 
 from __future__ import annotations
@@ -27,28 +26,28 @@ from proctor.store.sql.tables import agents, results, traces
 from proctor.store.traces.traces import list_pieces
 
 _ROWS_AT_ONCE = 100
-"""Rows that are asked for together."""
+"""Rows of one query."""
 _BYTES_AT_ONCE = 8 * 1024 * 1024
-"""Bytes of records that are held before they are written."""
+"""Bytes of records that are buffered."""
 _TRACES = ("trace_id", "id", "project_id", "agent_id", "agent", "at", "format", "status", "outcome", "metadata", "error", "record")
 _RESULTS = (
-    *("trace_id", "trace", "project_id", "agent_id", "agent", "at", "case_id", "case_version", "case", "outcome", "score"),
-    *("verdict", "code", "result"),
-)
+    "trace_id", "trace", "project_id", "agent_id", "agent", "at", "case_id", "case_version", "case", "outcome", "score",
+    "verdict", "code", "result",
+)  # fmt: skip
 
 
 class ExportCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written."""
+    """Numbers of exported rows."""
 
     traces: int
     results: int
 
 
 async def export_parquet(connection: AsyncConnection, folder: Path) -> ExportCounts:
-    """Write every trace and result into a new folder. Raises `InputError` where it holds something already."""
+    """Export every trace and result into a new folder. Raises `InputError` if it is not empty."""
     import_arrow("pyarrow.parquet")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{str(folder)!r} is there already; name a new folder")
+        raise InputError(f"{str(folder)!r} already exists; choose a new folder")
     names: dict[str, str] = {row[0]: row[1] for row in (await connection.execute(sa.select(agents.c.id, agents.c.name))).all()}
     return ExportCounts(
         traces=await _export_traces(connection, folder / "traces", names),
@@ -64,9 +63,9 @@ async def _export_traces(connection: AsyncConnection, folder: Path, names: dict[
             pieces = await list_pieces(connection, rows)
             for row in rows:
                 error, record = _write_record(pieces[row["id"]])
-                told = {name: row[name] for name in ("id", "project_id", "agent_id", "format", "status", "outcome")}
-                told |= {"trace_id": row["external_id"], "agent": names.get(row["agent_id"]), "at": row["created_at"], "record": record}
-                files.add({**told, "metadata": to_json(row["metadata"]).decode(), "error": error or row["error"]})
+                columns = {name: row[name] for name in ("id", "project_id", "agent_id", "format", "status", "outcome")}
+                columns |= {"trace_id": row["external_id"], "agent": names.get(row["agent_id"]), "at": row["created_at"], "record": record}
+                files.add({**columns, "metadata": to_json(row["metadata"]).decode(), "error": error or row["error"]})
             last = (rows[-1]["created_at"], rows[-1]["id"])
         return files.finish()
     finally:
@@ -80,11 +79,11 @@ async def _export_results(connection: AsyncConnection, folder: Path, names: dict
     try:
         while rows := await _read_page(connection, query, results, last):
             for row in rows:
-                told = {
+                columns = {
                     name: row[name] for name in ("project_id", "agent_id", "case_id", "case_version", "outcome", "score", "verdict", "code")
                 }
-                told |= {"trace_id": row["external_id"], "trace": row["trace_id"], "agent": names.get(row["agent_id"])}
-                files.add({**told, "at": row["created_at"], "case": row["case_key"], "result": expand_bytes(row["body"]).decode()})
+                columns |= {"trace_id": row["external_id"], "trace": row["trace_id"], "agent": names.get(row["agent_id"])}
+                files.add({**columns, "at": row["created_at"], "case": row["case_key"], "result": expand_bytes(row["body"]).decode()})
             last = (rows[-1]["created_at"], rows[-1]["id"])
         return files.finish()
     finally:
@@ -92,15 +91,15 @@ async def _export_results(connection: AsyncConnection, folder: Path, names: dict
 
 
 async def _read_page(connection: AsyncConnection, query: sa.Select[Any], table: sa.Table, last: tuple[str, str]) -> list[dict[str, Any]]:
-    """Return the next rows in the order in which they came."""
-    # Behind the last row and not by an offset: every page costs the same, and what is deleted meanwhile makes none be left out.
-    behind = sa.or_(table.c.created_at > last[0], sa.and_(table.c.created_at == last[0], table.c.id > last[1]))
-    found = await connection.execute(query.where(behind).order_by(table.c.created_at, table.c.id).limit(_ROWS_AT_ONCE))
+    """Return the next rows in order of creation."""
+    # After the last row, not by offset: every page costs the same, and concurrent deletions skip nothing.
+    following = sa.or_(table.c.created_at > last[0], sa.and_(table.c.created_at == last[0], table.c.id > last[1]))
+    found = await connection.execute(query.where(following).order_by(table.c.created_at, table.c.id).limit(_ROWS_AT_ONCE))
     return [dict(row) for row in found.mappings()]
 
 
 def _write_record(pieces: Sequence[bytes]) -> tuple[str | None, str | None]:
-    """Return why there is no record, and the record."""
+    """Return the reason of a missing record, and the record."""
     spans: list[dict[str, Json]] = []
     body: bytes | None = None
     try:
@@ -112,11 +111,11 @@ def _write_record(pieces: Sequence[bytes]) -> tuple[str | None, str | None]:
     except ProctorError as error:
         return str(error), None
     record = to_json(spans) if spans else body
-    return (None, record.decode()) if record is not None else ("nothing is kept of it", None)
+    return (None, record.decode()) if record is not None else ("no data is stored", None)
 
 
 def _write_span(span: Span, group: SpanGroup) -> dict[str, Json]:
-    told: dict[str, Json] = {
+    fields: dict[str, Json] = {
         "trace_id": span.trace_id,
         "span_id": span.id,
         "parent_span_id": span.parent_id,
@@ -132,11 +131,11 @@ def _write_span(span: Span, group: SpanGroup) -> dict[str, Json]:
         "case": span.case,
         "dropped_attributes_count": span.dropped,
     }
-    return {name: value for name, value in told.items() if value not in (None, [], {})}
+    return {name: value for name, value in fields.items() if value not in (None, [], {})}
 
 
 class _DayFiles:
-    """Rows in the order of their days, a file for each; a file has its name when it is whole."""
+    """Writes rows in order of days, one file per day, which gets its name when it is complete."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self._folder, self._names = folder, names
@@ -160,7 +159,7 @@ class _DayFiles:
     def _flush(self) -> None:
         arrow, parquet = import_arrow("pyarrow"), import_arrow("pyarrow.parquet")
         kinds = {"case_version": arrow.int64(), "score": arrow.float64()}
-        # Spelt out: of a batch that holds only nulls in a column pyarrow would guess another type, and it would not fit into the file.
+        # Explicit, since pyarrow would guess another type for a column of nulls.
         schema = arrow.schema([(name, kinds.get(name, arrow.string())) for name in self._names])
         if self._writer is None:
             self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -186,11 +185,11 @@ class _DayFiles:
             self._part.replace(self._file)
 
     def finish(self) -> int:
-        """Write what is left; returns how many rows there were."""
+        """Write the remaining rows and return the number of rows."""
         self._end_day()
         return self._count
 
     def close(self) -> None:
-        """Give the file back, whole or not."""
+        """Close the file."""
         if self._writer is not None:
             self._writer.close()

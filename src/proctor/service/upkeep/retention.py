@@ -1,24 +1,33 @@
-"""Keeps the database as small as the settings say: by age (`retention_days`) and by size (`retention_bytes`), and of projects that want
-less to be kept of theirs, no more than they say (`project_retention.py`).
+"""Limits the database by age (`retention_days`) and size (`retention_bytes`), and by the retention of projects.
 
-The size is that of traces, runs and benchmark runs (with the states that were uploaded for them) as they are kept; indexes and free pages
-of the database come on top. Space that becomes free is used again. Audit notes, cases and what benchmarks are made of stay. What the
-judges of projects answered is kept in files and goes by age only.
+The size is that of stored traces, runs and benchmark runs with their uploaded states, without indexes and free pages. Audit notes, cases
+and benchmarks stay. Judge replies are files and are limited by age only.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 
 import msgspec
 
 from proctor.errors import StoreError
+from proctor.model.evidence import Json
+from proctor.service.access.audit import note
+from proctor.service.access.callers import Caller
+from proctor.service.access.permissions import find_seen, require_reader, require_writer
 from proctor.service.hub import Hub, stamp
 from proctor.service.judge_memory import delete_older
+from proctor.service.refusals import Refusal, not_found
+from proctor.store.accounts.tenants import change_row
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import projects
 from proctor.store.upkeep.retention import (
     Deletable,
     ProjectBounds,
+    count_older_runs,
+    count_older_traces,
     delete_listed,
     delete_remains,
     list_older_runs,
@@ -28,13 +37,78 @@ from proctor.store.upkeep.retention import (
     sum_stored_bytes,
 )
 
+LONGEST_DAYS = 3_650
+MOST_COUNTED = 1_000_000
+"""Rows of each kind that a preview counts, along an index."""
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """Days that a project stores its traces (with results) and runs; None: as long as the service."""
+
+    trace_days: int | None = None
+    run_days: int | None = None
+
+
+async def get_retention(hub: Hub, caller: Caller, project_id: str) -> dict[str, Json]:
+    """Return the retention of a project, and the limits of the service."""
+    require_reader(caller)
+    async with hub.database.reading() as connection:
+        return _show(hub, await find_seen(connection, projects, caller, "project", project_id))
+
+
+async def set_retention(hub: Hub, caller: Caller, project_id: str, wanted: Retention) -> dict[str, Json]:
+    """Set the retention of a project; older data is deleted by the next sweep."""
+    require_writer(caller, "setting retention")
+    _check(hub, wanted)
+    values = msgspec.structs.asdict(wanted)
+    async with hub.database.writing() as connection:
+        before = await find_seen(connection, projects, caller, "project", project_id)
+        row = await change_row(connection, projects, caller.organization_id, project_id, {**values, "updated_at": hub.now()})
+        if row is None:
+            raise not_found("project", project_id)
+        was = {name: before[name] for name in values}
+        await note(connection, hub, caller, "set_retention", "project", project_id, {**values, "before": was})
+    return _show(hub, row)
+
+
+async def preview_retention(hub: Hub, caller: Caller, project_id: str, wanted: Retention) -> dict[str, Json]:
+    """Return the number of traces and runs that this retention would delete, without changing anything."""
+    require_writer(caller, "setting retention")
+    _check(hub, wanted)
+    found = {"traces": 0, "runs": 0}
+    async with hub.database.reading() as connection:
+        await find_seen(connection, projects, caller, "project", project_id)
+        for kind, days, count in (("traces", wanted.trace_days, count_older_traces), ("runs", wanted.run_days, count_older_runs)):
+            if days is not None:
+                found[kind] = await count(connection, project_id, stamp(hub.clock() - days * 86_400), most=MOST_COUNTED)
+    return {**msgspec.structs.asdict(wanted), **found, "counted_to": MOST_COUNTED}
+
+
+def _check(hub: Hub, wanted: Retention) -> None:
+    """Reject days out of range, or longer than the service's retention."""
+    service = hub.settings.retention_days
+    most = LONGEST_DAYS if service is None else min(LONGEST_DAYS, math.floor(service))
+    expected = f"expected 1 to {most} days" if most else "expected nothing: the service stores data for less than a day"
+    if most and most < LONGEST_DAYS:
+        expected += f"; the service deletes data after {service:g}"
+    given = msgspec.structs.asdict(wanted)
+    wrong = {name: [f"{expected}, got {days}"] for name, days in given.items() if days is not None and not 1 <= days <= most}
+    if wrong:
+        raise Refusal("VALIDATION_ERROR", "invalid retention", fields=wrong)
+
+
+def _show(hub: Hub, row: Row) -> dict[str, Json]:
+    bounds: dict[str, Json] = {"service_days": hub.settings.retention_days, "service_bytes": hub.settings.retention_bytes}
+    return {"project_id": row["id"], "trace_days": row["trace_days"], "run_days": row["run_days"], **bounds}
+
+
 IDLE_S = 7 * 86_400.0
-"""A benchmark run that has not ended counts as given up when nothing was done to it for so long."""
+"""Seconds after which an unfinished benchmark run without changes can be deleted."""
 _BATCH = 200
 
 
 class SweepCounts(msgspec.Struct):
-    """What a sweep deleted."""
+    """Numbers of deleted objects."""
 
     traces: int = 0
     runs: int = 0
@@ -45,56 +119,56 @@ class SweepCounts(msgspec.Struct):
 
     def add_batch(self, gone: list[Deletable]) -> None:
         """Count one batch."""
-        self.traces += sum(kept.kind == "trace" for kept in gone)
-        self.runs += sum(kept.kind == "run" for kept in gone)
-        self.benchmark_runs += sum(kept.kind == "benchmark_run" for kept in gone)
-        self.bytes += sum(kept.size for kept in gone)
+        self.traces += sum(each.kind == "trace" for each in gone)
+        self.runs += sum(each.kind == "run" for each in gone)
+        self.benchmark_runs += sum(each.kind == "benchmark_run" for each in gone)
+        self.bytes += sum(each.size for each in gone)
 
 
 async def sweep_once(hub: Hub, *, batch: int = _BATCH) -> SweepCounts:
-    """Delete what is too old, then the oldest of what is too much. Others get their turn between batches."""
+    """Delete what is too old, then the oldest above the size limit, in batches."""
     swept = SweepCounts()
     if hub.settings.retention_days is not None:
-        oldest_kept = hub.clock() - hub.settings.retention_days * 86_400
-        before = stamp(oldest_kept)
+        oldest = hub.clock() - hub.settings.retention_days * 86_400
+        before = stamp(oldest)
         while gone := await _delete_oldest(hub, batch, before=before):
             swept.add_batch(gone)
         async with hub.database.writing() as connection:
             swept.others = await delete_remains(connection, before)
-        swept.replies = await asyncio.to_thread(delete_older, hub.settings.home, oldest_kept)
+        swept.replies = await asyncio.to_thread(delete_older, hub.settings.home, oldest)
     async with hub.database.reading() as connection:
         bounds = await list_project_bounds(connection)
     for bound in bounds:
         await _sweep_project(hub, bound, swept, batch)
-    # Last: what has gone by age makes room, and less has to go by size.
+    # Last: what was deleted by age counts against the size.
     if hub.settings.retention_bytes is not None:
         async with hub.database.reading() as connection:
             too_much = await sum_stored_bytes(connection) - hub.settings.retention_bytes
         while too_much > 0 and (gone := await _delete_oldest(hub, batch, at_least=too_much)):
             swept.add_batch(gone)
-            # Summed up once and then counted down: to measure the whole database after every batch would be quadratic.
-            too_much -= sum(kept.size for kept in gone)
+            # Counted down, since measuring the database after every batch would be quadratic.
+            too_much -= sum(each.size for each in gone)
     return swept
 
 
-async def keep_sweeping(hub: Hub, *, every_s: float = 3_600, told: Callable[[SweepCounts | StoreError], None] = lambda _: None) -> None:
-    """Sweep now and then until cancelled; `told` hears of every sweep, also of one that the database refused."""
+async def keep_sweeping(hub: Hub, *, every_s: float = 3_600, report: Callable[[SweepCounts | StoreError], None] = lambda _: None) -> None:
+    """Sweep periodically until cancelled; `report` gets every result, also errors of the database."""
     while True:
         try:
-            told(await sweep_once(hub))
+            report(await sweep_once(hub))
         except StoreError as error:
-            told(error)
+            report(error)
         await asyncio.sleep(every_s)
 
 
 async def _sweep_project(hub: Hub, bound: ProjectBounds, swept: SweepCounts, batch: int) -> None:
-    """Delete what a project does not want to keep any longer."""
+    """Delete data beyond the retention of a project."""
     days = {"trace": bound.trace_days, "run": bound.run_days}
     for kind, age in days.items():
         while age is not None and (gone := await _delete_older_of(hub, bound.id, kind, stamp(hub.clock() - age * 86_400), batch)):
             swept.add_batch(gone)
     if bound.trace_days is not None and bound.run_days is not None:
-        # A reply serves traces and runs alike: it stays for as long as either of them does.
+        # Traces and runs share replies: the longer retention counts.
         before = hub.clock() - max(bound.trace_days, bound.run_days) * 86_400
         swept.replies += await asyncio.to_thread(delete_older, hub.settings.home, before, bound.id)
 
@@ -119,10 +193,10 @@ async def _delete_oldest(hub: Hub, batch: int, *, before: str | None = None, at_
 
 
 def _take_enough(found: list[Deletable], at_least: int) -> list[Deletable]:
-    """Return no more than it takes."""
+    """Return the first rows with at least this size."""
     total = 0
-    for number, kept in enumerate(found, 1):
-        total += kept.size
+    for number, row in enumerate(found, 1):
+        total += row.size
         if total >= at_least:
             return found[:number]
     return found

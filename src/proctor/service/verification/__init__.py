@@ -1,1 +1,1 @@
-"""The verification API: what Verial's clients author (benchmarks, tasks, criteria) and what comes of verifying it."""
+"""The verification API of Verial's clients: authoring (benchmarks, tasks, criteria), sandboxes and runs."""

@@ -1,1 +1,1 @@
-"""What authors write: benchmarks, tasks, criteria, data sets, simulators, solvers."""
+"""Authoring: benchmarks, tasks, criteria, datasets, simulators, solvers."""

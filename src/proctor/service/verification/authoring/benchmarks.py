@@ -1,7 +1,7 @@
-"""Benchmarks: tasks under one name, published in versions that never change.
+"""Benchmarks: named sets of tasks, published in immutable versions.
 
-A version (`slug@3`) is a frozen copy of the benchmark, its tasks, their entities and criteria. A published benchmark that is Public can
-be run by the solvers of every organization; its slug belongs to whoever made it public first.
+A version (`slug@3`) is a frozen copy of the benchmark, its tasks, their entities and criteria. Solvers of every organization can run a
+published Public benchmark; its slug belongs to the first organization that made it public.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.verification.authoring.criteria import list_entities_of, make_criterion_document, make_entity_document
 from proctor.service.verification.authoring.environments import USED_BY
-from proctor.service.verification.authoring.scenarios import check_systems_of_tasks
-from proctor.service.verification.authoring.soundness import list_entities_of, make_criterion_document, make_entity_document
-from proctor.service.verification.authoring.tasks import TASK
+from proctor.service.verification.authoring.tasks import TASK, check_systems_of_tasks
 from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import (
@@ -43,7 +42,7 @@ from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import children, find_by_slug, link, public_record, unlink
 
 PUBLIC = "public_slug"
-"""The link from a benchmark that everybody may run to its slug."""
+"""The link from a Public benchmark to its slug."""
 
 _SLUG = re.compile(r"[a-z0-9]([a-z0-9_-]{0,98}[a-z0-9])?")
 _NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
@@ -67,29 +66,27 @@ BENCHMARK = Resource(
     kind="benchmark",
     prefix="bench",
     name="Benchmark",
-    about="Tasks under one name.",
+    about="A named set of tasks.",
     tag="benchmarks",
     tool=ToolWords(
         "benchmarks",
         "Benchmarks",
-        "Author benchmarks: tasks under one name. `publish` freezes the next version (slug@version), which never changes again.",
+        "Author benchmarks: named sets of tasks. `publish` freezes the next version (slug@version).",
     ),
     fields={
         "name": NAME,
         "description": DESCRIPTION,
-        "environment_id": Field(id_of("environment"), "the environment its tasks run in; may be left out"),
+        "environment_id": Field(id_of("environment"), "the environment of its tasks; optional"),
         "timeout": Field(number(most=1e7), "seconds per task"),
-        "concurrency": Field(whole(), "tasks at once in one run (default 1)", default=1, null=False),
-        "threshold": Field(
-            number(most=1.0), "the least score of a pass, and everything below it a fail; left out: pass from 0.9 on, partial above 0"
-        ),
+        "concurrency": Field(whole(), "concurrent tasks of one run (default 1)", default=1, null=False),
+        "threshold": Field(number(most=1.0), "minimum score of a pass, below which it is a fail; default: pass from 0.9, partial above 0"),
         "slug": Field(
             matching(_SLUG.pattern, "lower-case letters, digits and hyphens, at most 100"),
-            "its name in references; left out: made of the name",
+            "its name in references; default: derived from the name",
             null=False,
             compute=lambda row: row["slug"],
         ),
-        "version": read_only("integer", "the newest published one", null=True),
+        "version": read_only("integer", "the newest published version", null=True),
         "published": read_only(
             "boolean", "whether there is a published version", compute=lambda row: row["body"].get("version") is not None
         ),
@@ -101,11 +98,11 @@ VERSION = Resource(
     kind="benchmark_version",
     prefix="bv",
     name="BenchmarkVersion",
-    about="A published version, which never changes.",
+    about="An immutable published version.",
     fields={
-        "benchmark_id": read_only_id("benchmark", "what it is a version of"),
+        "benchmark_id": read_only_id("benchmark", "its benchmark"),
         "version": read_only("integer", "1 for the first"),
-        "name": read_only("string", "of the benchmark at that time"),
+        "name": read_only("string", "name of the benchmark at that time"),
         "reference": read_only("string", "slug@version", compute=lambda row: row["slug"]),
     },
     parent="benchmark_id",
@@ -129,7 +126,7 @@ async def create_benchmark(hub: Hub, caller: Caller, given: Mapping[str, Json]) 
     async with hub.database.writing() as connection:
         slug = body.pop("slug") or await _find_free_slug(connection, caller, body["name"])
         await _check_environment(connection, caller, body)
-        row = await resources.keep_record(connection, hub, caller, BENCHMARK, body, slug=slug)
+        row = await resources.store_record(connection, hub, caller, BENCHMARK, body, slug=slug)
         await _link_environment(connection, hub, row["id"], body)
         return BENCHMARK.show(row)
 
@@ -142,14 +139,14 @@ async def get_benchmark(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 @Operation(BENCHMARK, "PATCH /benchmarks/{benchmark_id}", takes=BENCHMARK.changes, gives=BENCHMARK.whole, tool="update")
 async def update_benchmark(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Change a benchmark; published versions stay what they are, and so does the slug of a published one."""
+    """Change a benchmark; published versions do not change, nor does the slug of a published benchmark."""
     authorize(caller)
     changes = BENCHMARK.read(given, partial=True)
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, "benchmark", id, lock=True)
         slug = changes.pop("slug", row["slug"])
         if slug != row["slug"] and row["body"].get("version"):
-            raise Refusal("CONFLICT", f"the benchmark is published as {row['slug']}; its slug cannot change any more")
+            raise Refusal("CONFLICT", f"the benchmark is published as {row['slug']}, so that its slug cannot change")
         await _check_environment(connection, caller, changes)
         row = await resources.rewrite_record(connection, hub, caller, BENCHMARK, row, changes, slug=slug)
         if "environment_id" in changes:
@@ -160,7 +157,7 @@ async def update_benchmark(hub: Hub, caller: Caller, id: str, given: Mapping[str
 
 @Operation(BENCHMARK, "DELETE /benchmarks/{benchmark_id}", tool="delete")
 async def delete_benchmark(hub: Hub, caller: Caller, id: str) -> None:
-    """Delete a benchmark with its tasks, criteria and versions; runs keep what they were made of."""
+    """Delete a benchmark with its tasks, criteria and versions; runs store their own copies."""
     authorize(caller)
     async with hub.database.writing() as connection:
         await require_record(connection, caller, "benchmark", id, lock=True)
@@ -175,7 +172,7 @@ async def delete_benchmark(hub: Hub, caller: Caller, id: str) -> None:
     BENCHMARK, "POST /benchmarks/{benchmark_id}/publish", takes=_PUBLICATION, takes_optional=True, gives=BENCHMARK.whole, tool="publish"
 )
 async def publish_benchmark(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json] | None = None) -> dict[str, Json]:
-    """Freeze the benchmark as its next version, `slug@version`; its visibility may change along."""
+    """Publish the benchmark as its next version, `slug@version`, optionally with another visibility."""
     authorize(caller)
     changes = {name: value for name, value in read_fields(_PUBLICATION.fields, given or {}, "publication").items() if value is not None}
     async with hub.database.writing() as connection:
@@ -188,7 +185,7 @@ async def publish_benchmark(hub: Hub, caller: Caller, id: str, given: Mapping[st
         row = await resources.rewrite_record(connection, hub, caller, BENCHMARK, row, {**changes, "version": number}, action="publish")
         snapshot["version"] = number
         body: dict[str, Json] = {"benchmark_id": id, "version": number, "name": row["body"]["name"]}
-        await resources.keep_record(connection, hub, caller, VERSION, body, slug=f"{row['slug']}@{number}", blob=pack(snapshot))
+        await resources.store_record(connection, hub, caller, VERSION, body, slug=f"{row['slug']}@{number}", blob=pack(snapshot))
         await _link_slug(connection, hub, row)
         return BENCHMARK.show(row)
 
@@ -229,11 +226,11 @@ async def take_snapshot(connection: AsyncConnection, caller: Caller, row: Row) -
 
 
 async def find_published_version(connection: AsyncConnection, caller: Caller, reference: str) -> Row:
-    """Return the version that `slug@version` names: the caller's own, else a public one. Without `@version`, the newest."""
+    """Return the version of `slug@version`: the caller's own, else a public one. Without `@version`, the newest."""
     slug, at, number = reference.partition("@")
-    # `isdigit` alone also takes digits that `int` refuses, such as a superscript two.
+    # `isdigit` alone also accepts digits that `int` rejects, such as a superscript two.
     if not _SLUG.fullmatch(slug) or (at and not (number.isascii() and number.isdigit() and len(number) < 10)):
-        raise Refusal("VALIDATION_ERROR", "the benchmark cannot be named so", fields={"benchmark": ["expected slug@version"]})
+        raise Refusal("VALIDATION_ERROR", "invalid benchmark reference", fields={"benchmark": ["expected slug@version"]})
     own = await find_by_slug(connection, caller.organization_id, "benchmark", slug)
     for row in (own, await public_record(connection, "benchmark", PUBLIC, slug)):
         if row is not None and row["body"].get("version"):
@@ -249,7 +246,7 @@ async def find_published_version(connection: AsyncConnection, caller: Caller, re
 
 async def _check_environment(connection: AsyncConnection, caller: Caller, body: Mapping[str, Json]) -> None:
     if body.get("environment_id") is not None:
-        # Locked, so that it is not deleted meanwhile.
+        # Locked, so that it is not deleted concurrently.
         await require_record(connection, caller, "environment", body["environment_id"], lock=True)
 
 
@@ -260,13 +257,13 @@ async def _link_environment(connection: AsyncConnection, hub: Hub, id: str, body
 
 
 async def _link_slug(connection: AsyncConnection, hub: Hub, row: Row) -> None:
-    """Let everybody find the benchmark exactly when it is published and Public."""
+    """Link the slug publicly if the benchmark is published and Public."""
     if not row["body"].get("version") or row["body"]["visibility"] != "Public":
         await unlink(connection, row["id"], PUBLIC)
         return
     other = await public_record(connection, "benchmark", PUBLIC, row["slug"])
     if other is not None and other["id"] != row["id"]:
-        raise Refusal("CONFLICT", f"another public benchmark is called {row['slug']!r}")
+        raise Refusal("CONFLICT", f"another public benchmark already has the slug {row['slug']!r}")
     await link(connection, row["id"], PUBLIC, row["slug"], hub.now())
 
 

@@ -1,48 +1,109 @@
-"""Criteria: one typed assertion each, with a weight and an axis. What cannot be understood is refused when it is written.
+"""Criteria: one typed assertion each, with a weight and an axis. Invalid assertions are rejected.
 
-Criteria and the evals of the generation before are one kind of record: an eval is a criterion whose assertion is a text
-(`legacy_evals.py`).
+An eval of the earlier generation is a criterion whose assertion is a text (`legacy_evals.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Unpack
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.formats.text.located import MAX_WEIGHT
+from proctor.formats.text.json_text import read_json
+from proctor.formats.text.located import MAX_WEIGHT, Reading
+from proctor.formats.verial import suite as verial
 from proctor.model.evidence import Json
+from proctor.model.problem import Problem
 from proctor.model.show import kind_of
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.verification.authoring.soundness import (
-    find_criterion_problems,
-    list_entities_of,
-    make_criterion_document,
-    make_entity_document,
-)
 from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import FLAG, LONGEST_TEXT, OBJECT, Field, Kind, id_of, invalid, number, one_of, text
 from proctor.service.verification.shared.resources import Paging, authorize, require_record
-from proctor.store.sql.compressed_json import from_json
+from proctor.store.sql.compressed_json import from_json, to_json
 from proctor.store.sql.pages import Row
-from proctor.store.sql.verification_records import count_children
+from proctor.store.sql.verification_records import children, count_children, linked, linking
+
+ENTITIES = "task_entity"
+"""The link from a task to a bound entity."""
+
+_CRITERION = "$.criteria[0]"
+_REFUSED = ("unsupported_assertion", "unknown_key", "unknown_entity")
+
+
+def make_criterion_document(id: str, body: Mapping[str, Json]) -> dict[str, Json]:
+    """Return a criterion as in a Verial document."""
+    return {"id": id, **{name: value for name, value in body.items() if name != "task_id" and value is not None}}
+
+
+def make_entity_document(row: Row) -> dict[str, Json]:
+    """Return an entity as in a Verial document: its fields next to its id, and under `data`."""
+    body: dict[str, Json] = row["body"]
+    data: dict[str, Json] = body.get("data") or {}
+    name = {} if body.get("name") is None else {"name": body["name"]}
+    return {**name, **data, "id": row["id"], "data": data}
+
+
+def find_criterion_problems(criterion: Mapping[str, Json], entities: Sequence[Mapping[str, Json]]) -> dict[str, list[str]]:
+    """Return the problems of a criterion by path."""
+    text = to_json({"task": {"name": "task", "entities": list(entities)}, "criteria": [dict(criterion)]}).decode()
+    reading = Reading(file=None, text="")
+    document = read_json(text, reading)
+    if document is not None:
+        verial.read(document, reading, name="task")
+    found: dict[str, list[str]] = {}
+    for problem in reading.problems:
+        path = problem.origin.path or _CRITERION
+        if path.startswith(_CRITERION) and (problem.level == "error" or problem.code in _REFUSED):
+            found.setdefault(path.removeprefix(_CRITERION).lstrip(".") or "assertion", []).append(_describe_problem(problem))
+    return found
+
+
+def _describe_problem(problem: Problem) -> str:
+    message = problem.message.removesuffix("; the criterion will fail")
+    if "bound to no entity" in message:
+        message += "; bind one to the task (POST /tasks/{id}/entities), and name it in input_entity_id if there are several"
+    near = f"; nearest: {', '.join(problem.nearest)}" if problem.nearest else ""
+    hint = f"; {problem.hint}" if problem.hint else ""
+    return message + near + hint
+
+
+async def list_entities_of(connection: AsyncConnection, caller: Caller, tasks: Iterable[str]) -> dict[str, list[Row]]:
+    """Return the entities bound to tasks, by task, in the order they were bound."""
+    return await linked(connection, caller.organization_id, ENTITIES, tasks, "entity")
+
+
+async def find_tasks_with(connection: AsyncConnection, caller: Caller, entities: Iterable[str]) -> list[str]:
+    """Return the ids of tasks that one of these entities is bound to."""
+    return [row["id"] for row in await linking(connection, caller.organization_id, ENTITIES, entities, "task")]
+
+
+async def check_tasks(connection: AsyncConnection, caller: Caller, tasks: Sequence[str], refused: str) -> None:
+    """Reject a change of entities that makes a criterion of these tasks invalid."""
+    entities = await list_entities_of(connection, caller, tasks)
+    for row in await children(connection, caller.organization_id, "criterion", tasks):
+        bound = [make_entity_document(entity) for entity in entities[row["parent_id"]]]
+        problems = find_criterion_problems(make_criterion_document(row["id"], row["body"]), bound)
+        if problems:
+            path, texts = next(iter(problems.items()))
+            raise Refusal("CONFLICT", f"{refused}: the criterion {row['id']!r} needs it ({path}: {texts[0]})")
+
 
 MOST_CRITERIA = 200
 
 
 def _read_assertion(value: Json) -> Json:
-    """Return an object; JSON written as text counts as one."""
+    """Return an object; JSON text counts as one."""
     if isinstance(value, str) and value.lstrip().startswith("{") and len(value) <= LONGEST_TEXT * 10:
         try:
             value = from_json(value)
         except Exception:
-            raise ValueError("it begins like JSON, but is none") from None
+            raise ValueError("starts like JSON, but is not valid") from None
     if isinstance(value, str):
-        raise ValueError("expected an object with 'assert'; sentences are kept as evals (POST /evals)")
+        raise ValueError("expected an object with 'assert'; sentences are stored as evals (POST /evals)")
     if not isinstance(value, dict):
         raise ValueError(f"expected an object with 'assert', got {kind_of(value)}")
     return OBJECT.read(value)
@@ -60,14 +121,14 @@ CRITERION = Resource(
         "Author the criteria of a task: typed assertions on the end state of simulated systems, decided without a model. "
         "One assertion per criterion; create benchmark, task and then criteria. `assertion.assert` is one of fhir-resource-state, "
         "hl7-structural, portal-state-match, sftp-file-present, voice-transcript, x12-response, fax-document, message-sent, cds-card, "
-        "records-match. An assertion that cannot be understood is refused with the path and the nearest right word.",
+        "records-match. An invalid assertion is rejected with the path and the nearest known word.",
     ),
     fields={
         "task_id": Field(id_of("task"), "the task it belongs to", required=True, null=False, changeable=False),
-        "label": Field(text(500), "short, for people", required=True, null=False, also="name"),
+        "label": Field(text(500), "a short title", required=True, null=False, also="name"),
         "assertion": Field(
             Kind(OBJECT.schema, _read_assertion),
-            "what must hold, discriminated by `assert`",
+            "the assertion, discriminated by `assert`",
             required=True,
             null=False,
             example={
@@ -80,13 +141,13 @@ CRITERION = Resource(
             shown_as={"type": ["object", "string"]},
         ),
         "weight": Field(number(most=MAX_WEIGHT), "relative to the other criteria of the task, above 0 (default 1)", default=1, null=False),
-        "axis": Field(text(100), "a dimension to score it under, such as correctness or safety"),
-        "input_entity_id": Field(id_of("entity"), "the entity of the task it is about; `{entity.field}` in the assertion reads from it"),
-        "required": Field(FLAG, "whether failing it fails the task whatever the score", default=False, null=False),
-        "advisory": Field(FLAG, "whether it is reported, but not counted", default=False, null=False),
+        "axis": Field(text(100), "a dimension of the score, such as correctness or safety"),
+        "input_entity_id": Field(id_of("entity"), "the entity of the task that `{entity.field}` in the assertion reads from"),
+        "required": Field(FLAG, "whether failing it fails the task", default=False, null=False),
+        "advisory": Field(FLAG, "whether it is reported but not scored", default=False, null=False),
         "when_missing": Field(
             one_of("fail", "error", "skip", exact=True),
-            "what it is when the state was not recorded",
+            "the outcome if the state was not recorded",
             default="fail",
             null=False,
         ),
@@ -104,19 +165,19 @@ async def list_criteria(hub: Hub, caller: Caller, *, task_id: str | None = None,
 
 @Operation(CRITERION, "POST /criteria", takes=CRITERION.new, gives=CRITERION.whole, creates=True, tool="create")
 async def create_criterion(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Create a criterion of a task; an assertion that cannot be understood is refused with its path and the nearest name."""
+    """Create a criterion of a task; an invalid assertion is rejected with its path and the nearest known name."""
     authorize(caller)
     return await add_criterion(hub, caller, CRITERION.read(given))
 
 
 async def add_criterion(hub: Hub, caller: Caller, body: dict[str, Json]) -> dict[str, Json]:
-    """Keep a criterion whose fields were read."""
+    """Store a criterion with checked fields."""
     async with hub.database.writing() as connection:
         await require_record(connection, caller, "task", body["task_id"], lock=True)
         if await count_children(connection, caller.organization_id, "criterion", body["task_id"]) >= MOST_CRITERIA:
             raise Refusal("CONFLICT", f"a task has at most {MOST_CRITERIA} criteria")
         await _refuse_unsound(connection, caller, body["task_id"], body)
-        return CRITERION.show(await resources.keep_record(connection, hub, caller, CRITERION, body))
+        return CRITERION.show(await resources.store_record(connection, hub, caller, CRITERION, body))
 
 
 @Operation(CRITERION, "GET /criteria/{criterion_id}", gives=CRITERION.whole, tool="get")
@@ -127,13 +188,13 @@ async def get_criterion(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 @Operation(CRITERION, "PATCH /criteria/{criterion_id}", takes=CRITERION.changes, gives=CRITERION.whole, tool="update")
 async def update_criterion(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Change a criterion; runs that were made before keep the one they were made with."""
+    """Change a criterion; existing runs keep their copy."""
     authorize(caller)
     return await change_criterion(hub, caller, id, CRITERION.read(given, partial=True))
 
 
 async def change_criterion(hub: Hub, caller: Caller, id: str, changes: dict[str, Json]) -> dict[str, Json]:
-    """Change the fields of a criterion that were read."""
+    """Change checked fields of a criterion."""
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, "criterion", id, lock=True)
         await _refuse_unsound(connection, caller, row["parent_id"], {**row["body"], **changes})
@@ -157,8 +218,8 @@ async def _refuse_unsound(connection: AsyncConnection, caller: Caller, task_id: 
     entities = [make_entity_document(row) for row in bound[task_id]]
     wanted = body.get("input_entity_id")
     if wanted is not None and all(entity["id"] != wanted for entity in entities):
-        told = "the task has no such entity; bind it first (POST /tasks/{id}/entities)"
-        raise invalid("criterion", {"input_entity_id": [told]})
+        reason = "the task has no such entity; bind it first (POST /tasks/{id}/entities)"
+        raise invalid("criterion", {"input_entity_id": [reason]})
     problems = find_criterion_problems(make_criterion_document("criterion", body), entities)
     if problems:
         raise invalid("criterion", problems)

@@ -1,7 +1,7 @@
-"""Datasets and their entities: what a simulated system is filled with, and the records in it that tasks are about.
+"""Datasets and their entities: the initial data of simulated systems, and the records that tasks refer to.
 
-`data` may be large: it is kept apart, and lists leave it out. An entity has a `name` and `data`; `{entity.field}` in a criterion reads from
-that data. Linking a dataset to a sandbox makes a branch: a copy that names its origin in `parent_id`.
+`data` may be large: it is stored separately, and lists omit it. An entity has a `name` and `data`, which `{entity.field}` in a criterion
+reads. Linking a dataset to a sandbox makes a branch: a copy with its origin in `parent_id`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.verification.authoring.soundness import check_tasks, find_tasks_with
+from proctor.service.verification.authoring.criteria import check_tasks, find_tasks_with
 from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import (
@@ -45,34 +45,32 @@ DATASET = Resource(
     kind="dataset",
     prefix="ds",
     name="Dataset",
-    about="What a simulated system is filled with.",
+    about="The initial data of a simulated system.",
     tag="datasets",
     tool=ToolWords(
-        "datasets", "Datasets", "Author datasets: what a simulated system is filled with, and the entities in it that tasks are about."
+        "datasets", "Datasets", "Author datasets: the initial data of a simulated system, and the entities in it that tasks refer to."
     ),
     fields={
         "name": NAME,
         "description": DESCRIPTION,
-        # REST says `type`, the MCP tool says `format`.
+        # REST has `type`, the MCP tool `format`.
         "type": Field(
             one_of(*LIVE_TYPES, aliases=ALIASES), f"one of {', '.join(LIVE_TYPES)}, in any case", default="FHIR", null=False, also="format"
         ),
-        "format": read_only("string", "the type in the words of the MCP tool", compute=lambda row: find_kind(row["body"]["type"])),
+        "format": read_only("string", "the type as the MCP tool names it", compute=lambda row: find_kind(row["body"]["type"])),
         "config": Field(CONFIG, "settings"),
-        "parent_id": read_only_id("dataset", "of a branch: what it is a copy of", null=True),
-        "data": Field(
-            OBJECT_OR_LIST, "what it puts into a system of its type: the seed of that kind; of a FHIR dataset a Bundle", full=True
-        ),
+        "parent_id": read_only_id("dataset", "for a branch: the original dataset", null=True),
+        "data": Field(OBJECT_OR_LIST, "the seed of a system of its type; a Bundle for FHIR", full=True),
     },
 )
 ENTITY = Resource(
     kind="entity",
     prefix="ent",
     name="Entity",
-    about="One record of a dataset that tasks can be about.",
+    about="A record of a dataset that tasks can refer to.",
     fields={
         "dataset_id": Field(id_of("dataset"), "the dataset it belongs to", required=True, null=False, changeable=False),
-        "name": Field(text(200), "what it is called"),
+        "name": Field(text(200), "its name"),
         "data": Field(OBJECT, "the fields of an entity, which `{entity.field}` in a criterion reads", default={}, null=False),
     },
     parent="dataset_id",
@@ -92,7 +90,7 @@ async def create_dataset(hub: Hub, caller: Caller, given: Mapping[str, Json]) ->
     body, blob = await asyncio.to_thread(_read_packed, given, partial=False)
     data = body.pop("data")
     async with hub.database.writing() as connection:
-        row = await resources.keep_record(connection, hub, caller, DATASET, body, blob=blob)
+        row = await resources.store_record(connection, hub, caller, DATASET, body, blob=blob)
     return show_dataset(row, data)
 
 
@@ -107,7 +105,7 @@ async def get_dataset(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 @Operation(DATASET, "PATCH /datasets/{dataset_id}", takes=DATASET.changes, gives=DATASET.whole, large=True, tool="update")
 async def update_dataset(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Change a dataset; branches that were made of it keep what they have."""
+    """Change a dataset; existing branches do not change."""
     authorize(caller)
     changes, blob = await asyncio.to_thread(_read_packed, given, partial=True)
     columns: dict[str, Any] = {}
@@ -122,29 +120,29 @@ async def update_dataset(hub: Hub, caller: Caller, id: str, given: Mapping[str, 
 
 @Operation(DATASET, "DELETE /datasets/{dataset_id}", tool="delete")
 async def delete_dataset(hub: Hub, caller: Caller, id: str) -> None:
-    """Delete a dataset and its entities; refused while a criterion needs one of them."""
+    """Delete a dataset and its entities; rejected while a criterion needs one of them."""
     authorize(caller)
     async with hub.database.writing() as connection:
         await require_record(connection, caller, "dataset", id, lock=True)
         entities = [row["id"] for row in await children(connection, caller.organization_id, "entity", id)]
-        # Asked before they are deleted, which deletes the links that tell.
+        # Before deleting, which deletes the links.
         tasks = await find_tasks_with(connection, caller, entities)
         await resources.remove_records(connection, hub, caller, DATASET, [id, *entities])
-        # On what is there then; a refusal undoes it with the transaction.
+        # Checked afterwards; a refusal rolls back the transaction.
         await check_tasks(connection, caller, tasks, "the dataset cannot be deleted")
 
 
 def _read_packed(given: Mapping[str, Json], *, partial: bool) -> tuple[dict[str, Json], bytes | None]:
-    """Return the fields of a request, and its data as it is kept. Takes long for much of it."""
+    """Return the fields of a request, and its packed data, which takes long if large."""
     body = DATASET.read(given, partial=partial)
     data = body.get("data")
     return body, None if data is None else pack(data)
 
 
 async def branch_dataset(connection: AsyncConnection, hub: Hub, caller: Caller, row: Row) -> Row:
-    """Keep a copy of a dataset for a sandbox to change."""
+    """Store a copy of a dataset for a sandbox."""
     blob = await read_blob(connection, caller.organization_id, row["id"])
-    return await resources.keep_record(connection, hub, caller, DATASET, {**row["body"], "parent_id": row["id"]}, blob=blob)
+    return await resources.store_record(connection, hub, caller, DATASET, {**row["body"], "parent_id": row["id"]}, blob=blob)
 
 
 # --- entities ---------------------------------------------------------------------------------------------------------
@@ -172,7 +170,7 @@ async def create_entity(hub: Hub, caller: Caller, dataset_id: str, given: Mappin
         await require_record(connection, caller, "dataset", dataset_id, lock=True)
         if await count_children(connection, caller.organization_id, "entity", dataset_id) >= MOST_ENTITIES:
             raise Refusal("CONFLICT", f"a dataset has at most {MOST_ENTITIES} entities")
-        return ENTITY.show(await resources.keep_record(connection, hub, caller, ENTITY, body))
+        return ENTITY.show(await resources.store_record(connection, hub, caller, ENTITY, body))
 
 
 @Operation(DATASET, "GET /datasets/{dataset_id}/entities/{entity_id}", gives=ENTITY.whole)
@@ -185,7 +183,7 @@ async def get_entity(hub: Hub, caller: Caller, dataset_id: str, id: str) -> dict
 
 @Operation(DATASET, "PATCH /datasets/{dataset_id}/entities/{entity_id}", takes=ENTITY.changes, gives=ENTITY.whole, tool="updateEntity")
 async def update_entity(hub: Hub, caller: Caller, dataset_id: str, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Change an entity; refused where a criterion would lose a field it reads."""
+    """Change an entity; rejected if a criterion would lose a field."""
     authorize(caller)
     changes = ENTITY.read(given, partial=True)
     async with hub.database.writing() as connection:
@@ -197,7 +195,7 @@ async def update_entity(hub: Hub, caller: Caller, dataset_id: str, id: str, give
 
 @Operation(DATASET, "DELETE /datasets/{dataset_id}/entities/{entity_id}", tool="deleteEntity")
 async def delete_entity(hub: Hub, caller: Caller, dataset_id: str, id: str) -> None:
-    """Delete an entity; refused while a criterion needs it."""
+    """Delete an entity; rejected while a criterion needs it."""
     authorize(caller)
     async with hub.database.writing() as connection:
         await _find_entity(connection, caller, dataset_id, id, lock=True)
@@ -219,5 +217,5 @@ async def _read_data(connection: AsyncConnection, caller: Caller, id: str) -> Js
 
 
 def show_dataset(row: Row, data: Json = _NO_DATA) -> dict[str, Json]:
-    """Return a dataset as answers have it; with its data where that was read."""
+    """Return a dataset, with its data if given."""
     return DATASET.show(row) if data is _NO_DATA else {**DATASET.show(row), "data": data}

@@ -1,4 +1,4 @@
-"""Environments: which simulators belong together. As plain records; playgrounds are made of them."""
+"""Environments: groups of simulators and datasets, from which playgrounds are made."""
 
 from __future__ import annotations
 
@@ -13,35 +13,94 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.authoring.datasets import DATASET
-from proctor.service.verification.authoring.simulators import SIMULATOR
+from proctor.service.verification.authoring.seeding import check_config
 from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
-from proctor.service.verification.shared.fields import DESCRIPTION, NAME, nested_field
-from proctor.service.verification.shared.resources import Paging, authorize, require_record
-from proctor.simulators.type_names import find_kind
+from proctor.service.verification.shared.fields import CONFIG, DESCRIPTION, NAME, Field, nested_field, one_of
+from proctor.service.verification.shared.resources import Paging, authorize, require_record, rewrite_record
+from proctor.simulators.type_names import ALIASES, TYPES, find_kind
 from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import link, linked, linking, unlink
+
+SIMULATOR = Resource(
+    kind="simulator",
+    prefix="sim",
+    name="Simulator",
+    about="A simulated system.",
+    tag="environments",
+    tool=ToolWords("simulators", "Simulators", f"Author simulated systems. Types: {', '.join(TYPES)}, in any case."),
+    fields={
+        "name": NAME,
+        "type": Field(
+            one_of(*TYPES, aliases=ALIASES),
+            f"kind of the system: {', '.join(TYPES[:-1])} or {TYPES[-1]}, in any case",
+            required=True,
+            null=False,
+        ),
+        "config": Field(CONFIG, "settings of its kind; `seed` is its initial data"),
+    },
+)
+
+
+@Operation(SIMULATOR, "GET /simulators", gives=SIMULATOR.summary, pages=True, tool="list")
+async def list_simulators(hub: Hub, caller: Caller, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List simulators, newest first."""
+    return await resources.list_plain(hub, caller, SIMULATOR, **paging)
+
+
+@Operation(SIMULATOR, "POST /simulators", takes=SIMULATOR.new, gives=SIMULATOR.whole, creates=True, tool="create")
+async def create_simulator(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Create a simulator."""
+    authorize(caller)
+    body = SIMULATOR.read(given)
+    await check_config(hub, body)
+    async with hub.database.writing() as connection:
+        return SIMULATOR.show(await resources.store_record(connection, hub, caller, SIMULATOR, body))
+
+
+@Operation(SIMULATOR, "GET /simulators/{simulator_id}", gives=SIMULATOR.whole, tool="get")
+async def get_simulator(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Read a simulator."""
+    return await resources.get_plain(hub, caller, SIMULATOR, id)
+
+
+@Operation(SIMULATOR, "PATCH /simulators/{simulator_id}", takes=SIMULATOR.changes, gives=SIMULATOR.whole, tool="update")
+async def update_simulator(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Change a simulator; existing sandboxes do not change."""
+    authorize(caller)
+    changes = SIMULATOR.read(given, partial=True)
+    async with hub.database.writing() as connection:
+        row = await require_record(connection, caller, SIMULATOR.kind, id, lock=True)
+        await check_config(hub, {**row["body"], **changes})
+        return SIMULATOR.show(await rewrite_record(connection, hub, caller, SIMULATOR, row, changes))
+
+
+@Operation(SIMULATOR, "DELETE /simulators/{simulator_id}", tool="delete")
+async def delete_simulator(hub: Hub, caller: Caller, id: str) -> None:
+    """Delete a simulator and remove it from its environments."""
+    await resources.delete_plain(hub, caller, SIMULATOR, id)
+
 
 ENVIRONMENT = Resource(
     kind="environment",
     prefix="env",
     name="Environment",
-    about="Simulators that belong together.",
+    about="A group of simulators.",
     tag="environments",
     tool=ToolWords(
         "environments",
         "Environments",
-        "Author environments: which simulators belong together. Create the simulators first, then link them with addSimulator.",
+        "Author environments, which group simulators. Create the simulators first, then link them with addSimulator.",
     ),
     fields={
         "name": NAME,
         "description": DESCRIPTION,
         "simulators": nested_field(
-            SIMULATOR.whole.pick("InEnvironment", "A simulator of an environment.", "id", "type", "name"), "what belongs together"
+            SIMULATOR.whole.pick("InEnvironment", "A simulator of an environment.", "id", "type", "name"), "its simulators"
         ),
         "datasets": nested_field(
             DATASET.whole.pick("DatasetOfEnvironment", "A dataset of an environment.", "id", "type", "name"),
-            "what its sandboxes are filled with, each by those of its type",
+            "initial data of its sandboxes, by type",
         ),
     },
 )
@@ -87,7 +146,7 @@ async def update_environment(hub: Hub, caller: Caller, id: str, given: Mapping[s
 
 @Operation(ENVIRONMENT, "DELETE /environments/{environment_id}", tool="delete")
 async def delete_environment(hub: Hub, caller: Caller, id: str) -> None:
-    """Delete an environment that no benchmark names."""
+    """Delete an environment that no benchmark uses."""
     authorize(caller)
     async with hub.database.writing() as connection:
         await require_record(connection, caller, "environment", id, lock=True)
@@ -99,16 +158,16 @@ async def delete_environment(hub: Hub, caller: Caller, id: str) -> None:
 
 @Operation(ENVIRONMENT, "POST /environments/{environment_id}/simulators/{simulator_id}", gives=ENVIRONMENT.whole, tool="addSimulator")
 async def add_simulator(hub: Hub, caller: Caller, id: str, simulator_id: str) -> dict[str, Json]:
-    """Put a simulator into an environment; one of each type that is simulated."""
+    """Add a simulator to an environment; one of each simulated type."""
     authorize(caller)
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, "environment", id, lock=True)
         simulator = await require_record(connection, caller, "simulator", simulator_id)
         type = simulator["body"]["type"]
         for other in (await list_simulators_of(connection, caller, [id]))[id]:
-            # A run reaches a system by its type, and the state that checks read has one place for each.
+            # Runs address systems by type, and the checked state has one place per type.
             if other["body"]["type"] == type and other["id"] != simulator_id and find_kind(type) is not None:
-                raise Refusal("CONFLICT", f"the environment has a simulator of type {type} already: {other['id']!r}")
+                raise Refusal("CONFLICT", f"the environment already has a simulator of type {type}: {other['id']!r}")
         if await link(connection, id, SIMULATORS, simulator_id, hub.now()):
             await note(connection, hub, caller, "add_simulator", "environment", id, {"simulator_id": simulator_id})
         return await _show(connection, caller, row)
@@ -116,7 +175,7 @@ async def add_simulator(hub: Hub, caller: Caller, id: str, simulator_id: str) ->
 
 @Operation(ENVIRONMENT, "DELETE /environments/{environment_id}/simulators/{simulator_id}", gives=ENVIRONMENT.whole, tool="removeSimulator")
 async def remove_simulator(hub: Hub, caller: Caller, id: str, simulator_id: str) -> dict[str, Json]:
-    """Take a simulator out of an environment."""
+    """Remove a simulator from an environment."""
     authorize(caller)
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, "environment", id, lock=True)
@@ -128,7 +187,7 @@ async def remove_simulator(hub: Hub, caller: Caller, id: str, simulator_id: str)
 
 @Operation(ENVIRONMENT, "POST /environments/{environment_id}/datasets/{dataset_id}", gives=ENVIRONMENT.whole, tool="addDataset")
 async def add_environment_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> dict[str, Json]:
-    """Let the sandboxes of an environment be filled with a dataset; each begins with a branch of it."""
+    """Add a dataset to an environment; its sandboxes start with a branch of it."""
     authorize(caller)
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, "environment", id, lock=True)
@@ -140,7 +199,7 @@ async def add_environment_dataset(hub: Hub, caller: Caller, id: str, dataset_id:
 
 @Operation(ENVIRONMENT, "DELETE /environments/{environment_id}/datasets/{dataset_id}", gives=ENVIRONMENT.whole, tool="removeDataset")
 async def remove_environment_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> dict[str, Json]:
-    """Fill the sandboxes of an environment with a dataset no longer; those that were made stay as they are."""
+    """Remove a dataset from an environment; existing sandboxes do not change."""
     authorize(caller)
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, "environment", id, lock=True)

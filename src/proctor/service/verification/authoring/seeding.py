@@ -1,7 +1,6 @@
-"""What a simulated system holds in the beginning: made of the config of its simulator and of datasets, once for all who begin so.
+"""The initial data of simulated systems, built from the config of the simulator and from datasets.
 
-Nothing that happens in a sandbox reaches a dataset: the rows that are made here are shared by every sandbox that begins with them, and
-never changed in place.
+Rows are built once and shared by all sandboxes with the same initial data; they are never changed in place.
 """
 
 from __future__ import annotations
@@ -30,38 +29,38 @@ from proctor.store.sql.compressed_json import to_json, unpack
 
 
 class Filling(msgspec.Struct, frozen=True, kw_only=True):
-    """What a system is to be filled with."""
+    """The sources of a system's initial data."""
 
     kind: str
     config: Mapping[str, Json] | None = None
-    """Of its simulator."""
+    """Config of its simulator."""
     datasets: tuple[tuple[str, bytes], ...] = ()
-    """Names, and data as it is kept."""
+    """Names and packed data."""
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """What a sandbox begins with, and the same as it is kept."""
+    """The initial data of a sandbox, also packed."""
 
     rows: Rows
     packed: bytes
 
 
 def get_limits(hub: Hub) -> SandboxLimits:
-    """Return how much one sandbox may hold."""
+    """Return the limits of one sandbox."""
     return SandboxLimits(rows=hub.settings.sandbox_rows, bytes=hub.settings.sandbox_bytes)
 
 
 def make_surroundings(hub: Hub) -> Surroundings:
-    """Return what the simulated systems of a service get from outside."""
+    """Return the clock and ids for simulated systems."""
     return Surroundings(now=hub.now, new_id=lambda: secrets.token_hex(8), seconds=time.perf_counter)
 
 
 async def make_baseline(hub: Hub, filling: Filling) -> Baseline:
-    """Return what a system filled so begins with. Raises `Refusal` for data that it cannot hold."""
+    """Return the initial data of a system. Raises `Refusal` for invalid data."""
     key = _name_filling(filling)
     known: Baseline | None = hub.sandbox_baselines.get(key)
     if known is None:
-        # One at a time: whoever wants the same gets it then, and the others are not kept waiting by several.
+        # One at a time: requests for the same data share it, and others are not delayed by several.
         async with hub.sandbox_baselines.turn:
             known = hub.sandbox_baselines.get(key)
             if known is None:
@@ -73,24 +72,24 @@ async def make_baseline(hub: Hub, filling: Filling) -> Baseline:
 def _name_filling(filling: Filling) -> str:
     digest = hashlib.sha256(to_json([filling.kind, filling.config]))
     for _, blob in filling.datasets:
-        # Each hashed by itself: simply joined, different datasets could come to the same bytes.
+        # Hashed separately, so that different datasets cannot have the same joined bytes.
         digest.update(hashlib.sha256(blob).digest())
     return digest.hexdigest()
 
 
 def _build_baseline(filling: Filling, around: Surroundings, limits: SandboxLimits) -> Baseline:
-    """Fill a system. Takes long for many rows."""
+    """Build the initial data, which takes long for many rows."""
     simulator = find_simulator(filling.kind)
     draft = Draft(NO_ROWS, filling.kind)
     seeds = join_config(filling.kind, filling.config, [unpack(blob) for _, blob in filling.datasets])
-    # Names of what the seeds come from, from the last on: a config has none.
+    # Names of the sources of the seeds; a config has no name.
     names = [*("the config of the simulator" for _ in range(len(seeds) - len(filling.datasets))), *(name for name, _ in filling.datasets)]
     for name, seed in zip(names, seeds, strict=True):
         try:
             simulator.seed(seed, Desk(draft, around))
         except SpecError as error:
-            told = f"{name} cannot be put into a system of kind {filling.kind}: {describe_spec_error(error)}"
-            raise Refusal("CONFLICT", told) from None
+            reason = f"{name} is invalid for a system of kind {filling.kind}: {describe_spec_error(error)}"
+            raise Refusal("CONFLICT", reason) from None
     rows = apply_changes(NO_ROWS, draft.list_changes())
     try:
         return Baseline(rows, pack_rows(rows, limits))
@@ -99,7 +98,7 @@ def _build_baseline(filling: Filling, around: Surroundings, limits: SandboxLimit
 
 
 async def check_config(hub: Hub, body: Mapping[str, Json]) -> None:
-    """Refuse a simulator whose config cannot fill a system of its type."""
+    """Reject a simulator with an invalid config."""
     kind = find_kind(body["type"])
     seed = None if kind is None else find_config_seed(kind, body.get("config"))
     if kind is None or seed is None:
@@ -111,5 +110,5 @@ async def check_config(hub: Hub, body: Mapping[str, Json]) -> None:
     system = System(name=kind, kind=kind, seed=seed)
     for name, wanted in (("mllp", system.wants_mllp), ("sftp", system.wants_sftp)):
         if wanted:
-            told = f"{name}: the service opens no port for {name.upper()}, only `proctor run` does; leave it out, and let agents use HTTP"
-            raise invalid("simulator", {"config": [told]})
+            reason = f"{name}: the service opens no {name.upper()} port, only `proctor run` does; omit it, and let agents use HTTP"
+            raise invalid("simulator", {"config": [reason]})

@@ -1,4 +1,4 @@
-"""Solvers: the agents of an organization, each with keys of its own that start benchmark runs and nothing else."""
+"""Solvers: agents of an organization, with keys that only start benchmark runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import link, unlink
 
 UNLISTED = "unlisted"
-"""The link from a solver that wants to be on no leaderboard, for those of other organizations; it outlives the solver."""
+"""The link of a solver that is not on leaderboards; it outlives the solver."""
 _ALIAS = matching(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,98}[A-Za-z0-9])?", "letters, digits, hyphens, dots and underscores, at most 100")
 _EMAIL = matching(r"[^@\s]{1,200}@[^@\s]{1,200}", "an e-mail address")
 
@@ -38,14 +38,14 @@ SOLVER = Resource(
     tool=ToolWords("solvers", "Solvers", "The agents of an organization, whose keys start runs of published benchmarks."),
     fields={
         "alias": Field(_ALIAS, "unique in the organization", required=True, null=False, compute=lambda row: row["slug"]),
-        "real_name": Field(text(200), "what it is called in public"),
-        "agent_description": Field(text(2000, 0), "what it is and does"),
-        "agent_version": Field(text(200), "which version of the agent it is"),
-        "contact_email": Field(Kind({"type": "string"}, _read_email), "whom to write to"),
-        "unlisted": Field(FLAG, "keep all its runs off leaderboards (default false)", default=False, null=False),
+        "real_name": Field(text(200), "public name"),
+        "agent_description": Field(text(2000, 0), "description"),
+        "agent_version": Field(text(200), "version of the agent"),
+        "contact_email": Field(Kind({"type": "string"}, _read_email), "contact address"),
+        "unlisted": Field(FLAG, "exclude all its runs from leaderboards (default false)", default=False, null=False),
     },
 )
-_NEW_KEY = Shape("NewSolverKey", "What a key is called.", {"name": Field(text(200), "left out: the alias of the solver")})
+_NEW_KEY = Shape("NewSolverKey", "The name of a key.", {"name": Field(text(200), "default: the alias of the solver")})
 _KEY = Shape(
     "SolverKey",
     "A key of a solver, masked.",
@@ -62,7 +62,7 @@ _KEY = Shape(
         "revoked_at": read_only("string", null=True),
     },
 )
-_FRESH_KEY = _KEY.extend("FreshSolverKey", "A key of a solver, in full; this once.", {"key": read_only("string")})
+_FRESH_KEY = _KEY.extend("FreshSolverKey", "A key of a solver in full, shown only once.", {"key": read_only("string")})
 
 
 @Operation(SOLVER, "GET /solvers", gives=SOLVER.summary, pages=True, tool="list")
@@ -77,7 +77,7 @@ async def create_solver(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> 
     authorize(caller)
     body = SOLVER.read(given)
     async with hub.database.writing() as connection:
-        row = await resources.keep_record(connection, hub, caller, SOLVER, body, slug=body.pop("alias"))
+        row = await resources.store_record(connection, hub, caller, SOLVER, body, slug=body.pop("alias"))
         await _link_unlisted(connection, hub, row)
         return SOLVER.show(row)
 
@@ -106,7 +106,7 @@ async def delete_solver(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a solver and revoke its keys; its runs stay."""
     authorize(caller)
     await get_solver(hub, caller, id)
-    # The keys first: if this breaks off in between, no key is left of a solver that is gone.
+    # Keys first: an interruption leaves no key of a deleted solver.
     cursor = None
     while True:
         page = await list_keys(hub, caller, kind="solver", solver_id=id, limit=100, cursor=cursor)
@@ -119,7 +119,7 @@ async def delete_solver(hub: Hub, caller: Caller, id: str) -> None:
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, SOLVER.kind, id, lock=True)
         await resources.remove_records(connection, hub, caller, SOLVER, [id])
-        # Deleting a record deletes its links; but who wanted to be on no leaderboard must not come back by it.
+        # Deleting a record deletes its links, but an opt-out must stay.
         await _link_unlisted(connection, hub, row)
 
 
@@ -137,7 +137,7 @@ async def _link_unlisted(connection: AsyncConnection, hub: Hub, row: Row) -> Non
     SOLVER, "POST /solvers/{solver_id}/api-keys", takes=_NEW_KEY, takes_optional=True, gives=_FRESH_KEY, creates=True, tool="createKey"
 )
 async def create_solver_key(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json] | None = None) -> dict[str, Json]:
-    """Make a key of a solver; `key` is shown this once."""
+    """Create a key of a solver; `key` is shown only once."""
     authorize(caller)
     solver = await get_solver(hub, caller, id)
     name = read_fields(_NEW_KEY.fields, given or {}, "key")["name"] or solver["alias"]

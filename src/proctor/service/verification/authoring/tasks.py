@@ -1,22 +1,24 @@
-"""Tasks of a benchmark: what the agent is told, which entities it is about, and by which criteria it is verified."""
+"""Tasks of a benchmark: instructions for the agent, entities, and criteria."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterator, Mapping
 from typing import Unpack
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.paging import fetch_page_or_refuse
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.verification.authoring.criteria import IN_TASK, show_in_task
+from proctor.service.verification.authoring.criteria import ENTITIES, IN_TASK, check_tasks, list_entities_of, show_in_task
 from proctor.service.verification.authoring.datasets import ENTITY
-from proctor.service.verification.authoring.scenarios import check_scenario, check_systems
-from proctor.service.verification.authoring.soundness import ENTITIES, check_tasks, list_entities_of
+from proctor.service.verification.authoring.environments import list_simulators_of
+from proctor.service.verification.authoring.seeding import make_surroundings
 from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import (
@@ -34,9 +36,76 @@ from proctor.service.verification.shared.fields import (
     text,
 )
 from proctor.service.verification.shared.resources import Paging, authorize, require_record
+from proctor.simulators import scenarios
+from proctor.simulators.ports import Desk
+from proctor.simulators.registry import find_simulator
+from proctor.simulators.rows import NO_ROWS, Draft
+from proctor.simulators.scenarios import ScenarioStep
+from proctor.simulators.seeds import NotHeld
+from proctor.simulators.type_names import describe_spec_error, find_kind
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import records
 from proctor.store.sql.verification_records import children, count_children, link, linked_query, unlink
+
+
+def read_scenario(value: Json) -> tuple[ScenarioStep, ...]:
+    """Return the steps of a scenario. Raises `Refusal` with the place of a problem."""
+    try:
+        return scenarios.read_scenario(value)
+    except SpecError as error:
+        place = f"scenario.{error.field}" if error.field else "scenario"
+        raise invalid("task", {place: [error.message]}) from None
+
+
+async def check_scenario(hub: Hub, value: Json) -> None:
+    """Reject a scenario with an invalid step."""
+    for place, one in _list_places(value):
+        try:
+            desk = Desk(Draft(NO_ROWS, one.kind), make_surroundings(hub))
+            await asyncio.to_thread(find_simulator(one.kind).perform, one.step, one.given, desk)
+        except NotHeld:
+            continue
+        except SpecError as error:
+            raise invalid("task", {place: [f"{one.step}: {describe_spec_error(error)}"]}) from None
+
+
+async def check_systems(connection: AsyncConnection, caller: Caller, environment_id: str | None, scenario: Json) -> None:
+    """Reject a step for a system that the environment lacks; an environment without systems may still get it."""
+    kinds = await _list_kinds(connection, caller, environment_id)
+    for place, one in _list_places(scenario):
+        if kinds and one.kind not in kinds:
+            raise invalid("task", {place: [f"{one.step}: {_describe_lack(one.kind, kinds)}"]})
+
+
+async def check_systems_of_tasks(connection: AsyncConnection, caller: Caller, benchmark: Mapping[str, Json]) -> None:
+    """Reject a benchmark with a task whose environment lacks a system of its scenario."""
+    if benchmark["environment_id"] is None:
+        return
+    kinds = await _list_kinds(connection, caller, benchmark["environment_id"])
+    for task in benchmark["tasks"]:
+        for place, one in _list_places(task.get("scenario")):
+            if one.kind not in kinds:
+                add = f"POST /environments/{benchmark['environment_id']}/simulators/SIMULATOR_ID"
+                raise Refusal("CONFLICT", f"the task {task['id']!r}: {place}: {one.step}: {_describe_lack(one.kind, kinds)}; add it: {add}")
+
+
+def _describe_lack(kind: str, kinds: list[str]) -> str:
+    return f"the environment has no simulator of kind {kind}; it has {', '.join(kinds) or 'none'}"
+
+
+def _list_places(value: Json) -> Iterator[tuple[str, ScenarioStep]]:
+    """Yield the steps of a scenario, each with its place."""
+    for index, one in enumerate(read_scenario(value)):
+        yield f"scenario.steps.{index}" if "steps" in value else f"scenario.{one.step}", one
+
+
+async def _list_kinds(connection: AsyncConnection, caller: Caller, environment_id: str | None) -> list[str]:
+    """Return the kinds of systems that an environment has."""
+    if environment_id is None:
+        return []
+    rows = (await list_simulators_of(connection, caller, [environment_id]))[environment_id]
+    return [kind for row in rows if (kind := find_kind(row["body"]["type"])) is not None]
+
 
 MOST_TASKS = 500
 MOST_ENTITIES = 100
@@ -45,27 +114,27 @@ TASK = Resource(
     kind="task",
     prefix="task",
     name="Task",
-    about="Something for an agent to do.",
+    about="A task for an agent.",
     tag="tasks",
     tool=ToolWords(
         "tasks",
         "Tasks",
-        "Author the tasks of a benchmark: what the agent is asked (`taskItem`), and the entities it is about. On update null clears.",
+        "Author the tasks of a benchmark: the input of the agent (`taskItem`) and its entities. On update null clears a field.",
     ),
     fields={
         "benchmark_id": Field(id_of("benchmark"), "the benchmark it belongs to", required=True, null=False, changeable=False),
         "name": NAME,
-        "task_item": Field(OBJECT, "handed to the agent; usually `instruction`, `trigger`, `expected_inputs`"),
+        "task_item": Field(OBJECT, "input of the agent; usually `instruction`, `trigger`, `expected_inputs`"),
         "instruction": Field(
             text(LONGEST_TEXT),
-            "what the agent is asked, as the first generation wrote it; it is kept as `instruction` of `task_item`",
+            "the instruction of the first generation; stored as `instruction` of `task_item`",
             shown=False,
         ),
-        "scenario": Field(OBJECT, "what happens to the simulated systems by itself: steps at once when the task starts, or later"),
-        "entities": nested_field(ENTITY.whole, "what it is about"),
-        "tags": Field(TEXTS, "words to find it by", default=[], null=False),
-        "timeout": Field(number(most=1e7), "seconds, instead of the benchmark's; over it the task fails"),
-        "criteria": nested_field(IN_TASK, "by what it is verified", full=True),
+        "scenario": Field(OBJECT, "steps that happen in the simulated systems when the task starts, or later"),
+        "entities": nested_field(ENTITY.whole, "its entities"),
+        "tags": Field(TEXTS, "tags for searching", default=[], null=False),
+        "timeout": Field(number(most=1e7), "seconds, instead of the benchmark's; a longer task fails"),
+        "criteria": nested_field(IN_TASK, "its criteria", full=True),
     },
     parent="benchmark_id",
 )
@@ -94,7 +163,7 @@ async def create_task(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> di
         await check_systems(connection, caller, benchmark["body"].get("environment_id"), body["scenario"])
         if await count_children(connection, caller.organization_id, "task", body["benchmark_id"]) >= MOST_TASKS:
             raise Refusal("CONFLICT", f"a benchmark has at most {MOST_TASKS} tasks")
-        row = await resources.keep_record(connection, hub, caller, TASK, body)
+        row = await resources.store_record(connection, hub, caller, TASK, body)
     return {**TASK.show(row), "entities": []}
 
 
@@ -110,7 +179,7 @@ async def get_task(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 @Operation(TASK, "PATCH /tasks/{task_id}", takes=TASK.changes, gives=TASK.summary, tool="update")
 async def update_task(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Change a task; runs that were made before keep the one they were made with."""
+    """Change a task; existing runs keep their copy."""
     authorize(caller)
     changes = TASK.read(given, partial=True)
     await check_scenario(hub, changes.get("scenario"))
@@ -150,7 +219,7 @@ async def list_task_entities(hub: Hub, caller: Caller, id: str, **paging: Unpack
 
 @Operation(TASK, "POST /tasks/{task_id}/entities", takes=_BINDING, gives=ENTITY.whole, creates=True, tool="addEntity")
 async def bind_entity(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Bind an entity to a task; one that is bound stays bound."""
+    """Bind an entity to a task. Idempotent."""
     authorize(caller)
     entity_id = read_fields(_BINDING.fields, given, "binding")["entity_id"]
     async with hub.database.writing() as connection:
@@ -166,25 +235,25 @@ async def bind_entity(hub: Hub, caller: Caller, id: str, given: Mapping[str, Jso
 
 @Operation(TASK, "DELETE /tasks/{task_id}/entities/{entity_id}", tool="removeEntity")
 async def unbind_entity(hub: Hub, caller: Caller, id: str, entity_id: str) -> None:
-    """Take an entity off a task; refused while a criterion needs it."""
+    """Unbind an entity from a task; rejected while a criterion needs it."""
     authorize(caller)
     async with hub.database.writing() as connection:
         await require_record(connection, caller, "task", id, lock=True)
         if not await unlink(connection, id, ENTITIES, entity_id):
             raise not_found("entity of this task", entity_id)
-        await check_tasks(connection, caller, [id], "the entity cannot be taken off the task")
+        await check_tasks(connection, caller, [id], "the entity cannot be unbound")
         await note(connection, hub, caller, "unbind_entity", "task", id, {"entity_id": entity_id})
 
 
 def _place_instruction(fields: dict[str, Json], before: Json) -> dict[str, Json]:
-    """Return fields with their instruction inside of `task_item`, which is `before` where they do not change it."""
+    """Return fields with the instruction inside `task_item`, which is `before` if they do not change it."""
     stated = fields.get("instruction")
     found = {name: value for name, value in fields.items() if name != "instruction"}
     if stated is None:
         return found
     item: dict[str, Json] = found.get("task_item", before) or {}
     if "task_item" in found and item.get("instruction", stated) != stated:
-        raise invalid("task", {"instruction": ["task_item.instruction says something else; write one of them"]})
+        raise invalid("task", {"instruction": ["differs from task_item.instruction; send one of them"]})
     return {**found, "task_item": {**item, "instruction": stated}}
 
 

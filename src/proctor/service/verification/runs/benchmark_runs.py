@@ -1,4 +1,4 @@
-"""Benchmark runs, for their owner: made of a benchmark as it is now or of a published version, completed, cancelled, shown to others."""
+"""Benchmark runs of an owner: created from the present benchmark or a published version, completed, cancelled, published."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.authoring.benchmarks import take_snapshot
 from proctor.service.verification.authoring.solvers import UNLISTED
 from proctor.service.verification.runs.records import add_run, change_run, end_task_run, list_criterion_runs_of, list_task_runs_of, lock_run
-from proctor.service.verification.runs.resources import CRITERION_RUN, KEPT_STATE, RUN, TASK_RUN, UPLOAD
-from proctor.service.verification.runs.states import keep_state, pack_upload
+from proctor.service.verification.runs.resources import CRITERION_RUN, RUN, STORED_STATE, TASK_RUN, UPLOAD
+from proctor.service.verification.runs.states import pack_upload, store_state
 from proctor.service.verification.runs.task_runs import complete_task_run, end_overdue_tasks
 from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation
@@ -30,7 +30,7 @@ from proctor.store.sql.verification_records import find_by_slug, find_marked, re
 
 @Operation(RUN, "GET /benchmark-runs", gives=RUN.summary, pages=True, within="benchmark_id", tool="list")
 async def list_benchmark_runs(hub: Hub, caller: Caller, *, benchmark_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
-    """List benchmark runs, newest first; also those of a benchmark that was deleted."""
+    """List benchmark runs, newest first, including those of a deleted benchmark."""
     authorize(caller)
     async with hub.database.reading() as connection:
         query = records_of(caller.organization_id, RUN.kind, parent_id=benchmark_id)
@@ -40,7 +40,7 @@ async def list_benchmark_runs(hub: Hub, caller: Caller, *, benchmark_id: str | N
 
 @Operation(RUN, "POST /benchmark-runs", takes=RUN.new, gives=RUN.whole, creates=True, tool=("start", "create"))
 async def create_benchmark_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Make a run of a benchmark, with one task run per task."""
+    """Create a run of a benchmark, with one task run per task."""
     authorize(caller)
     fields = RUN.read(given)
     async with hub.database.writing() as connection:
@@ -59,22 +59,22 @@ async def get_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json
         return await _show_in_full(connection, caller, await require_record(connection, caller, RUN.kind, id))
 
 
-@Operation(RUN, "PUT /benchmark-runs/{benchmark_run_id}/state", takes=UPLOAD, takes_whole=True, gives=KEPT_STATE, tool="putState")
+@Operation(RUN, "PUT /benchmark-runs/{benchmark_run_id}/state", takes=UPLOAD, takes_whole=True, gives=STORED_STATE, tool="putState")
 async def put_benchmark_run_state(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Upload the state that all tasks of a run share; with an organization key only, as an agent must not grade itself."""
-    authorize(caller, "the state of a run is uploaded")
+    """Upload the state that all tasks of a run share; requires an organization key, since an agent must not grade itself."""
+    authorize(caller, "uploading the state of a run")
     upload = await asyncio.to_thread(pack_upload, hub, given)
     async with hub.database.writing() as connection:
         run = await lock_run(connection, hub, caller, id)
         if run["body"]["status"] == "active":
-            return {"benchmark_run_id": id, **await keep_state(connection, hub, caller, run, upload)}
-    # Outside of the transaction, so that tasks which `lock_run` found to be over their time stay ended.
+            return {"benchmark_run_id": id, **await store_state(connection, hub, caller, run, upload)}
+    # Outside the transaction, so that overdue tasks found by `lock_run` stay ended.
     raise _refuse_finished(run)
 
 
 @Operation(RUN, "POST /benchmark-runs/{benchmark_run_id}/complete", gives=RUN.whole, tool="complete")
 async def complete_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Verify every task run that is still open, and with the last one complete the run."""
+    """Verify every open task run; the last one completes the run."""
     authorize(caller)
     async with hub.database.writing() as connection:
         run = await lock_run(connection, hub, caller, id)
@@ -83,14 +83,14 @@ async def complete_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str,
         raise _refuse_finished(run)
     for task in tasks:
         if task["body"]["status"] == "active":
-            # One transaction each: verifying may take long, and what is verified already stays if a later one fails.
+            # One transaction each: verifying may take long, and earlier results stay if a later one fails.
             await complete_task_run(hub, caller, task["id"])
     return await get_benchmark_run(hub, caller, id)
 
 
 @Operation(RUN, "POST /benchmark-runs/{benchmark_run_id}/cancel", gives=RUN.whole, tool="cancel")
 async def cancel_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """End a run; what its completed tasks came to is kept."""
+    """Cancel a run; results of completed tasks stay."""
     authorize(caller)
     async with hub.database.writing() as connection:
         run = await lock_run(connection, hub, caller, id)
@@ -111,7 +111,7 @@ async def publish_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str, 
 
 @Operation(RUN, "POST /benchmark-runs/{benchmark_run_id}/unpublish", gives=RUN.whole, tool="unpublish")
 async def unpublish_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Take a run off the leaderboard."""
+    """Remove a run from the leaderboard."""
     return await _set_published(hub, caller, id, published=False)
 
 
@@ -123,12 +123,12 @@ async def _set_published(hub: Hub, caller: Caller, id: str, *, published: bool) 
         if published and run["body"]["status"] != "completed":
             raise Refusal("CONFLICT", f"only a completed run can be published; this one is {run['body']['status']}")
         if published and await is_unlisted(connection, run):
-            raise Refusal("CONFLICT", "who started the run keeps it off leaderboards")
+            raise Refusal("CONFLICT", "the solver has opted out of leaderboards")
         return await _show_in_full(connection, caller, await change_run(connection, hub, caller, run, published=published))
 
 
 async def is_unlisted(connection: AsyncConnection, run: Row) -> bool:
-    """Return whether a run, or whoever started it, wants to be on no leaderboard."""
+    """Return whether a run or its solver has opted out of leaderboards."""
     solver_id = run["body"].get("solver_id")
     return bool(run["body"].get("unlisted") or (solver_id and await find_marked(connection, UNLISTED, [solver_id])))
 
@@ -143,7 +143,7 @@ async def _read_snapshot(connection: AsyncConnection, caller: Caller, benchmark:
 
 
 async def read_version_snapshot(connection: AsyncConnection, version: Row) -> dict[str, Json]:
-    """Return the frozen copy that a version is."""
+    """Return the frozen copy of a version."""
     blob = await read_blob(connection, version["organization_id"], version["id"])
     assert blob is not None  # written with the version
     return unpack(blob)
@@ -158,4 +158,4 @@ async def _show_in_full(connection: AsyncConnection, caller: Caller, run: Row) -
 
 
 def _refuse_finished(run: Row) -> Refusal:
-    return Refusal("CONFLICT", f"the benchmark run is {run['body']['status']} already")
+    return Refusal("CONFLICT", f"the benchmark run is already {run['body']['status']}")

@@ -1,9 +1,8 @@
 """The leaderboard of a benchmark: its published runs, the best first.
 
-A place is one agent in one version, on one version of the benchmark; its published runs are repeats of the same examination. They are
-counted together, so that nobody leads by the luckiest of many: the score is their mean, with the lowest and the highest beside it, and the
-pass rate of their tasks has Wilson's interval. Who opted out, with a run or as a solver, is not there. Looked at are the newest `MOST_RUNS`
-runs of the benchmark, and the board says where there are more.
+A place is one version of an agent on one version of the benchmark. Its published runs are repeats and are counted together: the score is
+their mean, with the lowest and the highest, and the pass rate of their tasks has Wilson's interval. Runs and solvers that opted out are
+omitted. The newest `MOST_RUNS` runs are used, and the board shows whether there are more.
 """
 
 from __future__ import annotations
@@ -32,44 +31,44 @@ from proctor.store.sql.verification_records import children, count_children, fin
 MOST_RUNS = 1_000
 MOST_PLACES = 100
 MOST_REPEATS = 20
-"""Runs of one place that are counted, the newest: the tasks of each are read."""
+"""The newest runs of one place that are counted."""
 _RUNS_AT_ONCE = 500
-"""Runs in one statement: SQLite bounds how many parameters one may have."""
+"""Runs in one statement, since SQLite limits parameters."""
 _PLACE = Shape(
     "LeaderboardPlace",
     "One place on a leaderboard: an agent in one version.",
     {
         "rank": read_only("integer", "1 for the best; the same score is the same rank"),
-        "name": read_only("string", "what the solver is called in public, else the agent", null=True),
-        "agent": read_only("string", "who was examined", null=True),
-        "agent_version": read_only("string", "which version of the agent it was", null=True),
+        "name": read_only("string", "public name of the solver, or the agent", null=True),
+        "agent": read_only("string", "the tested agent", null=True),
+        "agent_version": read_only("string", "version of the agent", null=True),
         "score": read_only("number", "the mean of its published runs, 0 to 1", null=True),
         "lowest": read_only("number", "the score of its worst published run", null=True),
         "highest": read_only("number", "the score of its best published run", null=True),
         "runs": read_only("integer", f"published runs that are counted, the newest {MOST_REPEATS} at most"),
-        "decided": read_only("integer", "tasks that were decided in these runs"),
+        "decided": read_only("integer", "decided tasks in these runs"),
         "passed": read_only("integer", "tasks that passed"),
         "pass_rate": read_only("number", "the share of the decided tasks that passed", null=True),
-        "low": read_only("number", "the lower end of the pass rate's interval, with 95 % confidence", null=True),
-        "high": read_only("number", "the upper end of the pass rate's interval", null=True),
+        "low": read_only("number", "lower bound of the pass rate, with 95 % confidence", null=True),
+        "high": read_only("number", "upper bound of the pass rate", null=True),
         "axes": read_only("object", "score and weight by axis"),
         "completed_at": read_only("string", "when the newest of its runs ended", null=True),
     },
 )
 _OWN_PLACE = _PLACE.extend(
     "OwnLeaderboardPlace",
-    "One place on a leaderboard, with what only the owner of the benchmark is told.",
+    "One place on a leaderboard, with fields for the owner of the benchmark.",
     {
-        "solver_id": read_only_id("solver", "whose key started it", null=True),
-        "version": read_only("integer", "of the benchmark; none: as it was when the run was made", null=True),
+        "solver_id": read_only_id("solver", "the solver that started it", null=True),
+        "version": read_only("integer", "version of the benchmark; none: unpublished", null=True),
         "verdict": read_only("string", "of its best run: pass, partial or fail", null=True),
         "benchmark_run_id": read_only_id("benchmark_run", "its best run"),
     },
 )
 _BOUNDS = {
-    "places_in_all": read_only("integer", "places there are, also those that are not shown"),
-    # How many runs there are is nothing that strangers are told.
-    "whole": read_only("boolean", f"whether all runs were looked at; else the newest {MOST_RUNS} alone"),
+    "places_in_all": read_only("integer", "number of all places, including those not shown"),
+    # The number of runs is not public.
+    "whole": read_only("boolean", f"whether all runs were counted; else the newest {MOST_RUNS}"),
 }
 _BOARD = Shape(
     "Leaderboard",
@@ -88,13 +87,13 @@ _OWN_BOARD = Shape(
     "The published runs of a benchmark, of all its versions, the best agent first.",
     {"benchmark_id": read_only_id("benchmark"), "places": nested_field(_OWN_PLACE, f"at most {MOST_PLACES}"), **_BOUNDS},
 )
-Who = tuple[Json, Json, Json, Json]
+PlaceKey = tuple[Json, Json, Json, Json]
 """Solver, agent, version of the agent, version of the benchmark."""
 
 
 @Operation(BENCHMARK, "GET /benchmarks/{benchmark_id}/leaderboard", gives=_OWN_BOARD)
 async def get_leaderboard(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Read the leaderboard of an own benchmark: its published runs, those of each agent and version together, the best first."""
+    """Read the leaderboard of an own benchmark, with the runs of each agent and version together, the best first."""
     authorize(caller)
     async with hub.database.reading() as connection:
         await require_record(connection, caller, BENCHMARK.kind, id)
@@ -104,7 +103,7 @@ async def get_leaderboard(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 @Operation(BENCHMARK, "GET /leaderboard/{slug}", gives=_BOARD, tool="leaderboard")
 async def get_public_leaderboard(hub: Hub, caller: Caller, slug: str) -> dict[str, Json]:
-    """Read the leaderboard of a published benchmark, an own or a public one, by its slug: of `slug@version`, or of the newest version."""
+    """Read the leaderboard of a published benchmark, own or public, by `slug@version` or by slug for the newest version."""
     authorize(caller)
     async with hub.database.reading() as connection:
         version = await find_published_version(connection, caller, slug)
@@ -120,7 +119,7 @@ async def get_public_leaderboard(hub: Hub, caller: Caller, slug: str) -> dict[st
 
 
 class _Ranked(msgspec.Struct, frozen=True, kw_only=True):
-    """The places of a leaderboard, and how much was looked at for them."""
+    """The places of a leaderboard, and their total."""
 
     places: list[dict[str, Json]]
     places_in_all: int
@@ -133,15 +132,15 @@ def _show_board(board: _Ranked, place: Shape) -> dict[str, Json]:
 
 
 async def _rank_places(connection: AsyncConnection, organization_id: str, benchmark_id: str, version: int | None = None) -> _Ranked:
-    """Return the places, the best first; with `version` of the runs of that version alone."""
+    """Return the places, the best first; with `version` only of its runs."""
     newest = await newest_children(connection, organization_id, RUN.kind, benchmark_id, MOST_RUNS)
     whole = len(newest) < MOST_RUNS or await count_children(connection, organization_id, RUN.kind, benchmark_id) == MOST_RUNS
     runs = await _choose_listed_runs(connection, newest, version)
-    repeats: dict[Who, list[Row]] = {}
+    repeats: dict[PlaceKey, list[Row]] = {}
     for run in runs:
-        repeats.setdefault(_find_who(run), []).append(run)
+        repeats.setdefault(_find_place_key(run), []).append(run)
     counted = [some[:MOST_REPEATS] for some in repeats.values()]
-    # Ranked by what the runs say themselves first: the tasks are read of those places alone that are shown.
+    # Ranked by runs first: tasks are read only for the places that are shown.
     counted.sort(key=lambda some: (_rate(some), some[0]["id"]), reverse=True)
     shown = counted[:MOST_PLACES]
     tasks: dict[str, list[Row]] = {run["id"]: [] for some in shown for run in some}
@@ -158,17 +157,17 @@ async def _rank_places(connection: AsyncConnection, organization_id: str, benchm
 
 
 async def _choose_listed_runs(connection: AsyncConnection, newest: Sequence[Row], version: int | None) -> list[Row]:
-    """Return those runs that are published and whose solver has not opted out."""
+    """Return published runs whose solver has not opted out."""
     runs = [row for row in newest if row["body"].get("published") and not row["body"].get("unlisted")]
     if version is not None:
         runs = [row for row in runs if _find_version(row) == version]
     solvers = {id for row in runs if (id := row["body"].get("solver_id")) is not None}
-    # Asked each time, not when the run was published: whoever opts out is gone at once.
+    # Checked each time, so that an opt-out takes effect at once.
     unlisted = await find_marked(connection, UNLISTED, solvers)
     return [row for row in runs if row["body"].get("solver_id") not in unlisted]
 
 
-def _find_who(run: Row) -> Who:
+def _find_place_key(run: Row) -> PlaceKey:
     body = run["body"]
     return body.get("solver_id"), body.get("agent"), (body.get("solver") or {}).get("agent_version"), _find_version(run)
 
@@ -182,19 +181,19 @@ def _list_scores(runs: Sequence[Row]) -> list[float]:
 
 
 def _rate(runs: Sequence[Row]) -> float:
-    """Return the mean score of runs; below every score where none of them has one."""
+    """Return the mean score of runs; below every score if none has one."""
     mean = find_weighted_mean((score, 1.0) for score in _list_scores(runs))
     return -1.0 if mean is None else mean
 
 
 def name_solver(body: Mapping[str, Json]) -> Json:
-    """Return what the solver of a run is called in public, else the agent that the run was for."""
+    """Return the public name of a run's solver, or its agent."""
     solver = body.get("solver") or {}
     return solver.get("real_name") or solver.get("alias") or body.get("agent")
 
 
 def mean_axes(tasks: Sequence[Row]) -> dict[str, Json]:
-    """Return the score of each axis over task runs, by their weights."""
+    """Return the weighted score of each axis over task runs."""
     found: dict[str, list[tuple[float, float]]] = {}
     for task in tasks:
         for axis, one in (task["body"].get("axes") or {}).items():

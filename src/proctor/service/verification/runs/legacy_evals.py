@@ -1,7 +1,7 @@
-"""The generation before: evals with one sentence each, eval runs, and runs with their older states.
+"""The earlier generation: evals with one sentence each, eval runs, and runs with their older states.
 
-An eval is a criterion whose assertion is a text: English, left to a judge, or a typed assertion written as JSON. Both live in one place,
-so a criterion shows here with its assertion as text.
+An eval is a criterion whose assertion is a text: English for a judge, or a typed assertion as JSON. Criteria are shown here with their
+assertion as text.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.verification.authoring import criteria
 from proctor.service.verification.authoring.criteria import CRITERION
-from proctor.service.verification.runs import benchmark_runs, criterion_runs
+from proctor.service.verification.runs import benchmark_runs
 from proctor.service.verification.runs.resources import CRITERION_RUN, RUN
+from proctor.service.verification.runs.task_runs import get_criterion_run, list_criterion_runs
 from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import LONGEST_TEXT, Field, Kind, read_only, read_only_id, text
@@ -25,14 +26,14 @@ from proctor.store.sql.compressed_json import from_json, to_json
 
 
 def _read_sentence(value: Json) -> Json:
-    """Return English as it is, or the typed assertion that a text spells."""
+    """Return English text, or the typed assertion of a JSON text."""
     sentence: str = text(LONGEST_TEXT * 10).read(value)
     if not sentence.lstrip().startswith("{"):
         return sentence
     try:
         return from_json(sentence)
     except Exception:
-        raise ValueError("it begins like JSON, but is none") from None
+        raise ValueError("starts like JSON, but is not valid") from None
 
 
 EVAL = Resource(
@@ -44,7 +45,7 @@ EVAL = Resource(
     tool=ToolWords(
         "evals",
         "Evals (legacy)",
-        "The generation before `criteria`: one text per eval. English is left to a judge; a typed assertion written as JSON is "
+        "The generation before `criteria`: one text per eval. A judge decides English; a typed assertion as JSON is "
         "decided without one. Prefer `criteria`; both are the same records.",
     ),
     fields={
@@ -64,7 +65,7 @@ EVAL_RUN = Resource(
     kind="criterion_run",
     what="eval run",
     name="EvalRun",
-    about="What an eval came to.",
+    about="The result of an eval.",
     stamped=False,
     tag="legacy",
     tool=ToolWords(
@@ -72,7 +73,7 @@ EVAL_RUN = Resource(
     ),
     fields={
         "task_run_id": CRITERION_RUN.fields["task_run_id"],
-        "eval_id": read_only_id("criterion", "what was decided"),
+        "eval_id": read_only_id("criterion", "the eval"),
         "result": read_only("string", "pass or fail"),
         **{name: CRITERION_RUN.fields[name] for name in ("passed", "score", "details", "started_at", "completed_at")},
     },
@@ -127,14 +128,14 @@ async def delete_eval(hub: Hub, caller: Caller, id: str) -> None:
 @Operation(EVAL_RUN, "GET /eval-runs", gives=EVAL_RUN.summary, pages=True, within="task_run_id", tool="list")
 async def list_eval_runs(hub: Hub, caller: Caller, *, task_run_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
     """List eval runs, newest first."""
-    page = await criterion_runs.list_criterion_runs(hub, caller, task_run_id=task_run_id, **paging)
+    page = await list_criterion_runs(hub, caller, task_run_id=task_run_id, **paging)
     return {**page, "data": [_show_eval_run(entry) for entry in page["data"]]}
 
 
 @Operation(EVAL_RUN, "GET /eval-runs/{eval_run_id}", gives=EVAL_RUN.whole, tool="get")
 async def get_eval_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Read an eval run: passed or not, and why; no structured evidence."""
-    return _show_eval_run(await criterion_runs.get_criterion_run(hub, caller, id))
+    return _show_eval_run(await get_criterion_run(hub, caller, id))
 
 
 # --- runs in their older states ---------------------------------------------------------------------------------------
@@ -149,7 +150,7 @@ async def list_runs(hub: Hub, caller: Caller, *, benchmark_id: str | None = None
 
 @Operation(OLDER_RUN, "POST /runs", takes=RUN.new, gives=OLDER_RUN.whole, creates=True)
 async def create_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Make a run of a benchmark."""
+    """Create a run of a benchmark."""
     return _show_older(await benchmark_runs.create_benchmark_run(hub, caller, given))
 
 
@@ -161,18 +162,18 @@ async def get_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 @Operation(OLDER_RUN, "POST /runs/{benchmark_run_id}/complete", gives=OLDER_RUN.whole)
 async def complete_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Verify every task run that is still open, and with the last one complete the run."""
+    """Verify every open task run; the last one completes the run."""
     return _show_older(await benchmark_runs.complete_benchmark_run(hub, caller, id))
 
 
 @Operation(OLDER_RUN, "POST /runs/{benchmark_run_id}/cancel", gives=OLDER_RUN.whole)
 async def cancel_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """End a run; what its completed tasks came to is kept."""
+    """Cancel a run; results of completed tasks stay."""
     return _show_older(await benchmark_runs.cancel_benchmark_run(hub, caller, id))
 
 
 def _show_older(run: Mapping[str, Json]) -> dict[str, Json]:
-    """Return a benchmark run as the first generation names its states: pending, running, then as today."""
+    """Return a benchmark run with the states of the first generation."""
     found = {**run, "status": _older_status(run), "run_id": run["id"]}
     if "task_runs" in run:
         found["task_runs"] = [{**task, "status": _older_status(task), "run_id": run["id"]} for task in run["task_runs"]]
@@ -182,7 +183,7 @@ def _show_older(run: Mapping[str, Json]) -> dict[str, Json]:
 def _older_status(run: Mapping[str, Json]) -> Json:
     if run["status"] == "active":
         return "pending" if run["phase"] == "created" else "running"
-    # The older states have no word for a run that ran out of time.
+    # The older states have no timeout.
     return "failed" if run["status"] == "timed_out" else run["status"]
 
 

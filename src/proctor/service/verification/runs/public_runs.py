@@ -1,8 +1,7 @@
-"""The run flow for agents (`/v1`): a solver starts a run of a published benchmark and gets a token for it and nothing else.
+"""The run flow for agents (`/v1`): a solver starts a run of a published benchmark and gets a token for it.
 
-A run belongs to the owner of the benchmark: who runs a public benchmark of somebody else must neither grade the run (upload its state)
-nor read its criteria. The solver's organization can read how it went. With `scored`, what a token is told leaves out details and
-evidence.
+The owner of the benchmark owns the run: a solver of another organization can neither upload its state nor read its criteria, but its
+organization can read the result. With `scored`, responses to the token omit details and evidence.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import find_record, link, shared_record
 
 TOKEN_S = 24 * 3600.0
-"""How long the token of a run lasts."""
+"""Seconds that the token of a run is valid."""
 RUN_BY = "run_by"
-"""The link from a run to the organization of the solver, where that is another one than the owner's."""
+"""The link from a run to the solver's organization, if it is not the owner's."""
 
 _RUN_SANDBOX = Shape(
     "RunSandbox",
@@ -48,7 +47,7 @@ _RUN_SANDBOX = Shape(
 )
 _REFERENCE = Shape(
     "Reference",
-    "Which benchmark was run.",
+    "The benchmark of a run.",
     {"slug": read_only("string"), "version": read_only("integer", null=True), "name": read_only("string")},
 )
 _HEAD = Shape(
@@ -66,33 +65,33 @@ _HEAD = Shape(
 _TASK_FIELDS = ("id", "task_id", "name", "phase")
 _TO_DO = Shape(
     "TaskToDo",
-    "A task of a run that was just made.",
+    "A task of a new run.",
     {
         **{name: TASK_RUN.whole.fields[name] for name in _TASK_FIELDS},
-        "start_url": read_only("string", "where it is started"),
-        "complete_url": read_only("string", "where it is completed"),
+        "start_url": read_only("string", "path that starts it"),
+        "complete_url": read_only("string", "path that completes it"),
     },
 )
-_DONE = TASK_RUN.whole.pick("TaskDone", "How a task of a run stands.", *_TASK_FIELDS, "status", "verdict", "score")
+_DONE = TASK_RUN.whole.pick("TaskDone", "The state of a task of a run.", *_TASK_FIELDS, "status", "verdict", "score")
 _FIGURES = ("verdict", "score", "started_at", "completed_at")
 _STARTED = _HEAD.extend(
     "StartedRun",
-    "A run that was just made; the token is shown this once.",
+    "A new run; the token is shown only once.",
     {
         "bearer_token": read_only("string"),
         "bearer_token_expires_at": read_only("string"),
         "endpoints": read_only(
-            "object", "where the systems of the started task are reached with the token", additionalProperties={"type": "string"}
+            "object", "addresses of the systems of the started task, for use with the token", additionalProperties={"type": "string"}
         ),
         "task_runs": nested_field(_TO_DO),
     },
 )
 _STATUS = _HEAD.extend(
-    "RunStatus", "How a run stands.", {**{name: RUN.fields[name] for name in _FIGURES}, "task_runs": nested_field(_DONE)}
+    "RunStatus", "The state of a run.", {**{name: RUN.fields[name] for name in _FIGURES}, "task_runs": nested_field(_DONE)}
 )
 _STARTED_TASK = Shape(
     "StartedTaskRun",
-    "A task that was just started, and what is to be done.",
+    "A started task with its input.",
     {
         "task_run_id": read_only_id("task_run"),
         **{name: TASK_RUN.fields[name] for name in ("benchmark_run_id", "task_id", "name", "phase", "status")},
@@ -102,16 +101,16 @@ _STARTED_TASK = Shape(
     },
 )
 _WITHHELD = ("details", "evidence", "code")
-"""What the token of a scored run is not told."""
+"""Fields that the token of a scored run does not get."""
 _CHECKED = ("id", "task_run_id", "criterion_id", "passed", "score", "outcome", *_WITHHELD, "started_at", "completed_at")
 _CHECK = Shape(
     "CriterionCheck",
-    "What a criterion came to; of a scored run without details and evidence.",
+    "The result of a criterion; without details and evidence for a scored run.",
     {name: dataclasses.replace(CRITERION_RUN.whole.fields[name], always=name not in _WITHHELD) for name in _CHECKED},
 )
 _VERIFIED = Shape(
     "VerifiedTaskRun",
-    "A task run that was just verified.",
+    "A verified task run.",
     {
         "task_run_id": read_only_id("task_run"),
         **{
@@ -131,21 +130,21 @@ PUBLIC_RUN = Resource(
         "benchmark": Field(text(200), "slug@version; without @version the newest", required=True, null=False),
         "scored": RUN.fields["scored"],
         "agent": RUN.fields["agent"],
-        "unlisted": Field(FLAG, "keep this run off leaderboards (default false)", default=False, null=False),
+        "unlisted": Field(FLAG, "exclude this run from leaderboards (default false)", default=False, null=False),
     },
 )
 
 
 @Operation(PUBLIC_RUN, "POST /v1/benchmark-runs", takes=PUBLIC_RUN.new, gives=_STARTED, creates=True)
 async def start_public_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Start a run of a published benchmark, an own or a public one; with a solver key. Gives the run's token."""
+    """Start a run of a published benchmark, own or public; requires a solver key. The response has the run's token."""
     if caller.kind not in ("solver", "organization"):
-        raise Refusal("FORBIDDEN", "runs are started with a solver key")
+        raise Refusal("FORBIDDEN", "starting runs requires a solver key")
     fields = PUBLIC_RUN.read(given)
     expires_at = stamp(hub.clock() + TOKEN_S)
     async with hub.database.writing() as connection:
         version = await find_published_version(connection, caller, fields["benchmark"])
-        # The owner of the benchmark owns the run; the note says whose key it was.
+        # The owner of the benchmark owns the run; the audit note has the key.
         owner = msgspec.structs.replace(caller, organization_id=version["organization_id"])
         snapshot = await read_version_snapshot(connection, version)
         solver = None
@@ -161,7 +160,7 @@ async def start_public_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) 
             solver=solver,
             unlisted=fields["unlisted"],
         )
-        # The one thing by which the solver's own organization finds a run that belongs to somebody else.
+        # By this link the solver's organization finds a run of another owner.
         if owner.organization_id != caller.organization_id:
             await link(connection, run["id"], RUN_BY, caller.organization_id, hub.now())
         name = f"run {run['id']}"
@@ -181,16 +180,16 @@ async def start_public_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) 
 
 @Operation(PUBLIC_RUN, "GET /v1/benchmark-runs/{benchmark_run_id}", gives=_STATUS)
 async def get_public_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Read how a run stands; with the run's token, or a key of its owner or of its solver's organization."""
+    """Read the state of a run; with its token, or a key of its owner or of its solver's organization."""
     async with hub.database.reading() as connection:
         run = await _find_visible(connection, caller, id)
     owner = msgspec.structs.replace(caller, organization_id=run["organization_id"])
-    # On behalf of the owner, whose records they are: only whom `_find_visible` let through comes here.
+    # On behalf of the owner: `_find_visible` has checked access.
     await end_overdue_tasks(hub, owner, id)
     async with hub.database.reading() as connection:
         run = await _find_visible(connection, caller, id)
         tasks = await list_task_runs_of(connection, owner.organization_id, id)
-        # Its systems are for the owner and for the token of the run; the organization of the solver reads how it went.
+        # Its systems are for the owner and the token of the run; the solver's organization reads the result.
         own = caller.organization_id == owner.organization_id
         sandboxes = await _list_sandboxes(connection, owner, tasks) if own else []
     figures = {name: value for name, value in RUN.show(run).items() if name in _FIGURES}
@@ -206,9 +205,9 @@ async def start_public_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, 
 
 @Operation(PUBLIC_RUN, "POST /v1/task-runs/{task_run_id}/complete", gives=_VERIFIED)
 async def complete_public_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Complete a task, which verifies it at once; with the run's token."""
+    """Complete and verify a task; with the run's token."""
     found = await verify_task_run(hub, caller, id)
-    # An agent that were told why it failed could try until it passes; its owner is told everything.
+    # An agent that knew why it failed could retry until it passes; the owner gets everything.
     withheld = _WITHHELD if found["scored"] and caller.kind == "run" else ()
     checks = [{name: entry[name] for name in _CHECKED if name not in withheld} for entry in found["criterion_runs"]]
     return _pick(_VERIFIED, {**found, "task_run_id": id, "criterion_runs": checks})
@@ -216,7 +215,7 @@ async def complete_public_task_run(hub: Hub, caller: Caller, id: str) -> dict[st
 
 async def _find_visible(connection: AsyncConnection, caller: Caller, id: str) -> Row:
     if caller.kind not in ("organization", "run"):
-        raise Refusal("FORBIDDEN", "a run is read with its token or an organization key")
+        raise Refusal("FORBIDDEN", "reading a run requires its token or an organization key")
     if caller.kind == "run" and id != caller.benchmark_run_id:
         raise not_found("benchmark run", id)
     found = await find_record(connection, caller.organization_id, RUN.kind, id)

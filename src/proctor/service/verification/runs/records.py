@@ -1,8 +1,7 @@
-"""Benchmark runs, task runs and criterion runs as records: how they are made, found and locked, and how they end.
+"""Records of benchmark runs, task runs and criterion runs: creating, finding, locking and ending them.
 
-A benchmark run is `created` until its first task starts, then `started`, then `completed`; likewise a task run. Whoever changes one locks
-the benchmark run first, so that two callers never start, complete or finalize at once. A started task run that is over its time has
-ended, `timed_out`, whether somebody looked or not: whoever looks writes it down.
+Benchmark runs and task runs are `created`, `started`, then `completed`. Every change locks the benchmark run first. An overdue task run has
+ended as `timed_out`, which the next request records.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ async def add_run(
     solver: Row | None = None,
     unlisted: bool = False,
 ) -> tuple[Row, list[Row]]:
-    """Keep a run of the benchmark in `snapshot`, with one task run per task. `caller` is, or stands for, its owner."""
+    """Store a run of the benchmark in `snapshot`, with one task run per task. `caller` is, or acts for, its owner."""
     tasks: list[dict[str, Json]] = snapshot["tasks"]
     if not tasks:
         raise Refusal("CONFLICT", "the benchmark has no tasks")
@@ -66,19 +65,19 @@ async def add_run(
 
 
 def _show_solver(solver: Row) -> dict[str, Json]:
-    """Return what others may know of a solver, as it is now: its runs are of this version of it, whatever becomes of it later."""
+    """Return the public fields of a solver at this time."""
     return {"alias": solver["slug"], **{name: solver["body"].get(name) for name in ("real_name", "agent_version")}}
 
 
 async def _add_task_run(
     connection: AsyncConnection, hub: Hub, caller: Caller, run: Row, snapshot: Mapping[str, Json], position: int
 ) -> Row:
-    # A version that was published before there were thresholds has none.
+    # Versions published before thresholds have none.
     threshold = {} if snapshot.get("threshold") is None else {"threshold": snapshot["threshold"]}
     task: dict[str, Json] = {**snapshot["tasks"][position], **threshold}
     playground_id = None
     environment_id = snapshot.get("environment_id")
-    # The environment of an old version may be gone.
+    # The environment of an old version may be deleted.
     if environment_id is not None and await find_record(connection, caller.organization_id, "environment", environment_id) is not None:
         playground_id = (await open_playground(connection, hub, caller, environment_id, run["id"]))["id"]
     timeout = task.get("timeout") or snapshot.get("timeout")
@@ -118,35 +117,35 @@ def _sort_by_position(rows: list[Row]) -> list[Row]:
 
 
 async def lock_run(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> Row:
-    """Lock a benchmark run, so that nobody else changes it, and end its tasks that are over their time."""
+    """Lock a benchmark run, and end its overdue tasks."""
     run = await require_record(connection, caller, RUN.kind, id, lock=True)
-    # With the lock in hand, and read again afterwards: ending the last task may have ended the run as well.
+    # Under the lock, and read again: ending the last task may have ended the run.
     if await end_overdue(connection, hub, caller, run):
         run = await require_record(connection, caller, RUN.kind, id, lock=True)
     return run
 
 
 async def lock_task_run(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> tuple[Row, Row]:
-    """Lock a task run and its benchmark run. The token of a run finds only the tasks of that run."""
+    """Lock a task run and its benchmark run. The token of a run only finds tasks of that run."""
     found = await require_record(connection, caller, TASK_RUN.kind, id)
     if caller.kind == "run" and found["parent_id"] != caller.benchmark_run_id:
         raise not_found("task run", id)
-    # The benchmark run before the task run, as everybody does: in the other order two callers could wait for each other.
+    # Always the benchmark run first, which prevents deadlocks.
     run = await lock_run(connection, hub, caller, found["parent_id"])
     return await require_record(connection, caller, TASK_RUN.kind, id, lock=True), run
 
 
 def refuse_finished(row: Row) -> None:
-    """Refuse what only an active run allows."""
+    """Reject changes of an ended run."""
     if row["body"]["status"] != "active":
-        raise Refusal("CONFLICT", f"the {row['kind'].replace('_', ' ')} is {row['body']['status']} already")
+        raise Refusal("CONFLICT", f"the {row['kind'].replace('_', ' ')} is already {row['body']['status']}")
 
 
 # --- ending -----------------------------------------------------------------------------------------------------------
 
 
 def is_overdue(hub: Hub, row: Row) -> bool:
-    """Return whether a started task run is over its time."""
+    """Return whether a started task run has exceeded its timeout."""
     body = row["body"]
     if body["status"] != "active" or body["started_at"] is None or body["timeout"] is None:
         return False
@@ -154,7 +153,7 @@ def is_overdue(hub: Hub, row: Row) -> bool:
 
 
 async def end_overdue(connection: AsyncConnection, hub: Hub, caller: Caller, run: Row) -> bool:
-    """Write down every task run that is over its time: `fail`, score 0. Whether there was one."""
+    """End every overdue task run as `fail` with score 0, and return whether there was one."""
     late = [row for row in await children(connection, caller.organization_id, TASK_RUN.kind, run["id"]) if is_overdue(hub, row)]
     for row in late:
         await end_task_run(connection, hub, caller, row, "timed_out", score=0.0, verdict="fail", outcome="fail")
@@ -175,10 +174,10 @@ async def end_task_run(connection: AsyncConnection, hub: Hub, caller: Caller, ro
     return changed
 
 
-async def keep_verified(
+async def store_verified(
     connection: AsyncConnection, hub: Hub, caller: Caller, row: Row, verified: Verified, started_at: str
 ) -> tuple[Row, list[Row]]:
-    """Write down what came of verifying a task run: the run and one criterion run per criterion."""
+    """Store the result of a task run, with one criterion run per criterion."""
     now = hub.now()
     criterion_runs: list[Row] = []
     for position, criterion in enumerate(verified.criteria):
@@ -190,11 +189,11 @@ async def keep_verified(
 
 
 async def finalize(connection: AsyncConnection, hub: Hub, caller: Caller, run: Row) -> Row:
-    """End a benchmark run whose last task run has ended: the plain mean of those that were decided."""
+    """End a benchmark run after its last task run, with the mean of decided tasks."""
     tasks = [row["body"] for row in await children(connection, caller.organization_id, TASK_RUN.kind, run["id"])]
     if run["body"]["status"] != "active" or any(task["status"] == "active" for task in tasks):
         return run
-    # A cancelled task says nothing about the agent. One that ran out of time does, and counts as failed.
+    # A cancelled task does not count. One that timed out counts as failed.
     decided = [task for task in tasks if task["status"] != "cancelled"]
     figures = score_run(decided, run["body"].get("threshold")) if decided else {}
     started = min((task["started_at"] for task in tasks if task["started_at"]), default=None)
@@ -212,7 +211,7 @@ async def finalize(connection: AsyncConnection, hub: Hub, caller: Caller, run: R
 
 
 async def change_run(connection: AsyncConnection, hub: Hub, caller: Caller, run: Row, **fields: Json) -> Row:
-    """Change a benchmark run that is locked."""
+    """Change a locked benchmark run."""
     changed = await change_record(connection, caller.organization_id, run["id"], now=hub.now(), body={**run["body"], **fields})
     assert changed is not None
     if "status" in fields:

@@ -1,14 +1,11 @@
-"""The end state of a run: what its tasks are verified on. Uploaded with an organization key only; an agent must not grade itself.
+"""The end state of a run, on which its tasks are verified. Uploaded with an organization key; an agent must not grade itself.
 
     {"fhir": {...}, "hl7": {...}, "portal": {...}, "files": [...], "voice": {...}, "x12": {...},
      "fax": {...}, "messages": {...}, "cds": {...}, "records": {...}}
     {"state": {...}, "now": "2026-11-15T09:00:00Z", "context": {...}}
 
-A state belongs to a task run, or to a benchmark run and then to all its tasks. Where both have a family, that of the task run counts. It
-is kept without secrets, compressed, and again in full when it is replaced.
-
-What is verified is what was sent. Where redacting took something out, the state as it was sent is kept beside it, encrypted, for as long as
-it may still be verified: until its task run, or the last task run of its benchmark run, has ended.
+A state belongs to a task run, or to a benchmark run and all of its tasks; a family of the task run wins. It is stored redacted and
+compressed. If redaction removed something, the original is stored encrypted, until its runs have ended, so that the original is verified.
 """
 
 from __future__ import annotations
@@ -38,37 +35,37 @@ from proctor.store.sql.compressed_json import pack, unpack
 from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import NewRecord, add_record, change_record, children, delete_records, find_by_slug
 
-_MOST_TOLD = 50
-"""Parts that nobody knows which are named in an answer."""
-_BESIDE = ("now", "context", "timezone")
-_KEPT, _SEALED = "state", "sealed_state"
-"""The kinds of records: what is kept for good, and what it was before it was redacted."""
+_MOST_UNKNOWN = 50
+"""Unknown parts that are listed in a response."""
+_OTHER_KEYS = ("now", "context", "timezone")
+_STORED, _SEALED = "state", "sealed_state"
+"""The kinds of records: the redacted state, and the encrypted original."""
 
 
 class Uploaded(msgspec.Struct, frozen=True):
-    """What tasks are verified on, and which upload it is."""
+    """The state for verifying tasks, and its upload."""
 
     evidence: Evidence
     hidden: HiddenValues
-    """What must not be told of it."""
+    """Values that must not be shown."""
     stamps: tuple[str, ...]
     """Different after every upload."""
 
 
 class PackedUpload(msgspec.Struct, frozen=True):
-    """An upload as it is kept."""
+    """An upload in its stored form."""
 
     families: list[str]
-    kept: bytes
-    """Without secrets."""
+    redacted: bytes
+    """Packed, without secrets."""
     sealed: bytes | None
-    """As it was sent, encrypted; None where it holds no secrets."""
+    """The original, encrypted; None without secrets."""
 
 
 def read_upload(given: Mapping[str, Json]) -> dict[str, Json]:
-    """Return an upload in its full form. Raises a `Refusal` with the path of what is wrong."""
+    """Return an upload in its full form. Raises `Refusal` with the path of a problem."""
     whole = dict(given) if "state" in given else {"state": dict(given)}
-    problems = _find_unknown(whole, ("state", *_BESIDE), "") if "state" in given else {}
+    problems = _find_unknown(whole, ("state", *_OTHER_KEYS), "") if "state" in given else {}
     state = whole["state"]
     if not isinstance(state, dict):
         raise invalid("state", {"state": [f"expected an object, got {kind_of(state)}"]})
@@ -78,41 +75,41 @@ def read_upload(given: Mapping[str, Json]) -> dict[str, Json]:
     try:
         read_plain(whole)
     except EvidenceError as error:
-        # The message quotes what it found.
-        told = find_hidden_values(whole, redact(whole)).hide_text(error.message)
-        raise invalid("state", {"state": [told]}) from None
+        # The message quotes the state.
+        message = find_hidden_values(whole, redact(whole)).hide_text(error.message)
+        raise invalid("state", {"state": [message]}) from None
     return whole
 
 
 def pack_upload(hub: Hub, given: Mapping[str, Json]) -> PackedUpload:
-    """Return an upload as it is kept. Takes long for a large one. Raises `Refusal`."""
+    """Return an upload in its stored form, which takes long if large. Raises `Refusal`."""
     whole = read_upload(given)
-    kept = redact(whole)
+    redacted = redact(whole)
     families = sorted(name for name, value in whole["state"].items() if value is not None)
-    return PackedUpload(families, pack(kept), None if kept == whole else make_box(hub).lock_bytes(pack(whole)))
+    return PackedUpload(families, pack(redacted), None if redacted == whole else make_box(hub).lock_bytes(pack(whole)))
 
 
 def _find_unknown(given: Mapping[str, Json], known: tuple[str, ...], prefix: str) -> dict[str, list[str]]:
-    # A family that is misspelt would count as not recorded.
+    # A misspelt family would count as not recorded.
     found: dict[str, list[str]] = {}
     for name in given:
-        if name not in known and len(found) < _MOST_TOLD:
+        if name not in known and len(found) < _MOST_UNKNOWN:
             near = nearest(name, known) or known
             found[f"{prefix}{name}"] = [f"unknown part of a state; nearest: {', '.join(near)}"]
     return found
 
 
-async def keep_state(connection: AsyncConnection, hub: Hub, caller: Caller, run: Row, upload: PackedUpload) -> dict[str, Json]:
-    """Keep the state of a run that is locked; one it had is replaced."""
-    before = await find_by_slug(connection, caller.organization_id, _KEPT, run["id"])
-    # The number tells two uploads of the same moment apart.
+async def store_state(connection: AsyncConnection, hub: Hub, caller: Caller, run: Row, upload: PackedUpload) -> dict[str, Json]:
+    """Store the state of a locked run, replacing an earlier one."""
+    before = await find_by_slug(connection, caller.organization_id, _STORED, run["id"])
+    # The number distinguishes two uploads at the same time.
     body: dict[str, Json] = {"families": upload.families, "upload": (before["body"]["upload"] if before else 0) + 1}
-    row = await _put_blob(connection, hub, caller, run, before, body, upload.kept)
-    # Also where the new upload has no secrets: the sealed state of the one before would be verified in its place.
+    row = await _put_blob(connection, hub, caller, run, before, body, upload.redacted)
+    # Also without secrets in the new upload: the earlier original must not be verified.
     await drop_sealed_states(connection, caller.organization_id, [run["id"]])
     if upload.sealed is not None:
         await add_record(connection, _make_record(caller, _SEALED, run, {"upload": body["upload"]}, upload.sealed), now=hub.now())
-    size = len(upload.kept)
+    size = len(upload.redacted)
     await note(connection, hub, caller, "upload_state", run["kind"], run["id"], {"families": upload.families, "bytes": size})
     return {"families": upload.families, "bytes": size, "updated_at": row["updated_at"]}
 
@@ -121,7 +118,7 @@ async def _put_blob(
     connection: AsyncConnection, hub: Hub, caller: Caller, run: Row, before: Row | None, body: dict[str, Json], blob: bytes
 ) -> Row:
     if before is None:
-        return await add_record(connection, _make_record(caller, _KEPT, run, body, blob), now=hub.now())
+        return await add_record(connection, _make_record(caller, _STORED, run, body, blob), now=hub.now())
     row = await change_record(connection, caller.organization_id, before["id"], now=hub.now(), body=body, blob=blob)
     assert row is not None
     return row
@@ -134,41 +131,41 @@ def _make_record(caller: Caller, kind: str, run: Row, body: dict[str, Json], blo
 
 
 async def drop_sealed_states(connection: AsyncConnection, organization_id: str, runs: list[str]) -> None:
-    """Forget what was sent for runs but for what is kept of it: they will not be verified any more."""
+    """Delete the originals of runs that will not be verified again."""
     rows = await children(connection, organization_id, _SEALED, runs)
     await delete_records(connection, organization_id, [row["id"] for row in rows])
 
 
 class FoundUploads(msgspec.Struct, frozen=True):
-    """What is kept for a task run, as it is kept."""
+    """The stored uploads of a task run."""
 
     rows: list[Row]
     sealed: dict[str, bytes]
-    """By the run whose it is."""
+    """By run id."""
 
 
 async def find_uploads(connection: AsyncConnection, organization_id: str, task_run: Row) -> FoundUploads:
-    """Return what was uploaded for a task run and its benchmark run."""
+    """Return the uploads of a task run and its benchmark run."""
     runs = [task_run["parent_id"], task_run["id"]]
-    rows = _sort_rows(await children(connection, organization_id, _KEPT, runs, blobs=True), task_run)
+    rows = _sort_rows(await children(connection, organization_id, _STORED, runs, blobs=True), task_run)
     sealed = await children(connection, organization_id, _SEALED, runs, blobs=True)
     return FoundUploads(rows, {row["parent_id"]: row["blob"] for row in sealed})
 
 
 async def open_uploads(hub: Hub, found: FoundUploads) -> Uploaded:
-    """Return what a task run is verified on; evidence without anything in it where nothing was uploaded."""
-    # Outside of a transaction and beside the event loop: opening and reading takes long for a large one.
+    """Return the state for verifying a task run; empty evidence without uploads."""
+    # Outside a transaction and in a thread, since it takes long if large.
     return await asyncio.to_thread(_read_rows, found.rows, found.sealed, make_box(hub))
 
 
 async def read_stamps(connection: AsyncConnection, organization_id: str, task_run: Row) -> tuple[str, ...]:
-    """Return which uploads a task run would be verified on now."""
+    """Return the uploads that a task run would be verified on now."""
     runs = [task_run["parent_id"], task_run["id"]]
-    return _list_stamps(_sort_rows(await children(connection, organization_id, _KEPT, runs), task_run))
+    return _list_stamps(_sort_rows(await children(connection, organization_id, _STORED, runs), task_run))
 
 
 def _sort_rows(rows: list[Row], task_run: Row) -> list[Row]:
-    # The state of the whole run first, so that what the task's own state says is laid over it.
+    # The state of the benchmark run first, so that the task's own state wins.
     return sorted(rows, key=lambda row: row["parent_id"] == task_run["id"])
 
 
@@ -179,22 +176,22 @@ def _list_stamps(rows: list[Row]) -> tuple[str, ...]:
 def _read_rows(rows: list[Row], sealed: Mapping[str, bytes], box: SecretBox) -> Uploaded:
     whole: dict[str, Json] = {}
     families: dict[str, Json] = {}
-    told: list[Json] = []
+    redacted: list[Json] = []
     sent: list[Json] = []
     for row in rows:
-        kept = cast(dict[str, Json], unpack(row["blob"]))
-        given = _open_sealed(sealed[row["parent_id"]], box) if row["parent_id"] in sealed else kept
-        told.append(kept)
+        stored = cast(dict[str, Json], unpack(row["blob"]))
+        given = _open_sealed(sealed[row["parent_id"]], box) if row["parent_id"] in sealed else stored
+        redacted.append(stored)
         sent.append(given)
         families |= {name: value for name, value in given["state"].items() if value is not None}
         whole |= given
     evidence = read_plain({**whole, "state": families}) if rows else Evidence()
-    return Uploaded(evidence, find_hidden_values(sent, told), _list_stamps(rows))
+    return Uploaded(evidence, find_hidden_values(sent, redacted), _list_stamps(rows))
 
 
 def _open_sealed(blob: bytes, box: SecretBox) -> dict[str, Json]:
     try:
         return cast(dict[str, Json], unpack(box.unlock_bytes(blob)))
     except StoreError as error:
-        told = f"what was uploaded cannot be opened any more: {error}"
-        raise Refusal("CONFLICT", told, hint="set the key that the service had, or upload the state again") from None
+        reason = f"the uploaded state cannot be decrypted: {error}"
+        raise Refusal("CONFLICT", reason, hint="restore the service's earlier key, or upload the state again") from None

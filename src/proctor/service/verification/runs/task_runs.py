@@ -1,7 +1,7 @@
-"""Task runs: started, given their state, completed (which verifies them at once), cancelled.
+"""Task runs: start, upload state, complete (which verifies), cancel.
 
-Verifying takes as long as it takes, so it happens between two transactions: the first reads what is to be verified, the second writes the
-result, unless somebody else was first; where another state was uploaded meanwhile, that one is verified.
+Verifying may take long and happens between two transactions: the first reads the state, the second writes the result, unless another
+request was first; if the state has changed, the new one is verified.
 """
 
 from __future__ import annotations
@@ -20,23 +20,22 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.redaction import redact
 from proctor.service.refusals import Refusal
-from proctor.service.verification.authoring.scenarios import read_scenario
-from proctor.service.verification.authoring.tasks import TASK
+from proctor.service.verification.authoring.tasks import TASK, read_scenario
 from proctor.service.verification.runs.records import (
     change_run,
     end_task_run,
     finalize,
     is_overdue,
-    keep_verified,
     list_criterion_runs_of,
     list_task_runs_of,
     lock_run,
     lock_task_run,
     read_task_snapshot,
     refuse_finished,
+    store_verified,
 )
-from proctor.service.verification.runs.resources import CRITERION_RUN, KEPT_STATE, RUN, TASK_RUN, TASK_RUN_OF_RUN, UPLOAD
-from proctor.service.verification.runs.states import Uploaded, find_uploads, keep_state, open_uploads, pack_upload, read_stamps
+from proctor.service.verification.runs.resources import CRITERION_RUN, RUN, STORED_STATE, TASK_RUN, TASK_RUN_OF_RUN, UPLOAD
+from proctor.service.verification.runs.states import Uploaded, find_uploads, open_uploads, pack_upload, read_stamps, store_state
 from proctor.service.verification.runs.verifying import verify
 from proctor.service.verification.sandboxes.lifecycle import Prepared
 from proctor.service.verification.sandboxes.playgrounds import close_overdue, prepare_playground, start_playground
@@ -51,11 +50,11 @@ from proctor.store.accounts.sandboxes import find_heads
 from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import change_record, children
 
-# --- the end state of a task run that nobody uploaded: what its simulated systems hold, and everything that was asked of them
+# --- the end state of a task run without an upload: data of its simulated systems, and all requests to them
 
 
 async def read_live_state(hub: Hub, caller: Caller, task_run: Row) -> Uploaded:
-    """Return what the systems of a task run hold; evidence without anything in it where it has none, or was never started."""
+    """Return the state of the systems of a task run; empty evidence if it has none, or was not started."""
     async with hub.database.reading() as connection:
         heads = await _list_heads(connection, caller, task_run)
     if not heads:
@@ -66,7 +65,7 @@ async def read_live_state(hub: Hub, caller: Caller, task_run: Row) -> Uploaded:
 
 
 async def read_live_stamps(connection: AsyncConnection, caller: Caller, task_run: Row) -> tuple[str, ...]:
-    """Return which moment of its systems a task run would be verified on now."""
+    """Return the revision of its systems that a task run would be verified on now."""
     return tuple(make_stamps(await _list_heads(connection, caller, task_run)))
 
 
@@ -85,10 +84,8 @@ def _find_hidden(state: State) -> HiddenValues:
 
 
 _TRIES = 3
-_STARTED = TASK_RUN.summary.extend(
-    "TaskRunToDo", "A task run that was just started, and what is to be done.", {"task_item": TASK.fields["task_item"]}
-)
-_COMPLETED = TASK_RUN_OF_RUN.extend("CompletedTaskRun", "A task run that was just verified.", {"scored": read_only("boolean")})
+_STARTED = TASK_RUN.summary.extend("TaskRunToDo", "A started task run with its input.", {"task_item": TASK.fields["task_item"]})
+_COMPLETED = TASK_RUN_OF_RUN.extend("CompletedTaskRun", "A verified task run.", {"scored": read_only("boolean")})
 
 
 @Operation(TASK_RUN, "GET /task-runs", gives=TASK_RUN.summary, pages=True, within="benchmark_run_id", tool="list")
@@ -121,7 +118,7 @@ async def start_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 
 async def begin_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Start a task run, for its owner or with the token of its run: fill its systems, and let its scenario begin."""
+    """Start a task run, for its owner or with the token of its run: seed its systems, and start its scenario."""
     _authorize_agent(caller)
     await close_overdue(hub, caller)
     steps, prepared = await _prepare_systems(hub, caller, id)
@@ -139,17 +136,17 @@ async def begin_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
             await note(connection, hub, caller, "start", TASK_RUN.kind, id)
             snapshot = await read_task_snapshot(connection, caller.organization_id, id)
             return {**TASK_RUN.show(changed), "task_item": snapshot.get("task_item")}
-    # Outside of the transaction, which it would undo: what `lock_task_run` found to be over its time stays written down.
+    # Outside the transaction, so that overdue tasks found by `lock_task_run` stay ended.
     raise refusal
 
 
 async def _prepare_systems(hub: Hub, caller: Caller, id: str) -> tuple[Sequence[ScenarioStep], list[tuple[Row, Prepared | None]]]:
-    """Return what a task run begins with. Whether it may be started is asked later, with the lock in hand."""
+    """Return the prepared systems of a task run. Permission is checked later, under the lock."""
     async with hub.database.reading() as connection:
         row = await require_record(connection, caller, TASK_RUN.kind, id)
         snapshot = await read_task_snapshot(connection, caller.organization_id, id)
     playground_id = row["body"]["playground_id"]
-    # The token of another run is refused with the lock in hand, and fills nothing before.
+    # The token of another run is rejected under the lock; nothing is prepared for it.
     foreign = caller.kind == "run" and row["parent_id"] != caller.benchmark_run_id
     if playground_id is None or foreign or row["body"]["phase"] != "created":
         return (), []
@@ -158,43 +155,43 @@ async def _prepare_systems(hub: Hub, caller: Caller, id: str) -> tuple[Sequence[
     return read_scenario(snapshot.get("scenario")) if prepared else (), prepared
 
 
-@Operation(TASK_RUN, "PUT /task-runs/{task_run_id}/state", takes=UPLOAD, takes_whole=True, gives=KEPT_STATE, tool="putState")
+@Operation(TASK_RUN, "PUT /task-runs/{task_run_id}/state", takes=UPLOAD, takes_whole=True, gives=STORED_STATE, tool="putState")
 async def put_task_run_state(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Upload the state a task run is verified on; with an organization key only, as an agent must not grade itself."""
-    authorize(caller, "the state of a run is uploaded")
+    """Upload the state for verifying a task run; requires an organization key, since an agent must not grade itself."""
+    authorize(caller, "uploading the state of a run")
     upload = await asyncio.to_thread(pack_upload, hub, given)
     async with hub.database.writing() as connection:
         row, _ = await lock_task_run(connection, hub, caller, id)
         if row["body"]["status"] == "active":
-            return {"task_run_id": id, **await keep_state(connection, hub, caller, row, upload)}
-    # Raised outside: that it is over its time, if it is, stays written down.
+            return {"task_run_id": id, **await store_state(connection, hub, caller, row, upload)}
+    # Outside the transaction, so that an overdue task stays ended.
     raise _refuse_finished(row)
 
 
 @Operation(TASK_RUN, "POST /task-runs/{task_run_id}/complete", gives=_COMPLETED, tool="complete")
 async def complete_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Verify a task run at once: on the state that was uploaded, else on what its simulated systems hold."""
-    # The token of a run must not see what is withheld from it; it completes under /v1.
+    """Verify a task run on its uploaded state, or on its simulated systems."""
+    # A run token must not see withheld details; it completes tasks under /v1.
     authorize(caller)
     return await verify_task_run(hub, caller, id)
 
 
 async def verify_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Complete a task run, for its owner or with the token of its run; says whether the benchmark run is `scored`.
+    """Complete a task run, for its owner or with the token of its run; the result has `scored` of the benchmark run.
 
-    A run token completes what it has started; an organization key also what was never started.
+    A run token completes started tasks; an organization key also others.
     """
     _authorize_agent(caller)
     for _ in range(_TRIES):
         async with hub.database.writing() as connection:
-            # Looked at before what is over its time is ended: completing that is an answer, not a mistake.
+            # Read before overdue tasks are ended: completing one of these is not an error.
             before = await require_record(connection, caller, TASK_RUN.kind, id)
             row, run = await lock_task_run(connection, hub, caller, id)
             if before["body"]["status"] == "active" and row["body"]["status"] == "timed_out":
                 return {**TASK_RUN.show(row), "criterion_runs": [], "scored": run["body"]["scored"]}
             snapshot = await read_task_snapshot(connection, caller.organization_id, id)
             found = await find_uploads(connection, caller.organization_id, row)
-        # Outside of the transaction, so that what was found to be over its time stays written down.
+        # Outside the transaction, so that overdue tasks stay ended.
         _refuse_to_complete(caller, row)
         uploaded = await open_uploads(hub, found) if found.rows else await read_live_state(hub, caller, row)
         started_at = hub.now()
@@ -203,20 +200,19 @@ async def verify_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
             run = await require_record(connection, caller, RUN.kind, row["parent_id"], lock=True)
             row = await require_record(connection, caller, TASK_RUN.kind, id, lock=True)
             refuse_finished(row)
-            # Verified without a lock, since that may take long. Where another state was uploaded meanwhile, that one counts; and where
-            # the agent did something more, that counts too.
+            # Verified without a lock, since that may take long. If the state or the systems have changed, it is verified again.
             stamps = await read_stamps(connection, caller.organization_id, row)
             if (stamps or await read_live_stamps(connection, caller, row)) == uploaded.stamps:
-                row, criteria = await keep_verified(connection, hub, caller, row, verified, started_at)
+                row, criteria = await store_verified(connection, hub, caller, row, verified, started_at)
                 await finalize(connection, hub, caller, run)
                 criterion_runs = [CRITERION_RUN.show(criterion) for criterion in criteria]
                 return {**TASK_RUN.show(row), "criterion_runs": criterion_runs, "scored": run["body"]["scored"]}
-    raise Refusal("CONFLICT", "the state of the run changes again and again; complete it when the upload, or the work, is done")
+    raise Refusal("CONFLICT", "the state of the run keeps changing; complete it when the upload or the agent is done")
 
 
 @Operation(TASK_RUN, "POST /task-runs/{task_run_id}/cancel", gives=TASK_RUN.whole, tool="cancel")
 async def cancel_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """End a task run without verifying it; it does not count in the score of its benchmark run."""
+    """Cancel a task run without verifying it; it does not count in the score of its benchmark run."""
     authorize(caller)
     async with hub.database.writing() as connection:
         row, run = await lock_task_run(connection, hub, caller, id)
@@ -228,9 +224,9 @@ async def cancel_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 
 async def end_overdue_tasks(hub: Hub, caller: Caller, run_id: str) -> None:
-    """Write down which tasks of a benchmark run are over their time."""
+    """End the overdue tasks of a benchmark run."""
     async with hub.database.reading() as connection:
-        # A look first: reading a run is frequent, and takes the lock for writing only where there is something to write.
+        # A read first, since reading a run is frequent and seldom needs the write lock.
         late = any(is_overdue(hub, row) for row in await list_task_runs_of(connection, caller.organization_id, run_id))
     if late:
         async with hub.database.writing() as connection:
@@ -245,18 +241,18 @@ async def _show_in_full(connection: AsyncConnection, caller: Caller, row: Row) -
 
 def _authorize_agent(caller: Caller) -> None:
     if caller.kind not in ("organization", "run"):
-        raise Refusal("FORBIDDEN", "task runs are started and completed with the run's token or an organization key")
+        raise Refusal("FORBIDDEN", "starting and completing task runs requires the run's token or an organization key")
 
 
 def _refuse_finished(row: Row) -> Refusal:
-    return Refusal("CONFLICT", f"the task run is {row['body']['status']} already")
+    return Refusal("CONFLICT", f"the task run is already {row['body']['status']}")
 
 
 async def _find_reason_not_to_start(connection: AsyncConnection, caller: Caller, row: Row, run: Row) -> Refusal | None:
     if row["body"]["status"] != "active":
         return _refuse_finished(row)
     if row["body"]["phase"] != "created":
-        return Refusal("CONFLICT", "the task run is started already")
+        return Refusal("CONFLICT", "the task run is already started")
     for other in await list_task_runs_of(connection, caller.organization_id, run["id"]):
         if other["body"]["status"] == "active" and other["body"]["phase"] == "started":
             return Refusal("CONFLICT", f"the task run {other['id']!r} is started; complete it first")
@@ -268,3 +264,18 @@ def _refuse_to_complete(caller: Caller, row: Row) -> None:
         raise _refuse_finished(row)
     if caller.kind == "run" and row["body"]["phase"] != "started":
         raise Refusal("CONFLICT", "the task run has not been started")
+
+
+# --- criterion runs ---------------------------------------------------------------------------------------------------
+
+
+@Operation(CRITERION_RUN, "GET /criterion-runs", gives=CRITERION_RUN.summary, pages=True, within="task_run_id", tool="list")
+async def list_criterion_runs(hub: Hub, caller: Caller, *, task_run_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List criterion runs, newest first."""
+    return await resources.list_plain(hub, caller, CRITERION_RUN, parent_id=task_run_id, **paging)
+
+
+@Operation(CRITERION_RUN, "GET /criterion-runs/{criterion_run_id}", gives=CRITERION_RUN.whole, tool="get")
+async def get_criterion_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Read a criterion run with its evidence."""
+    return await resources.get_plain(hub, caller, CRITERION_RUN, id)

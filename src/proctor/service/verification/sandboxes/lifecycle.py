@@ -1,7 +1,7 @@
-"""The life of sandboxes: filled when they are provisioned, closed by a call, at the end of their run, or when their time is over.
+"""The lifecycle of sandboxes: seeded when provisioned; closed by request, at the end of their run, or when they expire.
 
-What takes long (reading datasets, filling a system) happens before the transaction that writes. The token of a sandbox is a key of its own
-kind: hashed, shown once, revoked when the sandbox is closed. What happened there, and how it ended, stays readable.
+Slow work (reading datasets, seeding) happens before the writing transaction. The token of a sandbox is a key: hashed, shown once, revoked
+when the sandbox is closed. Events and the end state stay readable.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from proctor.store.sql.verification_records import read_blob
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """A system that is ready to be put into a sandbox."""
+    """A seeded system for a sandbox."""
 
     kind: str
     baseline: Baseline
 
 
 def open_store(hub: Hub, organization_id: str) -> DatabaseStore:
-    """Return the sandboxes of an organization."""
+    """Return the sandbox store of an organization."""
     return DatabaseStore(hub.database, hub.sandbox_rows, organization_id=organization_id, now=hub.now, limits=get_limits(hub))
 
 
@@ -47,7 +47,7 @@ def open_store(hub: Hub, organization_id: str) -> DatabaseStore:
 
 
 async def read_filling(connection: AsyncConnection, caller: Caller, simulator: Row, datasets: Sequence[Row]) -> Filling | None:
-    """Return what a sandbox of this simulator is filled with: of the datasets, those of its type; None where nothing runs behind it."""
+    """Return the sources of a sandbox's initial data: datasets of its type; None if its type is not simulated."""
     kind = find_kind(simulator["body"]["type"])
     if kind is None:
         return None
@@ -60,7 +60,7 @@ async def read_filling(connection: AsyncConnection, caller: Caller, simulator: R
 
 
 async def prepare(hub: Hub, fillings: Sequence[Filling | None]) -> list[Prepared | None]:
-    """Fill systems, in the order they are given. Raises `Refusal` for data that one cannot hold."""
+    """Seed systems, in order. Raises `Refusal` for invalid data."""
     return [None if filling is None else Prepared(kind=filling.kind, baseline=await make_baseline(hub, filling)) for filling in fillings]
 
 
@@ -78,13 +78,12 @@ async def provision(
     benchmark_run_id: str | None = None,
     timeout_s: float | None = None,
 ) -> None:
-    """Put a system into a sandbox, where it can be reached from then on. Raises `Refusal` where there are too many."""
+    """Put a system into a sandbox and make it reachable. Raises `Refusal` above the limit."""
     if await count_open(connection, caller.organization_id) >= hub.settings.sandboxes:
         raise Refusal(
             "CONFLICT",
-            # The next step is part of the sentence: Verial's clients are told nothing else.
-            f"{hub.settings.sandboxes} sandboxes are active, and there may be no more (--sandboxes): "
-            "tear some down, or complete their task runs",
+            # The next step is part of the message, since Verial's clients get nothing else.
+            f"{hub.settings.sandboxes} sandboxes are active, which is the limit (--sandboxes): tear some down, or complete their task runs",
             hint="sandboxes {action: list}, then sandboxes {action: teardown}",
         )
     own = [step for step in steps if step.kind == prepared.kind]
@@ -110,7 +109,7 @@ def _perform_at_once(hub: Hub, prepared: Prepared, steps: Sequence[ScenarioStep]
     for step in steps:
         note, changes = perform_step(hub, prepared.kind, rows, step.step, step.given)
         if "error" in note:
-            raise Refusal("CONFLICT", f"the scenario cannot begin: {step.step}: {note['error']}")
+            raise Refusal("CONFLICT", f"the scenario cannot start: {step.step}: {note['error']}")
         rows = apply_changes(rows, changes)
         found.append((note, changes))
     return tuple(found)
@@ -122,26 +121,26 @@ def _schedule(hub: Hub, steps: Sequence[ScenarioStep]) -> tuple[dict[str, Json],
 
 
 def perform_step(hub: Hub, kind: str, rows: Rows, step: str, given: Json) -> tuple[dict[str, Json], tuple[Change, ...]]:
-    """Return a note of a step and what it changes; the note has an `error` where it could not be performed."""
+    """Return a note of a step and its changes; the note has an `error` if the step failed."""
     draft = Draft(rows, kind)
     note: dict[str, Json] = {"system": kind, "step": step, "given": given}
     try:
         find_simulator(kind).perform(step, given, Desk(draft, make_surroundings(hub)))
     except SpecError as error:
         return {**note, "error": describe_spec_error(error)}, ()
-    except Exception as error:  # as for requests: a bug in a simulator is told, and nothing of its work is kept
+    except Exception as error:  # as for requests: a bug in a simulator is reported, and its changes are discarded
         return {**note, "error": f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"}, ()
     return note, draft.list_changes()
 
 
 async def issue_token(connection: AsyncConnection, hub: Hub, caller: Caller, sandbox: str) -> str:
-    """Return a token for a sandbox, which nobody can ask for again."""
+    """Return a token for a sandbox, which is shown only once."""
     _, token = await issue_key(connection, hub, caller, KeySpec(kind="sandbox", name=f"sandbox {sandbox}", sandbox_id=sandbox))
     return token
 
 
 async def close(connection: AsyncConnection, hub: Hub, sandboxes: list[str]) -> None:
-    """Let nothing change in sandboxes any more, and let nobody in with their tokens."""
+    """Close sandboxes and revoke their tokens."""
     await close_sandboxes(connection, sandboxes, hub.now())
     hashes = await revoke_keys_of_sandboxes(connection, sandboxes, hub.now())
 
@@ -149,5 +148,5 @@ async def close(connection: AsyncConnection, hub: Hub, sandboxes: list[str]) -> 
         for hash in hashes:
             hub.key_cache.forget(hash)
 
-    # Whoever calls before the commit finds the token as it was, and it would be remembered as a valid one.
+    # After the commit: a request before it would cache the token as valid.
     hub.database.call_at_end(connection, forget_keys)

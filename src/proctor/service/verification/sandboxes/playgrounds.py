@@ -1,7 +1,7 @@
-"""Playgrounds and sandboxes: the instances of an environment and of its simulators.
+"""Playgrounds and sandboxes: instances of environments and simulators.
 
-Made by hand they are filled at once, and each has a token of its own, shown this once. Those of a task run are `provisioning` until it
-starts, and are reached with the token of the run. A sandbox of a type that is not simulated is a plain record.
+Those created by a user are seeded at once, and each sandbox has its own token, shown once. Those of a task run are `provisioning` until it
+starts, and use the token of the run. A sandbox of a type that is not simulated is a plain record.
 """
 
 from __future__ import annotations
@@ -38,16 +38,14 @@ SANDBOX = Resource(
     tool=ToolWords(
         "sandboxes",
         "Sandboxes",
-        "Simulated systems to try by hand: make one of a simulator, read what happened in it (events), what it holds (state) and what "
-        "differs from how it began (diff), bring it back (reset), end it (teardown).",
+        "Simulated systems for manual use: create one from a simulator, read its events, its current state and its changes (diff), "
+        "reset it, delete it (teardown).",
     ),
     fields={
-        "simulator_id": Field(id_of("simulator"), "the simulator it is an instance of", required=True, null=False),
-        "playground_id": read_only_id("playground", "none: it stands alone", null=True),
+        "simulator_id": Field(id_of("simulator"), "its simulator", required=True, null=False),
+        "playground_id": read_only_id("playground", "none: standalone", null=True),
         "status": read_only("string", "provisioning, active or teardown", default="active"),
-        "credentials": read_only(
-            "object", "how to reach it, as addresses below the service; its token is shown once. None: nothing runs behind it", null=True
-        ),
+        "credentials": read_only("object", "addresses below the service; its token is shown once. None: not simulated", null=True),
     },
     parent="playground_id",
 )
@@ -57,11 +55,9 @@ PLAYGROUND = Resource(
     name="Playground",
     about="An instance of an environment.",
     tag="playgrounds",
-    tool=ToolWords(
-        "playgrounds", "Playgrounds", "Instances of environments, to try them by hand: make one, read its sandboxes, tear it down."
-    ),
+    tool=ToolWords("playgrounds", "Playgrounds", "Instances of environments for manual use: create one, read its sandboxes, tear it down."),
     fields={
-        "environment_id": Field(id_of("environment"), "the environment it is an instance of", required=True, null=False),
+        "environment_id": Field(id_of("environment"), "its environment", required=True, null=False),
         "status": read_only("string", "provisioning, active or teardown", default="active"),
         "sandboxes": nested_field(SANDBOX.whole, "one per simulator", full=True),
     },
@@ -81,7 +77,7 @@ async def list_playgrounds(hub: Hub, caller: Caller, **paging: Unpack[Paging]) -
 
 @Operation(PLAYGROUND, "POST /playgrounds", takes=PLAYGROUND.new, gives=PLAYGROUND.whole, creates=True, tool="create")
 async def create_playground(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Create a playground of an environment, with one sandbox per simulator, filled with its datasets."""
+    """Create a playground of an environment, with one sandbox per simulator, seeded with its datasets."""
     authorize(caller)
     environment_id = PLAYGROUND.read(given)["environment_id"]
     await close_overdue(hub, caller)
@@ -92,10 +88,10 @@ async def create_playground(hub: Hub, caller: Caller, given: Mapping[str, Json])
         fillings = [await sandbox_life.read_filling(connection, caller, simulator, datasets) for simulator in simulators]
     prepared = await sandbox_life.prepare(hub, fillings)
     async with hub.database.writing() as connection:
-        # Once more: somebody may have deleted it while the systems were being filled.
+        # Again, since it may have been deleted during seeding.
         await require_record(connection, caller, "environment", environment_id)
         body: dict[str, Json] = {"environment_id": environment_id, "status": "active"}
-        row = await resources.keep_record(connection, hub, caller, PLAYGROUND, body)
+        row = await resources.store_record(connection, hub, caller, PLAYGROUND, body)
         sandboxes = [
             await _open_sandbox(connection, hub, caller, simulator, row["id"], one)
             for simulator, one in zip(simulators, prepared, strict=True)
@@ -114,7 +110,7 @@ async def get_playground(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 @Operation(PLAYGROUND, "POST /playgrounds/{playground_id}/teardown", gives=PLAYGROUND.whole, tool="teardown")
 async def tear_down_playground(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """End a playground; its logs are kept."""
+    """Tear down a playground; its events stay."""
     authorize(caller)
     await close_overdue(hub, caller)
     async with hub.database.writing() as connection:
@@ -128,20 +124,20 @@ async def tear_down_playground(hub: Hub, caller: Caller, id: str) -> dict[str, J
 
 
 async def open_playground(connection: AsyncConnection, hub: Hub, caller: Caller, environment_id: str, run_id: str) -> Row:
-    """Keep the playground of a task run, and one sandbox per simulator; they are filled when it starts."""
+    """Store the playground of a task run, with one sandbox per simulator; they are seeded when it starts."""
     body: dict[str, Json] = {"environment_id": environment_id, "status": "provisioning"}
-    row = await resources.keep_record(connection, hub, caller, PLAYGROUND, body)
+    row = await resources.store_record(connection, hub, caller, PLAYGROUND, body)
     for simulator in (await list_simulators_of(connection, caller, [environment_id]))[environment_id]:
         kind = find_kind(simulator["body"]["type"])
-        # Its address is that of the run: there is no token beside the run's.
+        # It is addressed through the run, with the run's token.
         access = None if kind is None else _describe_access(simulator, kind, run_id, url=f"/v1/benchmark-runs/{run_id}/{kind}")
         made = _make_sandbox(simulator, row["id"], status="provisioning", credentials=access)
-        await resources.keep_record(connection, hub, caller, SANDBOX, made)
+        await resources.store_record(connection, hub, caller, SANDBOX, made)
     return row
 
 
 async def prepare_playground(hub: Hub, caller: Caller, playground_id: str, entities: Sequence[str]) -> list[tuple[Row, Prepared | None]]:
-    """Fill the systems of a task run that is about to start: with the datasets of its environment, of its entities, and its own."""
+    """Seed the systems of a task run that is about to start, with datasets of its environment, of its entities, and its own."""
     async with hub.database.reading() as connection:
         playground = await find_record(connection, caller.organization_id, "playground", playground_id)
         if playground is None or playground["body"]["status"] != "provisioning":
@@ -151,10 +147,12 @@ async def prepare_playground(hub: Hub, caller: Caller, playground_id: str, entit
         by_id = {row["id"]: row for row in simulators}
         shared = (await list_datasets_of(connection, caller, [playground["parent_id"]]))[playground["parent_id"]]
         bound = await find_some(connection, caller.organization_id, "entity", entities)
-        shared += await find_some(connection, caller.organization_id, "dataset", {row["parent_id"] for row in bound} - _list_ids(shared))
+        shared += await find_some(
+            connection, caller.organization_id, "dataset", {row["parent_id"] for row in bound} - {row["id"] for row in shared}
+        )
         branches = await linked(connection, caller.organization_id, BRANCHES, [row["id"] for row in sandboxes], "dataset")
         fillings = [
-            # A simulator that was deleted since is one of its type without a config.
+            # A deleted simulator has no config.
             await sandbox_life.read_filling(
                 connection, caller, by_id.get(row["body"]["simulator_id"]) or row, [*shared, *branches[row["id"]]]
             )
@@ -171,7 +169,7 @@ async def start_playground(
     prepared: Sequence[tuple[Row, Prepared | None]],
     steps: Sequence[ScenarioStep],
 ) -> None:
-    """Let an agent into the systems of a task run that starts in this transaction; there are none where its playground has ended."""
+    """Open the systems of a starting task run to its agent, unless its playground has ended."""
     playground_id = task_run["body"]["playground_id"]
     playground = None
     if playground_id is not None:
@@ -181,7 +179,7 @@ async def start_playground(
     kinds = {one.kind for _, one in prepared if one is not None}
     for step in steps:
         if step.kind not in kinds:
-            raise Refusal("CONFLICT", f"the scenario has a step for a simulator of kind {step.kind}, and the environment has none")
+            raise Refusal("CONFLICT", f"the scenario needs a simulator of kind {step.kind}, which the environment lacks")
     for row, one in prepared:
         if one is not None:
             await sandbox_life.provision(
@@ -198,15 +196,11 @@ async def start_playground(
     await resources.rewrite_record(connection, hub, caller, PLAYGROUND, playground, {"status": "active"}, action="provision")
 
 
-def _list_ids(rows: Sequence[Row]) -> set[str]:
-    return {row["id"] for row in rows}
-
-
 # --- ending -----------------------------------------------------------------------------------------------------------
 
 
 async def close_playground(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> None:
-    """End a playground and its sandboxes. Leave one that has ended, or was deleted, as it is."""
+    """End a playground and its sandboxes, if it exists and has not ended."""
     row = await find_record(connection, caller.organization_id, "playground", id, lock=True)
     if row is None or row["body"]["status"] == "teardown":
         return
@@ -218,9 +212,9 @@ async def close_playground(connection: AsyncConnection, hub: Hub, caller: Caller
 
 
 async def close_overdue(hub: Hub, caller: Caller) -> None:
-    """Write down which sandboxes are over their time. Whether somebody looked or not, nobody got in since."""
+    """Close expired sandboxes, which already reject requests."""
     async with hub.database.reading() as connection:
-        # A look first, which takes no lock: there is seldom something to write.
+        # A read first, which takes no lock.
         late = await list_overdue(connection, caller.organization_id, hub.now())
     if not late:
         return
@@ -230,20 +224,20 @@ async def close_overdue(hub: Hub, caller: Caller) -> None:
                 await close_playground(connection, hub, caller, row["parent_id"])
             elif row["body"]["status"] != "teardown":
                 await close_sandbox(connection, hub, caller, row)
-        # Also those whose record somebody has deleted.
+        # Also those without a record.
         await sandbox_life.close(connection, hub, late)
 
 
 async def close_sandbox(connection: AsyncConnection, hub: Hub, caller: Caller, row: Row) -> Row:
-    """End one sandbox that is locked."""
+    """Close a locked sandbox."""
     await sandbox_life.close(connection, hub, [row["id"]])
     return await resources.rewrite_record(connection, hub, caller, SANDBOX, row, _DOWN, action="teardown")
 
 
 def refuse_torn_down(row: Row) -> None:
-    """Refuse what only a sandbox or a playground allows that has not ended."""
+    """Reject changes of an ended sandbox or playground."""
     if row["body"]["status"] == "teardown":
-        raise Refusal("CONFLICT", f"the {row['kind']} has been torn down already")
+        raise Refusal("CONFLICT", f"the {row['kind']} has already been torn down")
 
 
 # --- sandboxes --------------------------------------------------------------------------------------------------------
@@ -259,7 +253,7 @@ async def list_sandboxes(hub: Hub, caller: Caller, *, playground_id: str | None 
 
 @Operation(SANDBOX, "POST /sandboxes", takes=SANDBOX.new, gives=SANDBOX.whole, creates=True, tool="create")
 async def create_sandbox(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Create a sandbox that stands alone."""
+    """Create a standalone sandbox."""
     authorize(caller)
     simulator_id = SANDBOX.read(given)["simulator_id"]
     await close_overdue(hub, caller)
@@ -282,7 +276,7 @@ async def get_sandbox(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 @Operation(SANDBOX, "POST /sandboxes/{sandbox_id}/teardown", gives=SANDBOX.whole, tool="teardown")
 async def tear_down_sandbox(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """End a sandbox; its credentials die with it, what happened there and how it ended stay readable."""
+    """Tear down a sandbox and revoke its credentials; its events and end state stay readable."""
     authorize(caller)
     await close_overdue(hub, caller)
     async with hub.database.writing() as connection:
@@ -300,13 +294,13 @@ async def list_sandboxes_of(connection: AsyncConnection, caller: Caller, playgro
 async def _open_sandbox(
     connection: AsyncConnection, hub: Hub, caller: Caller, simulator: Row, playground_id: str | None, prepared: Prepared | None
 ) -> dict[str, Json]:
-    """Keep a sandbox that is made by hand, and return it with its token."""
-    row = await resources.keep_record(connection, hub, caller, SANDBOX, _make_sandbox(simulator, playground_id))
+    """Store a sandbox of a user, and return it with its token."""
+    row = await resources.store_record(connection, hub, caller, SANDBOX, _make_sandbox(simulator, playground_id))
     shown = {**SANDBOX.show(row), "type": row["body"]["type"]}
     if prepared is None:
         return shown
     await sandbox_life.provision(connection, hub, caller, row["id"], prepared)
-    # Kept without the token: only the answer to this request has it.
+    # Stored without the token, which only this response has.
     access = _describe_access(simulator, prepared.kind, row["id"])
     row = await resources.rewrite_record(connection, hub, caller, SANDBOX, row, {"credentials": access}, action="provision")
     token = await sandbox_life.issue_token(connection, hub, caller, row["id"])

@@ -1,7 +1,4 @@
-"""What authors read of a sandbox: what happened there, what it holds, what differs; and what they change: its datasets, and a reset.
-
-Nothing of it is ever shown to the agent that works there.
-"""
+"""Sandboxes for authors: events, state, diff, datasets and reset. None of it is shown to the agent."""
 
 from __future__ import annotations
 
@@ -42,45 +39,45 @@ EVENT = Resource(
     kind="event",
     prefix="ev",
     name="SandboxEvent",
-    about="Something that happened in a sandbox: a request, or a step of a scenario.",
+    about="An event in a sandbox: a request, or a step of a scenario.",
     stamped=False,
     fields={
-        "sandbox_id": read_only_id("sandbox", "where it happened"),
+        "sandbox_id": read_only_id("sandbox", "its sandbox"),
         "number": read_only("integer", "counts from 1"),
         "type": read_only("string", "request, step, or hl7_outbound for an HL7 message that was sent"),
         "system": read_only("string", "the kind of system"),
-        "method": read_only("string", "of a request", null=True),
-        "path": read_only("string", "of a request, below the root of the system, with its query", null=True),
-        "status": read_only("integer", "of the answer", null=True),
-        "body": read_only_json("what was sent: JSON as it is, else text; cut where it is long"),
-        "response": read_only_json("what was answered, likewise"),
-        "inside": read_only_json("of a request that holds others (a FHIR batch): method, path and status of each"),
-        "duration_ms": read_only("number", "how long the answer took", null=True),
-        "step": read_only("string", "of a step: its name", null=True),
-        "given": read_only_json("of a step: what was given to it"),
-        "error": read_only("string", "of a step that could not be performed: why", null=True),
+        "method": read_only("string", "method of a request", null=True),
+        "path": read_only("string", "path of a request below the system, with its query", null=True),
+        "status": read_only("integer", "status of the response", null=True),
+        "body": read_only_json("the request body: JSON or text, shortened"),
+        "response": read_only_json("the response body, likewise"),
+        "inside": read_only_json("for a request with inner requests (a FHIR batch): method, path and status of each"),
+        "duration_ms": read_only("number", "duration of the response", null=True),
+        "step": read_only("string", "name of a step", null=True),
+        "given": read_only_json("arguments of a step"),
+        "error": read_only("string", "why a step failed", null=True),
         "created_at": read_only("string", "when it happened"),
     },
     parent="sandbox_id",
 )
 _STATE = Shape(
     "SandboxState",
-    "What a sandbox holds, as checks read it.",
+    "The state of a sandbox, as checks read it.",
     {
         "sandbox_id": read_only_id("sandbox"),
         "status": SANDBOX.fields["status"],
-        "state": read_only("object", "by family, as it is uploaded"),
+        "state": read_only("object", "by family, in the format of uploads"),
     },
 )
-_PLACES = "each with `system`, `place`, and what was there `before` and `after`"
+_PLACES = "each with `system`, `place`, `before` and `after`"
 _DIFF = Shape(
     "SandboxDiff",
-    "What differs in a sandbox from how it began.",
+    "Changes in a sandbox since its start.",
     {
         "sandbox_id": read_only_id("sandbox"),
-        "added": read_only("array", f"what was not there before, {_PLACES}"),
-        "changed": read_only("array", f"what is another thing now, {_PLACES}"),
-        "removed": read_only("array", f"what is not there any more, {_PLACES}"),
+        "added": read_only("array", f"added items, {_PLACES}"),
+        "changed": read_only("array", f"changed items, {_PLACES}"),
+        "removed": read_only("array", f"removed items, {_PLACES}"),
     },
 )
 _TRIES = 20
@@ -88,7 +85,7 @@ _TRIES = 20
 
 @Operation(SANDBOX, "GET /sandboxes/{sandbox_id}/events", gives=EVENT.summary, pages=True, tool="events")
 async def list_sandbox_events(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
-    """List what happened in a sandbox, newest first."""
+    """List the events of a sandbox, newest first."""
     authorize(caller)
     async with hub.database.reading() as connection:
         await require_record(connection, caller, "sandbox", id)
@@ -98,7 +95,7 @@ async def list_sandbox_events(hub: Hub, caller: Caller, id: str, **paging: Unpac
 
 @Operation(SANDBOX, "GET /sandboxes/{sandbox_id}/state", gives=_STATE, large=True, tool="state")
 async def get_sandbox_state(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Read what a sandbox holds; also after it was torn down."""
+    """Read the state of a sandbox, also after teardown."""
     row, head = await _find_live(hub, caller, id)
     found = await read_end_state(hub, [head])
     state = {name: value for name, value in msgspec.to_builtins(found.state).items() if name not in ("requests", "changes", "systems")}
@@ -107,7 +104,7 @@ async def get_sandbox_state(hub: Hub, caller: Caller, id: str) -> dict[str, Json
 
 @Operation(SANDBOX, "GET /sandboxes/{sandbox_id}/diff", gives=_DIFF, large=True, tool="diff")
 async def diff_sandbox(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Read what differs in a sandbox from how it began; also after it was torn down."""
+    """Read the changes in a sandbox since its start, also after teardown."""
     _, head = await _find_live(hub, caller, id)
     found = await read_end_state(hub, [head])
     answer: dict[str, Json] = {"sandbox_id": id, "added": [], "changed": [], "removed": []}
@@ -119,14 +116,14 @@ async def diff_sandbox(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 @Operation(SANDBOX, "POST /sandboxes/{sandbox_id}/reset", gives=SANDBOX.whole, tool="reset")
 async def reset_sandbox(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Bring a sandbox back to how it began; what happened there stays in its events."""
+    """Reset a sandbox to its initial state; its events stay."""
     row, head = await _find_live(hub, caller, id)
     refuse_torn_down(row)
     async with hub.sandbox_turns.get(id):
         try:
             await open_store(hub, head["organization_id"]).reset(id)
         except SandboxClosed:
-            raise Refusal("CONFLICT", "the sandbox has been torn down already") from None
+            raise Refusal("CONFLICT", "the sandbox has already been torn down") from None
     async with hub.database.writing() as connection:
         await note(connection, hub, caller, "reset", "sandbox", id)
     return SANDBOX.show(row)
@@ -137,19 +134,19 @@ async def reset_sandbox(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 @Operation(SANDBOX, "POST /sandboxes/{sandbox_id}/datasets/{dataset_id}", gives=DATASET.summary, creates=True, tool="addDataset")
 async def add_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> dict[str, Json]:
-    """Give a sandbox a branch of a dataset, and read the branch; what it brings is part of how the sandbox began."""
+    """Add a branch of a dataset to a sandbox, as part of its initial data, and read the branch."""
     authorize(caller)
     await close_overdue(hub, caller)
     async with hub.database.reading() as connection:
         refuse_torn_down(await require_record(connection, caller, "sandbox", id))
         dataset = await require_record(connection, caller, "dataset", dataset_id)
         if any(branch["body"].get("parent_id") == dataset_id for branch in await _list_branches(connection, caller, id)):
-            raise Refusal("CONFLICT", "the sandbox has a branch of this dataset already")
+            raise Refusal("CONFLICT", "the sandbox already has a branch of this dataset")
         head = (await find_heads(connection, [id])).get(id)
         blob = await read_blob(connection, caller.organization_id, dataset_id)
         if head is not None and find_kind(dataset["body"]["type"]) != head["kind"]:
-            raise Refusal("CONFLICT", f"a dataset of type {dataset['body']['type']} does not go into a system of kind {head['kind']}")
-    # Between two transactions: it takes long for much data. One that is not filled yet gets its branch when it is.
+            raise Refusal("CONFLICT", f"a dataset of type {dataset['body']['type']} cannot be added to a system of kind {head['kind']}")
+    # Between two transactions, since it may take long. A sandbox that is not seeded yet gets it later.
     if head is not None and blob is not None:
         await _fill(hub, head, dataset_id, blob)
     async with hub.database.writing() as connection:
@@ -161,7 +158,7 @@ async def add_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> dic
 
 @Operation(SANDBOX, "DELETE /sandboxes/{sandbox_id}/datasets/{dataset_id}", tool="removeDataset")
 async def remove_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> None:
-    """Take a dataset (by its own id, or that of the branch) from a sandbox; its branch is deleted, what it brought stays there."""
+    """Remove a dataset (by its id or that of its branch) from a sandbox; the branch is deleted, its data stays in the sandbox."""
     authorize(caller)
     async with hub.database.writing() as connection:
         await require_record(connection, caller, "sandbox", id, lock=True)
@@ -174,7 +171,7 @@ async def remove_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> 
 
 
 async def _fill(hub: Hub, head: Row, dataset_id: str, blob: bytes) -> None:
-    """Put data into a sandbox, as part of its baseline."""
+    """Add data to a sandbox and its baseline."""
     store = open_store(hub, head["organization_id"])
     simulator = find_simulator(head["kind"])
     async with hub.sandbox_turns.get(head["id"]):
@@ -184,31 +181,31 @@ async def _fill(hub: Hub, head: Row, dataset_id: str, blob: bytes) -> None:
             draft = Draft(snapshot.rows, head["kind"])
             try:
                 await asyncio.to_thread(lambda: simulator.seed(unpack(blob), Desk(draft, make_surroundings(hub))))  # noqa: B023 - awaited at once
-                told: dict[str, Json] = {"system": head["kind"], "step": "add_dataset", "given": dataset_id}
-                if await store.advance(head["id"], snapshot.revision, draft.list_changes(), told):
+                event: dict[str, Json] = {"system": head["kind"], "step": "add_dataset", "given": dataset_id}
+                if await store.advance(head["id"], snapshot.revision, draft.list_changes(), event):
                     return
             except SpecError as error:
-                raise Refusal("CONFLICT", f"the dataset cannot be put into the sandbox: {describe_spec_error(error)}") from None
+                raise Refusal("CONFLICT", f"the dataset is invalid for the sandbox: {describe_spec_error(error)}") from None
             except SandboxClosed:
-                raise Refusal("CONFLICT", "the sandbox has been torn down already") from None
+                raise Refusal("CONFLICT", "the sandbox has already been torn down") from None
             except SandboxFull as error:
                 raise Refusal("CONFLICT", f"{error} (--sandbox-rows, --sandbox-bytes)") from None
-    raise Refusal("CONFLICT", "the sandbox is being changed again and again; try it later")
+    raise Refusal("CONFLICT", "the sandbox keeps changing; try again later")
 
 
 # --- inside -----------------------------------------------------------------------------------------------------------
 
 
 async def _find_live(hub: Hub, caller: Caller, id: str) -> tuple[Row, Row]:
-    """Return a sandbox of the caller's as a record, and what is known of its rows."""
+    """Return the record of a caller's sandbox, and the head of its rows."""
     authorize(caller)
     await close_overdue(hub, caller)
     async with hub.database.reading() as connection:
         row = await require_record(connection, caller, "sandbox", id)
         head = (await find_heads(connection, [id])).get(id)
     if head is None:
-        told = "it is filled when its task run starts" if row["body"]["status"] == "provisioning" else "nothing runs behind it"
-        raise Refusal("CONFLICT", f"the sandbox holds nothing: {told}")
+        reason = "it is seeded when its task run starts" if row["body"]["status"] == "provisioning" else "its type is not simulated"
+        raise Refusal("CONFLICT", f"the sandbox has no data: {reason}")
     return row, head
 
 
@@ -217,10 +214,10 @@ async def _list_branches(connection: AsyncConnection, caller: Caller, id: str) -
 
 
 def _show_event(row: Row) -> dict[str, Json]:
-    told: dict[str, Json] = unpack(row["body"])
+    event: dict[str, Json] = unpack(row["body"])
     shown: dict[str, Json] = dict.fromkeys(EVENT.fields)
     own = {"id": row["id"], "sandbox_id": row["sandbox_id"], "number": row["number"], "created_at": row["created_at"]}
-    told = {name: value for name, value in told.items() if name in shown}
-    # The one type of event that Verial names.
-    sent = "hl7_outbound" if [told.get(name) for name in ("system", "method", "path")] == ["hl7", "POST", "/outbound"] else "request"
-    return {**shown, **told, **own, "type": "step" if row["by_itself"] else sent}
+    event = {name: value for name, value in event.items() if name in shown}
+    # The only type of event that Verial names.
+    sent = "hl7_outbound" if [event.get(name) for name in ("system", "method", "path")] == ["hl7", "POST", "/outbound"] else "request"
+    return {**shown, **event, **own, "type": "step" if row["by_itself"] else sent}

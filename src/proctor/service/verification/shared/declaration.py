@@ -1,4 +1,4 @@
-"""What a noun of the verification API is: its fields, and what can be done with it. Declared once, for every door.
+"""Declares a resource of the verification API once, for REST, MCP, pages and reference: its fields and operations.
 
     SIMULATOR = Resource(kind="simulator", prefix="sim", name="Simulator", about="A simulated system.", tag="environments", fields={...})
 
@@ -6,9 +6,9 @@
     async def create_simulator(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
         '''Create a simulator.'''
 
-The first line of the function is what OpenAPI, the MCP tool and the reference say that it does. It is called with the hub, the caller, the
-ids in its path in their order, and what was sent; lists also take `limit`, `cursor` and the parent they are narrowed to. What gives nothing
-deletes something.
+The first line of the docstring is the description in OpenAPI, the MCP tool and the reference. The function gets the hub, the caller, the
+ids in its path in order, and the body; lists also get `limit`, `cursor` and the parent they are limited to. An operation without `gives`
+deletes.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _STAMPS = ("organization_id", "created_at", "updated_at")
 
 
 STAMPS: Table = {
-    "id": read_only("string", "its id"),
-    "organization_id": read_only("string", "whose it is", in_tool=False),
-    "created_at": read_only("string", "when it was made"),
-    "updated_at": read_only("string", "when it was changed last", in_tool=False),
+    "id": read_only("string", "the id"),
+    "organization_id": read_only("string", "the owner", in_tool=False),
+    "created_at": read_only("string", "when it was created"),
+    "updated_at": read_only("string", "when it was last changed", in_tool=False),
 }
-"""What every record has."""
+"""The fields of every record."""
 
 
 @dataclass(frozen=True)
 class ToolWords:
-    """What the MCP tool of a noun is called, and what it says of itself."""
+    """Name and description of the MCP tool of a resource."""
 
     name: str
     title: str
@@ -48,55 +48,59 @@ class ToolWords:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Resource:
-    """One noun."""
+    """A resource."""
 
     kind: str
-    """Of its records in the store."""
+    """The kind of its records in the store."""
     prefix: str = ""
-    """Of their ids."""
+    """The prefix of their ids."""
     name: str
-    """Of its shape in OpenAPI."""
+    """The name of its schema in OpenAPI."""
     about: str
     fields: Table
     parent: str | None = None
-    """The field that names what a record belongs to."""
+    """The field with the id of the parent."""
     what: str = ""
-    """In the words of people; left out, its kind."""
+    """The display name; by default its kind."""
     stamped: bool = True
-    """Whether an answer says whose a record is, and when it was made and changed."""
+    """Whether responses have owner and times."""
     tag: str = ""
-    """Its chapter in OpenAPI."""
+    """Its section in OpenAPI."""
     tool: ToolWords | None = None
     operations: list[Operation] = field(default_factory=lambda: list[Operation]())
 
-    # --- the shapes of its bodies and answers ---
+    # --- the shapes of requests and responses ---
 
     @functools.cached_property
     def summary(self) -> Shape:
-        """A record as lists show it."""
+        """A record as in lists."""
         several = any(one.full for one in self.fields.values())
         return Shape(f"{self.name}Summary" if several else self.name, self.about, self._shown_fields(full=False), self.name)
 
     @functools.cached_property
     def whole(self) -> Shape:
-        """A record with everything that is known of it."""
+        """A record with all fields."""
         more = [name.replace("_", " ") for name, one in self.fields.items() if one.full]
         if not more:
             return self.summary
-        return Shape(self.name, f"The same with its {' and '.join(more)}.", self._shown_fields(full=True), self.name)
+        return Shape(self.name, f"With its {' and '.join(more)}.", self._shown_fields(full=True), self.name)
 
     @functools.cached_property
     def new(self) -> Shape:
-        """What a caller writes to make one."""
-        return Shape(f"New{self.name}", f"What {add_article(self.called)} is made of.", self.writable())
+        """The body that creates a record."""
+        return Shape(f"New{self.name}", f"A new {self.called}.", self.writable())
 
     @functools.cached_property
     def changes(self) -> Shape:
-        """What a caller writes to change one."""
-        return Shape(f"{self.name}Changes", "What changes; the rest stays, and null clears what may be empty.", self.writable(partial=True))
+        """The body that changes a record."""
+        return Shape(
+            f"{self.name}Changes",
+            "Changed fields; null clears an optional field.",
+            self.writable(partial=True),
+        )
 
     def new_within(self, parent: str) -> Shape:
-        """What a caller writes to make one below a parent that the path names."""
+        """The body that creates a record below a parent in the path."""
         return Shape(self.new.name, self.new.about, {name: one for name, one in self.new.fields.items() if name != parent})
 
     def _shown_fields(self, *, full: bool) -> Table:
@@ -107,19 +111,19 @@ class Resource:
 
     @property
     def called(self) -> str:
-        """What people call one of them."""
+        """The display name."""
         return self.what or self.kind.replace("_", " ")
 
     def writable(self, *, partial: bool = False) -> Table:
-        """Return the fields that callers write; with `partial` those that may change."""
+        """Return the fields that callers write; with `partial` those they may change."""
         return {name: one for name, one in self.fields.items() if one.written and (one.changeable or not partial)}
 
     def read(self, given: Mapping[str, Json], *, partial: bool = False) -> dict[str, Json]:
-        """Return the fields of a request; of one that changes a record only those that may change and are there."""
+        """Return the checked fields of a request; with `partial` only those that are present."""
         return read_fields(self.writable(partial=partial), given, self.called, partial=partial)
 
     def show(self, row: Row) -> dict[str, Json]:
-        """Return a record as lists have it, but for the other records in it."""
+        """Return a record as in lists, without nested records."""
         fields = {name: self._show_field(name, one, row) for name, one in self._own_fields().items()}
         return {"id": row["id"], **fields, **{name: row[name] for name in _STAMPS}}
 
@@ -129,9 +133,9 @@ class Resource:
         return row["parent_id"] if name == self.parent else row["body"].get(name, one.default)
 
     def fill(self, **fields: Json) -> dict[str, Json]:
-        """Return the body of a new record: what every one begins with, and `fields`."""
-        kept = {name: one.default for name, one in self._own_fields().items() if one.compute is None}
-        return {name: value for name, value in {**kept, **fields}.items() if name != self.parent}
+        """Return the body of a new record: defaults and `fields`."""
+        defaults = {name: one.default for name, one in self._own_fields().items() if one.compute is None}
+        return {name: value for name, value in {**defaults, **fields}.items() if name != self.parent}
 
     def _own_fields(self) -> Table:
         return {name: one for name, one in self.fields.items() if one.shown and not one.full and not one.joined}
@@ -139,42 +143,42 @@ class Resource:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """Declares what a function does with a noun: its address in REST, what it takes and gives, its name in the tool."""
+    """Declares an operation: its REST address, bodies, and name in the tool."""
 
     noun: Resource
     route: str
     """Method and path."""
     _: KW_ONLY
     takes: Shape | None = None
-    """The body."""
+    """The request body."""
     takes_optional: bool = False
-    """Whether the body may be left out."""
+    """Whether the body is optional."""
     takes_whole: bool = False
-    """Whether the body is the value of its only field, and has no fields of its own."""
+    """Whether the body is the value of its only field."""
     gives: Shape | None = None
-    """What it answers with; without it something is deleted."""
+    """The response; without it the operation deletes."""
     pages: bool = False
-    """Whether it gives a page of them."""
+    """Whether it returns a page."""
     large: bool = False
-    """Whether what it gives may be so large that looking at all of it again would keep others waiting."""
+    """Whether the response may be too large to validate again."""
     within: str | None = None
-    """Of a list: the id of what it can be narrowed to."""
+    """For a list: the id it can be filtered by."""
     creates: bool = False
-    """Whether there is something new afterwards."""
+    """Whether it creates something."""
     open: bool = False
-    """Whether anybody may ask it, without a key; it is called without a caller then."""
+    """Whether it needs no key; it is called without a caller then."""
     rest: bool = True
     """Whether REST has it."""
     tool: str | tuple[str, ...] = ()
-    """Its names in the MCP tool; without one the tool does not have it."""
+    """Its names in the MCP tool, if any."""
     call: Callable[..., Awaitable[Any]] = field(init=False)
     name: str = field(init=False)
-    """Of its function."""
+    """The name of its function."""
     about: str = field(init=False)
-    """What it does, in one sentence."""
+    """Its description."""
 
     def __call__(self, call: Call) -> Call:
-        """Give the noun this operation, done by a function."""
+        """Add this operation, implemented by a function, to its resource."""
         for name, value in (("call", call), ("name", call.__name__), ("about", (call.__doc__ or "").partition("\n")[0])):
             object.__setattr__(self, name, value)
         self.noun.operations.append(self)
@@ -204,8 +208,3 @@ class Operation:
     def status(self) -> int:
         """The status of its answer in REST."""
         return 204 if self.gives is None else 201 if self.creates else 200
-
-
-def add_article(what: str) -> str:
-    """Return a noun of people with its article."""
-    return f"{'an' if what[0] in 'aeiou' else 'a'} {what}"

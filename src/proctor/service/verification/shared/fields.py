@@ -1,8 +1,7 @@
-"""The fields of the verification nouns: one declaration each, for every door.
+"""The fields of verification resources, declared once.
 
-A `Field` says what a value is (its `Kind`), who writes it and what people are told about it. Reading a request, the bodies and answers of
-REST, the parameters and results of the MCP tools and the reference page are all made of it. Names are snake_case; a door that speaks
-camelCase translates.
+A `Field` has a `Kind`, access rules and a description. Request parsing, REST bodies, MCP parameters and results, and the reference page use
+it. Names are snake_case; others are translated.
 """
 
 from __future__ import annotations
@@ -16,73 +15,73 @@ from typing import Any, TypeVar, cast
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_finite, is_number
 from proctor.model.show import kind_of, nearest, show
-from proctor.service.plain_secrets import list_plain_secrets
+from proctor.service.field_checks import list_plain_secrets
 from proctor.service.refusals import Refusal
 from proctor.store.sql.pages import Row
 
 LONGEST_TEXT = 10_000
 _LONGEST_TAG, _MOST_TAGS = 200, 100
 _LONGEST_OBJECT = 1_000_000
-_MOST_TOLD = 50
-"""Fields that nobody knows which are named in an answer."""
+_MOST_UNKNOWN = 50
+"""Unknown fields that are listed in a response."""
 T = TypeVar("T")
 Schema = dict[str, Json]
-"""A JSON Schema of one value, without names for parts of it."""
+"""A JSON Schema of one value, without references."""
 
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """What values a field takes."""
+    """The values of a field."""
 
     schema: Schema
-    """What may be written, with its limits."""
+    """The accepted values, with limits."""
     read: Callable[[Json], Json]
-    """Return the value as it is kept; a `ValueError` says what is wrong with it."""
+    """Return the stored value; a `ValueError` describes a problem."""
     refers: str | None = None
     """The kind of record whose id it is."""
     shape: Shape | None = None
-    """What an object, or each entry of a list, looks like."""
+    """The shape of an object, or of each list entry."""
     form: str = ""
-    """What a text must look like, in words."""
+    """The expected format of a text, in words."""
 
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """One field of a noun."""
+    """One field of a resource."""
 
     kind: Kind
     about: str = ""
-    """What it means, in a few words: in OpenAPI, in the tool, in the reference, beside the input of a form."""
+    """A short description for OpenAPI, the tool, the reference and forms."""
     _: KW_ONLY
     required: bool = False
     """Whether a new record must have it."""
     default: Json = None
-    """What a new record has without it."""
+    """Its value in a new record without it."""
     null: bool = True
-    """Whether it may be empty."""
+    """Whether it may be null."""
     written: bool = True
-    """Whether callers write it; the rest is the service's."""
+    """Whether callers write it."""
     compute: Callable[[Row], Json] | None = None
-    """Work it out when the record is shown, where it is not in the body."""
+    """Computes the value from a record, if it is not in the body."""
     joined: bool = False
-    """Whether it holds other records, which are read with this one."""
+    """Whether it contains other records."""
     changeable: bool = True
-    """Whether callers may change it later."""
+    """Whether callers may change it."""
     shown: bool = True
-    """Whether answers have it."""
+    """Whether responses have it."""
     full: bool = False
-    """Whether lists leave it out."""
+    """Whether lists omit it."""
     always: bool = True
-    """Whether every answer has it; some things are withheld from some."""
+    """Whether every response has it, or it may be withheld."""
     also: str | None = None
-    """Another name that callers may write."""
+    """Another accepted name."""
     example: Json = None
     in_tool: bool = True
-    """Whether the MCP tool speaks of it."""
+    """Whether the MCP tool has it."""
     tool: Schema | None = None
-    """Where the MCP tool takes something else than REST: that part of its schema."""
+    """Overrides of its schema in the MCP tool."""
     shown_as: Schema | None = None
-    """Where an answer may hold something else than what is written."""
+    """Its schema in responses, if different."""
 
 
 Table = Mapping[str, Field]
@@ -90,41 +89,41 @@ Table = Mapping[str, Field]
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """What a body or an answer looks like."""
+    """The shape of a request or response body."""
 
     name: str
     about: str
     fields: Table
     group: str = ""
-    """Shapes of one group show the same record, with more or less of it."""
+    """Shapes of one group show the same record in more or less detail."""
 
     def extend(self, name: str, about: str, fields: Table) -> Shape:
         """Return this shape with more fields."""
         return Shape(name, about, {**self.fields, **fields}, self.group)
 
     def pick(self, name: str, about: str, *names: str) -> Shape:
-        """Return a shape of its own with some of the fields."""
+        """Return a new shape with some of the fields."""
         return Shape(name, about, {one: self.fields[one] for one in names})
 
 
 def label_of(name: str) -> str:
-    """Return a field's name as people read it beside an input: `input_entity_id` is `Input entity`."""
+    """Return the label of a field: `input_entity_id` is `Input entity`."""
     return name.removesuffix("_id").replace("_", " ").capitalize()
 
 
 def without_limits(schema: Schema) -> Schema:
-    """Return what kind of value a schema asks for, without its limits: they bind who writes, not who reads."""
+    """Return a schema without limits, which do not apply to responses."""
     found = {key: value for key, value in schema.items() if key in ("type", "enum", "additionalProperties")}
     return {**found, "items": without_limits(schema["items"])} if "items" in schema else found
 
 
 def read_fields(table: Table, given: Mapping[str, Json], what: str, *, partial: bool = False) -> dict[str, Json]:
-    """Return the fields in `given`; with `partial` only those that are there. Raises a `Refusal` that names every mistake."""
+    """Return the checked fields in `given`; with `partial` only those present. Raises `Refusal` with every mistake."""
     wrong: dict[str, list[str]] = {}
     found: dict[str, Json] = {}
     given = _use_first_names(table, given)
     for name in given:
-        if name not in table and len(wrong) < _MOST_TOLD:
+        if name not in table and len(wrong) < _MOST_UNKNOWN:
             near = nearest(name, table)
             wrong[name] = [f"unknown field of a {what}" + (f"; nearest: {', '.join(near)}" if near else "")]
     for name, field in table.items():
@@ -153,36 +152,36 @@ def _use_first_names(table: Table, given: Mapping[str, Json]) -> dict[str, Json]
 
 
 def invalid(what: str, fields: Mapping[str, list[str]]) -> Refusal:
-    """Return the refusal of a request whose fields cannot be used."""
+    """Return the refusal of a request with invalid fields."""
     name, texts = next(iter(fields.items()))
     more = f" (and {len(fields) - 1} more)" if len(fields) > 1 else ""
-    return Refusal("VALIDATION_ERROR", f"the {what} cannot be kept: {name}: {texts[0]}{more}", fields=fields)
+    return Refusal("VALIDATION_ERROR", f"the {what} is invalid: {name}: {texts[0]}{more}", fields=fields)
 
 
 # --- kinds of values --------------------------------------------------------------------------------------------------
 
 
 def text(longest: int = 200, shortest: int = 1) -> Kind:
-    """A text of so many characters."""
+    """A text of `shortest` to `longest` characters."""
 
     def read(value: Json) -> str:
         if not isinstance(value, str):
             raise ValueError(f"expected text, got {kind_of(value)}")
         if not shortest <= len(value) <= longest or (shortest and not value.strip()):
             raise ValueError(f"expected {shortest} to {longest} characters, got {len(value)}")
-        return _check_keepable(value)
+        return _check_storable(value)
 
     limits: Schema = {"minLength": shortest, "maxLength": longest} if shortest else {"maxLength": longest}
     return Kind({"type": "string", **limits}, read)
 
 
 def id_of(kind: str) -> Kind:
-    """The id of a record of another noun."""
+    """The id of a record."""
     return Kind({"type": "string"}, text(200).read, refers=kind)
 
 
 def matching(pattern: str, expected: str) -> Kind:
-    """A text that a pattern describes as a whole."""
+    """A text that matches a pattern as a whole."""
     compiled = re.compile(pattern)
 
     def read(value: Json) -> str:
@@ -210,7 +209,7 @@ def whole(*, least: int = 1, most: int = 1_000) -> Kind:
     """A whole number in a range."""
 
     def read(value: Json) -> int:
-        # `int` raises for infinity and for what is no number, so these are told apart first.
+        # `int` raises for infinity and NaN, which are rejected first.
         if not is_number(value) or value != value or abs(value) > 1e15 or int(value) != value:
             raise ValueError(f"expected a whole number, got {show(value, 40)}")
         if not least <= value <= most:
@@ -229,7 +228,7 @@ def _read_flag(value: Json) -> bool:
 def _read_object(value: Json) -> dict[str, Json]:
     if not isinstance(value, dict):
         raise ValueError(f"expected an object, got {kind_of(value)}")
-    return _check_keepable(cast(dict[str, Json], value), _LONGEST_OBJECT)
+    return _check_storable(cast(dict[str, Json], value), _LONGEST_OBJECT)
 
 
 def _read_config(value: Json) -> dict[str, Json]:
@@ -243,7 +242,7 @@ def _read_config(value: Json) -> dict[str, Json]:
 def _read_object_or_list(value: Json) -> Json:
     if not isinstance(value, (dict, list)):
         raise ValueError(f"expected an object or a list, got {kind_of(value)}")
-    return _check_keepable(cast(Json, value))
+    return _check_storable(cast(Json, value))
 
 
 def _read_texts(value: Json) -> list[str]:
@@ -252,20 +251,20 @@ def _read_texts(value: Json) -> list[str]:
     found = cast(list[str], value)
     if len(found) > _MOST_TAGS or any(not 1 <= len(entry) <= _LONGEST_TAG for entry in found):
         raise ValueError(f"expected at most {_MOST_TAGS} texts of 1 to {_LONGEST_TAG} characters")
-    return list(dict.fromkeys(_check_keepable(found)))
+    return list(dict.fromkeys(_check_storable(found)))
 
 
 FLAG = Kind({"type": "boolean"}, _read_flag)
 OBJECT = Kind({"type": "object"}, _read_object)
 CONFIG = Kind({"type": "object"}, _read_config)
-"""Settings, in which no secret stands in plain."""
+"""Settings without plain secrets."""
 OBJECT_OR_LIST = Kind({"type": ["object", "array"]}, _read_object_or_list)
 TEXTS = Kind({"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": _LONGEST_TAG}, "maxItems": _MOST_TAGS}, _read_texts)
 """Short texts, each once."""
 
 
 def one_of(*words: str, aliases: Mapping[str, str] | None = None, exact: bool = False) -> Kind:
-    """One of some words, in any case and with or without punctuation; with `exact` the doors take none but these."""
+    """One of some words, ignoring case and punctuation; with `exact` the schema lists them."""
     known = {_strip_marks(word): word for word in words} | {_strip_marks(word): meant for word, meant in (aliases or {}).items()}
 
     def read(value: Json) -> str:
@@ -285,48 +284,48 @@ def _strip_marks(word: str) -> str:
     return "".join(letter for letter in word[:100].lower() if letter.isalnum())
 
 
-def _check_keepable(value: T, longest: int | None = None) -> T:
-    """Return the same value; what no encoding and no other program can carry is refused, and so is what is longer than `longest`."""
+def _check_storable(value: T, longest: int | None = None) -> T:
+    """Return the value. Raises `ValueError` if it cannot be encoded as JSON, or is too long."""
     try:
-        # Not in ASCII: there half a surrogate pair is written as an escape, passes, and cannot be kept later.
+        # Not ASCII, which would accept lone surrogates that cannot be stored.
         written = json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except ValueError as error:
-        raise ValueError(f"it cannot be kept as JSON: {error}") from None
+        raise ValueError(f"it cannot be stored as JSON: {error}") from None
     if longest is not None and len(written) > longest:
         raise ValueError(f"expected at most {longest} bytes of JSON, got {len(written)}")
     return value
 
 
-# --- what only the service writes -------------------------------------------------------------------------------------
+# --- read-only fields -------------------------------------------------------------------------------------------------
 
 
 def _refuse(value: Json) -> Json:
-    raise ValueError("only the service writes it")
+    raise ValueError("read-only")
 
 
 def read_only(type: str, about: str = "", *, null: bool = False, **more: Any) -> Field:
-    """Return a field that callers read and never write; `more` is of the field, or else of its schema."""
+    """Return a read-only field; `more` are arguments of the field or its schema."""
     of_field = {name: more.pop(name) for name in ("default", "full", "joined", "compute", "in_tool") if name in more}
     return Field(Kind({"type": type, **more}, _refuse), about, null=null, written=False, **of_field)
 
 
 def read_only_json(about: str = "") -> Field:
-    """Return a field with any JSON in it, which callers read and never write."""
+    """Return a read-only field with any JSON."""
     return Field(Kind({"type": ["object", "array", "string", "number", "boolean"]}, _refuse), about, written=False)
 
 
 def read_only_id(kind: str, about: str = "", *, null: bool = False) -> Field:
-    """Return the id of another record, which callers read and never write."""
+    """Return a read-only id of another record."""
     return Field(Kind({"type": "string"}, _refuse, refers=kind), about, null=null, written=False)
 
 
 def nested_field(shape: Shape, about: str = "", *, many: bool = True, full: bool = False) -> Field:
-    """Return a field with other records in it, or without `many` with one."""
+    """Return a field with nested records, or one without `many`."""
     kind = Kind({"type": "array" if many else "object"}, _refuse, shape=shape)
     return Field(kind, about, null=False, written=False, full=full, joined=True)
 
 
-NAME = Field(text(200), "what it is called", required=True, null=False)
-DESCRIPTION = Field(text(1000, 0), "what it is for")
+NAME = Field(text(200), "the name", required=True, null=False)
+DESCRIPTION = Field(text(1000, 0), "the purpose")

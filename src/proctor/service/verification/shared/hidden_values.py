@@ -1,9 +1,8 @@
-"""What an uploaded state holds that must neither be kept nor shown, and how it is taken out of what came of verifying.
+"""Secret values of an uploaded state, and how they are removed from results.
 
-Criteria are decided on the state as it is: a field called `prior_authorization` is often the very thing that is to be verified. What is
-kept of the state is redacted, and what the redaction took out is hidden in everything that is told of a criterion: in the values that were
-found, in sentences that quote them, also where they are cut, and in what a judge is shown. What authors wrote themselves (`expected`,
-`path`, `phrase`) stays: it stands in the criterion.
+Criteria are decided on the original state: a field such as `prior_authorization` is often what is verified. The stored state is redacted,
+and the removed values are hidden in results: in actual values, in sentences that quote them, also truncated, and in material for a judge.
+What authors wrote (`expected`, `path`, `phrase`) is not hidden.
 """
 
 from __future__ import annotations
@@ -20,29 +19,29 @@ from proctor.model.show import show
 from proctor.service.redaction import redact
 
 _SHORTEST = 4
-"""Characters. A shorter one would tear holes in ordinary words; it is hidden where it stands as a word of its own."""
+"""Characters. A shorter value is hidden only as a separate word."""
 _SHORTEST_WORD = 2
-"""Characters. A single one says nothing, and would be found in every sentence; it is hidden only where it is all that was found."""
+"""Characters. A single one is hidden only if it is the whole value."""
 _SHORTEST_CUT = 3
-"""Characters that are left of a value which was cut, to be known as its beginning or its end."""
+"""Remaining characters by which a truncated value is recognised."""
 _WIDEST = 2_000
-"""Characters beside a cut that are looked at; what is told of a value is shorter."""
+"""Characters next to a truncation that are searched."""
 _AUTHORED = frozenset(("expected", "path", "phrase", "pointers", "criterion_id", "outcome", "code"))
-"""What is told of a criterion that its author or the engine wrote."""
+"""Keys of a result that the author or the engine wrote."""
 _DEEPEST = 100
 """Levels of JSON inside a text."""
 
 
 class HiddenValues:
-    """Values that are never told."""
+    """Values that are never shown."""
 
     def __init__(self, values: Iterable[Json] = ()) -> None:
-        # With its type: in Python `True == 1 == 1.0`, and a hidden 1 must not hide every `true`.
+        # With the type: `True == 1 == 1.0` in Python, and a hidden 1 must not hide every `true`.
         self._exact = {(type(value), value) for value in values}
         texts = {value if isinstance(value, str) else show(value) for _, value in self._exact}
-        # As it is, and as sentences and JSON quote it. Longest first: one may be part of another.
+        # As it is, and as sentences and JSON quote it. Longest first, since one may be part of another.
         spelt = {spelling for text in texts if len(text) >= _SHORTEST for spelling in (text, json.dumps(text)[1:-1], _quote(text))}
-        # Not what is part of the mark itself: it would be found in every mark that was put in before.
+        # Not parts of the mark itself, which would match in every mark.
         self._spelt = sorted((one for one in spelt if one not in REDACTED), key=lambda one: (-len(one), one))
         words = sorted(text for text in texts if _SHORTEST_WORD <= len(text) < _SHORTEST)
         self._words = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)") if words else None
@@ -51,7 +50,7 @@ class HiddenValues:
         return bool(self._exact)
 
     def hide_text(self, text: str) -> str:
-        """Return a text without any of the values, nor the beginning or end of one that was cut."""
+        """Return a text without the values, also if truncated."""
         for spelling in self._spelt:
             if spelling in text:
                 text = text.replace(spelling, REDACTED)
@@ -60,25 +59,25 @@ class HiddenValues:
         return self._hide_cut(text) if "…" in text else text
 
     def hide(self, value: Json) -> Json:
-        """Return JSON without any of the values in it; names of fields stay."""
+        """Return JSON without the values; keys stay."""
         return redact(_rewrite(value, self._hide_leaf)) if self else value
 
-    def hide_told(self, value: Json) -> Json:
-        """Return what is told of a criterion without any of the values; only what was found and texts can hold one."""
+    def hide_result(self, value: Json) -> Json:
+        """Return the result of a criterion without the values; only actual values and texts can contain one."""
         if not self:
             return value
         if isinstance(value, dict):
             fields = cast(dict[str, Json], value)
             return {name: self._hide_member(name, entry) for name, entry in fields.items()}
         if isinstance(value, list):
-            return [self.hide_told(entry) for entry in cast(list[Json], value)]
-        # A number that is not what was found is a score or a count.
+            return [self.hide_result(entry) for entry in cast(list[Json], value)]
+        # Other numbers are scores or counts.
         return redact(self.hide_text(value)) if isinstance(value, str) else value
 
     def _hide_member(self, name: str, value: Json) -> Json:
         if name in _AUTHORED:
             return value
-        return self.hide(value) if name == "actual" else self.hide_told(value)
+        return self.hide(value) if name == "actual" else self.hide_result(value)
 
     def _hide_leaf(self, value: Json) -> Json:
         if (type(value), value) in self._exact:
@@ -86,7 +85,7 @@ class HiddenValues:
         return self.hide_text(value) if isinstance(value, str) else value
 
     def _hide_cut(self, text: str) -> str:
-        """Hide what is left of a value on either side of an ellipsis."""
+        """Hide the rest of a value on either side of an ellipsis."""
         parts = text.split("…")
         last = len(parts) - 1
         for number, part in enumerate(parts):
@@ -103,7 +102,7 @@ def _quote(text: str) -> str:
 
 
 def _count_shared(text: str, value: str) -> int:
-    """Return how many characters at the end of a text are the beginning of a value, from so many on that this is no chance."""
+    """Return the length of the common part of a text's end and a value's start, if long enough."""
     if value[:_SHORTEST_CUT] not in text:
         return 0
     for count in range(min(len(text), len(value)), _SHORTEST_CUT - 1, -1):
@@ -112,10 +111,10 @@ def _count_shared(text: str, value: str) -> int:
     return 0
 
 
-def find_hidden_values(given: Json, kept: Json) -> HiddenValues:
-    """Return what redacting a value took out of it."""
+def find_hidden_values(given: Json, redacted: Json) -> HiddenValues:
+    """Return the values that redaction removed."""
     found: list[Json] = []
-    waiting: list[tuple[Json, Json]] = [(given, kept)]
+    waiting: list[tuple[Json, Json]] = [(given, redacted)]
     while waiting:
         ours, clean = waiting.pop()
         if ours is clean:
@@ -132,7 +131,7 @@ def find_hidden_values(given: Json, kept: Json) -> HiddenValues:
 
 
 def _list_removed(text: str, clean: str) -> list[str]:
-    """Return the pieces of a text in whose place `[redacted]` stands."""
+    """Return the pieces of a text that `[redacted]` replaced."""
     if text == clean:
         return []
     head, *others = clean.split(REDACTED)
@@ -141,11 +140,11 @@ def _list_removed(text: str, clean: str) -> list[str]:
     for number, following in enumerate(others):
         end = len(text) - len(following) if number == len(others) - 1 else text.find(following, at) if following else at
         if end < at:
-            # Not to be told which; all of it is hidden then.
+            # Ambiguous: hide all of it.
             return [text]
         found.append(text[at:end])
         at = end + len(following)
-    # In a JSON text characters may be escaped which whoever reads it sees as they are.
+    # A JSON text may escape characters that its reader decodes.
     return [spelling for piece in found for spelling in {piece, _unescape(piece)}]
 
 
@@ -157,7 +156,7 @@ def _unescape(piece: str) -> str:
 
 
 def _list_leaves(value: Json) -> list[Json]:
-    """Return the texts and numbers in a value; JSON that is written as a text is looked into."""
+    """Return the texts and numbers in a value, including JSON inside texts."""
     found: list[Json] = []
     waiting: list[tuple[Json, int]] = [(value, 0)]
     while waiting:
@@ -184,8 +183,8 @@ def _read_json(text: str) -> Json:
 
 
 def _rewrite(value: Json, change: Callable[[Json], Json]) -> Json:
-    """Return a value with every leaf changed, to any depth."""
-    # With a stack of our own: what was uploaded may be nested deeper than Python can call.
+    """Return a value with every leaf changed."""
+    # An explicit stack, since uploads may be nested deeper than Python's recursion limit.
     root: list[Json] = [value]
     waiting: list[dict[str, Json] | list[Json]] = [root]
     while waiting:

@@ -1,6 +1,6 @@
-"""The records of the nouns: the five verbs that any of them has, and the steps inside a transaction that those with rules are made of.
+"""Records of resources: the five standard operations, and building blocks within a transaction.
 
-Everything is authored and read with an organization key. A record of somebody else is the same as one that is not there.
+An organization key is required. A record of another organization does not exist for the caller.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from proctor.store.sql.verification_records import NewRecord, add_record, change
 
 
 class Paging(TypedDict, total=False):
-    """Which page of a list is asked for."""
+    """The requested page of a list."""
 
     limit: int | None
     cursor: str | None
 
 
-def authorize(caller: Caller, doing: str = "the verification API is used") -> None:
-    """Refuse everybody without an organization key."""
+def authorize(caller: Caller, doing: str = "using the verification API") -> None:
+    """Reject every key but organization keys."""
     if caller.kind != "organization":
-        raise Refusal("FORBIDDEN", f"{doing} with an organization key")
+        raise Refusal("FORBIDDEN", f"{doing} requires an organization key")
 
 
 async def require_record(
@@ -49,7 +49,7 @@ async def require_record(
 async def list_rows(
     hub: Hub, caller: Caller, resource: Resource, *, parent_id: str | None = None, **paging: Unpack[Paging]
 ) -> tuple[Page, list[dict[str, Json]]]:
-    """Return a page of records, and each of them as answers have it; below one parent where it is named."""
+    """Return a page of records, also as JSON; limited to a parent if given."""
     authorize(caller)
     async with hub.database.reading() as connection:
         if parent_id is not None and resource.parent is not None:
@@ -62,35 +62,35 @@ async def list_rows(
 
 
 def make_page(found: Page, data: list[dict[str, Json]]) -> dict[str, Json]:
-    """Return a page as answers have it."""
+    """Return a page as JSON."""
     return {"data": data, "_meta": {"next": found.next, "prev": found.prev, "limit": found.limit}}
 
 
 async def list_plain(
     hub: Hub, caller: Caller, resource: Resource, *, parent_id: str | None = None, **paging: Unpack[Paging]
 ) -> dict[str, Json]:
-    """List records without any rule of their own."""
+    """List records of a resource without special rules."""
     return make_page(*await list_rows(hub, caller, resource, parent_id=parent_id, **paging))
 
 
 async def create_plain(hub: Hub, caller: Caller, resource: Resource, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Create a record without any rule of its own."""
+    """Create a record of a resource without special rules."""
     authorize(caller)
     body = resource.read(given)
     async with hub.database.writing() as connection:
-        row = await keep_record(connection, hub, caller, resource, body)
+        row = await store_record(connection, hub, caller, resource, body)
     return resource.show(row)
 
 
 async def get_plain(hub: Hub, caller: Caller, resource: Resource, id: str) -> dict[str, Json]:
-    """Read a record without any rule of its own."""
+    """Read a record of a resource without special rules."""
     authorize(caller)
     async with hub.database.reading() as connection:
         return resource.show(await require_record(connection, caller, resource.kind, id, what=resource.called))
 
 
 async def update_plain(hub: Hub, caller: Caller, resource: Resource, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Change a record without any rule of its own."""
+    """Change a record of a resource without special rules."""
     authorize(caller)
     changes = resource.read(given, partial=True)
     async with hub.database.writing() as connection:
@@ -99,7 +99,7 @@ async def update_plain(hub: Hub, caller: Caller, resource: Resource, id: str, gi
 
 
 async def delete_plain(hub: Hub, caller: Caller, resource: Resource, id: str) -> None:
-    """Delete a record that nothing depends on."""
+    """Delete a record without dependents."""
     authorize(caller)
     async with hub.database.writing() as connection:
         await require_record(connection, caller, resource.kind, id, what=resource.called, lock=True)
@@ -109,7 +109,7 @@ async def delete_plain(hub: Hub, caller: Caller, resource: Resource, id: str) ->
 # --- inside a transaction ---------------------------------------------------------------------------------------------
 
 
-async def keep_record(
+async def store_record(
     connection: AsyncConnection,
     hub: Hub,
     caller: Caller,
@@ -120,12 +120,12 @@ async def keep_record(
     blob: bytes | None = None,
     id: str | None = None,
 ) -> Row:
-    """Keep a new record of the caller's organization, below the parent its body names."""
+    """Store a new record of the caller's organization, below the parent in its body."""
     parent_id: str | None = None
     if resource.parent is not None:
         body = dict(body)
         parent_id = body.pop(resource.parent, None)
-    # Left to the constraint of the schema and not looked up before: of two that come at once one is refused.
+    # The unique constraint decides, so that one of two concurrent requests is rejected.
     try:
         row = await add_record(
             connection,
@@ -157,7 +157,7 @@ async def rewrite_record(
     action: str = "update",
     **columns: object,
 ) -> Row:
-    """Change fields of a record's body, and columns beside it."""
+    """Change fields of a record's body, and columns."""
     try:
         changed = await change_record(
             connection, caller.organization_id, row["id"], now=hub.now(), body={**row["body"], **changes}, **columns
@@ -170,7 +170,7 @@ async def rewrite_record(
 
 
 async def remove_records(connection: AsyncConnection, hub: Hub, caller: Caller, resource: Resource, ids: list[str]) -> None:
-    """Delete records, with a note for the first, which is the one that was asked for."""
+    """Delete records, with an audit note for the first."""
     await delete_records(connection, caller.organization_id, ids)
     await note(connection, hub, caller, "delete", resource.kind, ids[0])
 
