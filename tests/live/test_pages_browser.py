@@ -126,7 +126,7 @@ def test_everything_can_be_done_by_keys(browser: Any, filled: Place) -> None:
         page = visitor.page
         visitor.log_in()
         page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        assert page.evaluate("document.activeElement.textContent") == "Skip to content"
         page.keyboard.press("j")
         page.keyboard.press("Enter")
         page.wait_for_url(f"**/p/{filled.project}")
@@ -160,7 +160,7 @@ def test_what_was_found_is_marked_and_leads_there_and_back(browser: Any, filled:
         result = filled.ask("GET", f"/api/runs/{filled.runs[0]}/results?outcome=pass&case=refund")["data"][0]["id"]
         page.goto(f"/ui/p/{filled.project}/runs/{filled.runs[0]}/r/{result}")
         assert page.locator("mark.pass").count() == 1
-        page.click("text=Show what was found")
+        page.click("text=Show match")
         assert page.url.endswith("#m1") and "refund 17" in page.inner_text("mark:target")
         # Not `wait_for_function`: where it has to wait it evaluates a text, which the policy of the pages forbids.
         playwright.expect(page.locator("mark").first).to_be_in_viewport()

@@ -45,7 +45,7 @@ def test_a_rule_a_key_and_a_benchmark_are_made_by_hand(browser: Any, place: Plac
         page.click("text=too few results pass")
         page.fill("[name=name]", "few pass")
         page.fill("[name=webhook_url]", "https://example.com/hook")
-        page.click("text=When would it have fired?")
+        page.click("text=Preview")
         page.wait_for_selector("#preview")
         assert page.input_value("[name=name]") == "few pass"
         page.fill("[name=below]", "7")
@@ -113,9 +113,9 @@ def test_what_was_typed_is_still_there_after_the_key_was_revoked(browser: Any, p
         other.fill("#key", str(place.key))
         other.keyboard.press("Enter")
         other.wait_for_url("**/ui/")
-        page.click("button:has-text('Send it again')")
+        page.click("button:has-text('Submit again')")
         page.wait_for_selector("h1:has-text('This form is of another session')")
-        page.click("button:has-text('Send it again')")
+        page.click("button:has-text('Submit again')")
         page.wait_for_selector("h1:has-text('a project')")
         assert page.url.rpartition("/")[0].endswith("/ui/p")
 

@@ -92,7 +92,7 @@ def test_traces_appear_as_they_come_in_and_wait_while_the_page_is_paused(browser
         assert page.evaluate("window.same") is True
         page.fill("#search", "charged twice")
         page.keyboard.press("Enter")
-        page.wait_for_selector("text=Without filters")
+        page.wait_for_selector("text=Clear filters")
         assert "q=charged" in page.url and page.locator("tbody tr:has-text('of-two')").count() == 0
         page.click(".facet a:has-text('failed')")
         page.wait_for_url("**outcome=fail**")
@@ -156,7 +156,7 @@ def test_answers_are_labelled_with_two_keys(browser: Any, shop: Shop) -> None:
         assert "names the amount" in page.inner_text(".said")
         assert page.locator(".curve svg").count() == 1
         with page.expect_download() as download:
-            page.click("text=Labels as a file")
+            page.click("text=Download labels (JSONL)")
         lines = [json.loads(line) for line in Path(download.value.path()).read_text(encoding="utf-8").splitlines()]
         assert len(lines) == 4 and {line["label"] for line in lines} == {True, False}
 
@@ -166,7 +166,7 @@ def test_answers_are_labelled_with_two_keys(browser: Any, shop: Shop) -> None:
         page.wait_for_selector("h1:has-text('passed')")
         assert "The answer" in page.inner_text("#judged + .sheet")
         press_on(page, "Change it")
-        page.wait_for_selector("h1:has-text('Change the label')")
+        page.wait_for_selector("h1:has-text('Edit label')")
         page.focus("#label")
         page.keyboard.type("Fail")
         page.keyboard.press("Tab")
@@ -175,9 +175,9 @@ def test_answers_are_labelled_with_two_keys(browser: Any, shop: Shop) -> None:
         page.keyboard.press("Enter")
         page.wait_for_selector("h1:has-text('failed')")
         assert "Not quite: names the amount" in page.inner_text("#note + p")
-        press_on(page, "Take it back")
+        press_on(page, "Delete")
         page.wait_for_selector("h1:has-text('Take this label back?')")
-        press_on(page, "Take it back")
+        press_on(page, "Delete")
         page.wait_for_url("**/labels/all")
         assert page.locator("tbody tr").count() == 4  # three of these, and one that was there
         assert visitor.complaints == []
@@ -195,25 +195,25 @@ def test_everything_can_be_read_and_labelled_without_script(browser: Any, shop: 
         page.click(".span .name >> nth=4")
         assert "gen_ai.tool.name" in page.inner_text(".one-span")
         page.fill("input[name=note]", "looked at without script")
-        page.click("text=Only the note")
+        page.click("text=Save note")
         assert "looked at without script" in page.inner_text("ul.said")
         page.click("ul.said a >> nth=0")
         page.click("text=Change it")
         page.fill("[name=note]", "looked at twice")
         page.click("button.main")
         assert "looked at twice" in page.inner_text("#note + p")
-        page.click("text=Take it back")
+        page.click("text=Delete")
         page.click("button.main")
         assert "looked at twice" not in page.inner_text("main")
         page.goto("/ui/p/proj_home/traces/trc_shop")
-        page.click("text=Evaluate it again")
+        page.click("text=Re-evaluate")
         assert page.input_value("[name=trace_ids]") == "trc_shop"
         page.fill("[name=since]", "soon")
         page.click("button.main")
         assert "expected a time" in page.inner_text("#since-wrong") and page.input_value("[name=trace_ids]") == "trc_shop"
         page.fill("[name=since]", "")
         page.click("button.main")
-        assert "1 trace will be evaluated again." in page.inner_text("main")
+        assert "1 trace will be re-evaluated." in page.inner_text("main")
 
 
 SCREENS = (

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from proctor.errors import StoreError
-from proctor.pages.document_diff import MOST_LINES, compare_documents
 from proctor.pages.pictures import draw_history
+from proctor.pages.screens.cases import MOST_LINES, compare_documents
 from proctor.service.access.agents import create_agent
 from proctor.service.access.callers import LOCAL
 from proctor.service.access.keys import list_keys, revoke_key
@@ -80,8 +80,8 @@ def test_a_field_that_cannot_be_used_says_so_and_nothing_typed_is_lost(world: Wo
 
 def test_checking_saves_nothing_and_lists_every_problem(world: World) -> None:
     answer = send(world, EDIT, do="check", document=BROKEN, expected_version="2")
-    assert answer.status_code == 200 and "This cannot be saved yet" in answer.text and text_of(answer.text) == BROKEN
-    assert "No problem was found" in Markup(send(world, EDIT, do="check", document=FIRST, expected_version="2").text).words
+    assert answer.status_code == 200 and "Fix these problems before saving" in answer.text and text_of(answer.text) == BROKEN
+    assert "No problems found" in Markup(send(world, EDIT, do="check", document=FIRST, expected_version="2").text).words
 
 
 def test_a_text_that_came_back_is_not_kept_yet_and_the_page_knows(world: World) -> None:
@@ -123,7 +123,7 @@ def test_what_somebody_else_saved_meanwhile_is_not_overwritten(world: World) -> 
     form = {"document": mine, "name": "n", "dialect": "", "sample": "1", "active": "yes"}
     late = world.post(EDIT, "organization", proof=proof, expected_version="2", **form)
     assert late.status_code == 409 and text_of(late.text) == mine
-    assert "Somebody saved version 3 meanwhile" in Markup(late.text).words and 'name="expected_version" value="3"' in late.text
+    assert "Version 3 was saved while you were editing" in Markup(late.text).words and 'name="expected_version" value="3"' in late.text
     assert world.service.run(lambda hub: get_case(hub, LOCAL, "case_manners"))["document"] == FIRST
     saved = world.post(EDIT, "organization", proof=proof, expected_version="3", **form)
     assert saved.status_code == 303
@@ -204,7 +204,7 @@ def test_a_run_is_looked_at_first_and_then_started(world: World) -> None:
     form |= {"timeout_s": "30", "name": "nightly", "tags": "a, b", "note": "", "selection": ""}
     dry = send(world, path, do="plan", **form)
     page = Markup(dry.text)
-    assert dry.status_code == 200 and page.strange == [] and "It can be started" in page.words and "<dd>4</dd>" in dry.text
+    assert dry.status_code == 200 and page.strange == [] and "Ready to start" in page.words and "<dd>4</dd>" in dry.text
     assert text_of(dry.text, "own_target") == TARGET
     started = send(world, path, do="start", **form)
     assert started.status_code == 303, started.text
@@ -278,7 +278,7 @@ def test_a_picture_of_a_history_draws_no_rate_where_nothing_was_decided() -> Non
 
 def test_a_case_is_tried_on_stored_traces_from_its_page(world: World) -> None:
     page = f"{HOME}/cases/case_manners"
-    assert "Try it on stored traces" in world.get(page, "organization").text
+    assert "Try on stored traces" in world.get(page, "organization").text
     proof = world.find_proof(page, "organization")
     answer = world.post(f"{page}/backtest", "organization", proof=proof, limit="50")
     assert answer.status_code == 303, answer.text

@@ -13,8 +13,7 @@ import pytest
 
 from proctor.errors import StoreError
 from proctor.evidence.otlp.spans import SpanGroup
-from proctor.pages.routes import SCREENS
-from proctor.pages.service_screens import NOUN_SCREENS, SERVICE_SCREENS
+from proctor.pages.routes import NOUN_SCREENS, SCREENS, SERVICE_SCREENS
 from proctor.rest import security
 from proctor.service.access.callers import LOCAL
 from proctor.service.access.keys import KeySpec, create_key, revoke_key

@@ -52,8 +52,8 @@ def test_a_label_is_shown_with_what_was_judged(world: World) -> None:
     page = Markup(world.get(address, "organization").text)
     assert "Label: passed" in page.words and "a result of a trace, assertion 2" in page.words
     assert "polite enough" in page.words and "The answer says sorry." in page.words and "No. It was refunded." in page.words
-    assert "What the judge said failed 0.30 (passes from 0.80)" in page.words
-    assert page.words.index("polite enough") < page.words.index("What the judge said")
+    assert "Judge's verdict failed 0.30 (passes from 0.80)" in page.words
+    assert page.words.index("polite enough") < page.words.index("Judge's verdict")
     assert 'href="/ui/p/proj_home/traces/trc_rude"' in world.get(address, "organization").text
 
 

@@ -48,7 +48,7 @@ def test_the_form_asks_for_the_same_traces_as_rest(world: World, fields: dict[st
     assert (answer.status_code, answer.headers["location"]) == (303, f"{AGAIN}?done={wanted.json()['traces']}")
     assert world.service.run(list_due) == due and len(due) == wanted.json()["traces"]
     told = Markup(world.get(answer.headers["location"], "organization").text).words
-    assert (f"{len(due)} trace" if due else "nothing will be evaluated again") in told
+    assert (f"{len(due)} trace" if due else "nothing will be re-evaluated") in told
     entries = world.get("/api/audit?resource=traces", "organization").json()["data"]
     assert [(one["action"], one["resource_id"], one["details"]) for one in entries[:1]] == [
         (one["action"], one["resource_id"], one["details"]) for one in entries[1:]

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from proctor.pages.routes import SCREENS
-from proctor.pages.service_screens import NOUN_SCREENS, SERVICE_SCREENS
+from proctor.pages.routes import NOUN_SCREENS, SCREENS, SERVICE_SCREENS
 from tests.pages.markup import Markup
 from tests.pages.world import World, add_run, decide_all
 
@@ -70,7 +69,7 @@ def test_a_run_shows_what_went_wrong_first_and_groups_it_by_reason(seen: World) 
     text = seen.get(RUN, "organization").text
     words = Markup(text).words
     assert "8 failed" in words and "4 passed" in words and "2 reasons" in words
-    assert words.index("What went wrong") < words.index("Attempts Id of a case")
+    assert words.index("What went wrong") < words.index("Attempts Case id")
     assert words.index("4 attempts in 1 case") < words.index("About this run")
     # Twelve attempts: linked once among the reasons where they failed, and once in the list.
     assert text.count("data-row") == 12 + 2
@@ -81,7 +80,7 @@ def test_attempts_are_narrowed_by_what_stands_in_the_address(seen: World) -> Non
     rows = narrowed[narrowed.index('id="all"') :]
     assert rows.count('scope="row"') == 4 and "opening-hours" not in rows
     assert '<option value="pass" selected>' in rows and 'value="greeting"' in rows
-    assert "No attempt is like this." in seen.get(f"{RUN}?case=nobody", "organization").text
+    assert "No matching attempts." in seen.get(f"{RUN}?case=nobody", "organization").text
 
 
 def test_a_result_has_each_assertion_beside_the_step_it_is_about(seen: World) -> None:

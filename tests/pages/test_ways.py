@@ -58,7 +58,7 @@ def test_what_was_posted_in_vain_leads_back_to_its_page_and_never_to_an_address_
         main = answer.text[answer.text.index("<main") :]
         assert answer.status_code == 404 and Markup(answer.text).strange == []
         assert find_links(main) == ([way] if way else []) + ["/ui/"]
-        assert ("Back to the page" in main) == bool(way) and "Try again" not in main
+        assert ("Back" in main) == bool(way) and "Try again" not in main
     again = world.get(f"{HOME}/runs/run_gone", "organization").text
     assert '<a href="">Try again' in again
 
@@ -124,7 +124,7 @@ def test_any_two_runs_can_be_chosen_to_be_compared(world: World, monkeypatch: py
     older = re.search(r'rel="next" href="([^"]*)"', first)
     assert older is not None
     text = world.get(f"{HOME}/compare{older[1].replace('&amp;', '&')}", "organization").text
-    assert '<input type="hidden" name="runs" value="run_after">' in text and "One run is chosen already." in text
+    assert '<input type="hidden" name="runs" value="run_after">' in text and "1 run is selected on other pages." in text
     assert 'type="checkbox" name="runs" value="run_before"' in text and 'data-choose="5"' in text
     assert Markup(text).strange == []
 
@@ -161,7 +161,7 @@ def test_every_input_for_a_time_takes_the_readers_zone(seen: World, path: str, f
 def test_a_run_that_ended_without_a_result_does_not_promise_one(world: World) -> None:
     world.service.run(lambda hub: add_run(hub, "run_broken", [], status="failed", outcome=None, attempts=3))
     words = Markup(world.get(f"{HOME}/runs/run_broken", "organization").text).words
-    assert "No attempt was finished." in words and "yet" not in words and "Compare with the run before" not in words
+    assert "No attempt was finished." in words and "yet" not in words and "Compare with previous run" not in words
 
 
 def test_what_a_project_deletes_is_not_denied(world: World) -> None:

@@ -32,7 +32,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     tokens: AmountChange
     cost: AmountChange | None = None
     """Of the base, these are those of the first comparison."""
-    beside: Child = None
+    link: Child = None
     """What stands in the place of the change of the base."""
 
 
@@ -78,7 +78,7 @@ def _draw_run(run: RunFigures, heads: Sequence[str]) -> Element:
     amounts = [(run.latency, 0), (run.tokens, 0), *([(run.cost, 4)] if len(heads) > 5 else [])]
     cells: list[Child] = [
         draw_rate(run.counts),
-        run.beside if run.comparison is None else _draw_change(run.comparison),
+        run.link if run.comparison is None else _draw_change(run.comparison),
         *(_draw_base_amount(*each) if run.comparison is None else _draw_amount(*each) for each in amounts),
     ]
     return make(
