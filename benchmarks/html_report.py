@@ -26,7 +26,7 @@ def figures() -> Iterator[Figure]:
     yield Figure(f"report.html of {CASES:,} cases, {FAILURES} failed, megabytes", size, at_most=8)
     yield Figure("writing it, seconds of CPU", spent)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "report.html.report")
+        path = Path(folder, "report.html")
         path.write_text(pages[-1], encoding="utf-8")
         yield from _in_browser(path)
 

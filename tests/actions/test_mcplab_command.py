@@ -52,7 +52,7 @@ def test_a_workspace_runs_from_the_command_line(tmp_path: Path, monkeypatch: pyt
     assert done.code == 0, done
     assert "2 passed" in done.out
     written = {path.name for path in (tmp_path / "home").rglob("*")}
-    assert {"results.json", "trace.jsonl", "summary.md", "report.html.report", "resolved-config.yaml"} <= written
+    assert {"results.json", "trace.jsonl", "summary.md", "report.html", "resolved-config.yaml"} <= written
     unknown = proctor("run", config, "--home", tmp_path / "home", "--agents", "gtp")
     assert (unknown.code, "gpt" in unknown.err) == (4, True), unknown
 

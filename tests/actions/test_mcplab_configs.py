@@ -126,7 +126,7 @@ def test_both_configs_run_as_one_with_their_own_agents_servers_and_files(tmp_pat
             "results.json",
             "trace.jsonl",
             "summary.md",
-            "report.html.report",
+            "report.html",
             "resolved-config.yaml",
         }
         assert len((folder / "trace.jsonl").read_text().splitlines()) == count + 1

@@ -159,7 +159,7 @@ def test_a_pull_request_is_held_against_the_run_of_main_and_told_so(job: Job) ->
     assert job.outputs["run"]["exit-code"] == "1" and job.step("verdict").returncode == 1
     assert comment.startswith("<!-- proctor: proctor -->\n") and "### Newly failing" in comment and "- `b`" in comment
     report = Path(job.outputs["run"]["report"])
-    assert all((report / name).stat().st_size for name in ("report.html.report", "comparison.html", "results.xml"))
+    assert all((report / name).stat().st_size for name in ("report.html", "comparison.html", "results.xml"))
     posted = job.called()[-1]
     assert posted["words"][-4:-2] == ["POST", "repos/me/shop/issues/7/comments"] and posted["body"] == comment
 

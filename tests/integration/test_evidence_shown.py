@@ -132,8 +132,8 @@ def test_a_case_that_lacks_evidence_says_what_and_where_to_look(place: Path, for
 
 
 def test_the_page_shows_what_was_known_of_each_case(place: Path) -> None:
-    proctor("check", "suite.yaml", "runs.jsonl", "--format", "html", "--output", "report.html.report")
-    page = Page((place / "report.html.report").read_text())
+    proctor("check", "suite.yaml", "runs.jsonl", "--format", "html", "--output", "report.html")
+    page = Page((place / "report.html").read_text())
     told = page.read_case("greet")
     assert "Read by plain" in told and "the answerrecorded" in told
     assert "tool callsunknownnot recorded in this evidence" in told

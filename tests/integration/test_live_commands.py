@@ -112,7 +112,7 @@ def test_two_runs_are_compared_and_gate(place: Path, monkeypatch: pytest.MonkeyP
 def test_reports_of_a_kept_run(place: Path) -> None:
     proctor("run", "suite.yaml", "--quiet")
     assert proctor("report", "latest").code == 0
-    page = (place / "report.html.report").read_text()
+    page = (place / "report.html").read_text()
     assert page.startswith("<!") and "http-equiv" in page
     assert proctor("report", "latest", "--format", "junit", "--output", "r.xml").code == 0
     assert "<testsuite" in (place / "r.xml").read_text()

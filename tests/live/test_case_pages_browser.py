@@ -74,7 +74,7 @@ def test_a_case_is_typed_checked_tried_saved_and_run(browser: Any, desk: Place) 
         page.click("button.main:has-text('Save')")
         page.wait_for_selector("h1:has-text('Typed in a browser')")
 
-        page.click("text=Run it")
+        page.click("text=Run now")
         page.wait_for_selector("input[name=case]:checked")
         page.fill("#repeat", "many")
         page.click("button:has-text('Dry run')")
@@ -120,7 +120,7 @@ def test_an_answer_that_comes_late_is_dropped(browser: Any, desk: Place) -> None
         page.unroute("**/cases/check")
         page.route("**/cases/check", lambda route: route.abort())
         page.fill("#text", BROKEN)
-        page.wait_for_selector("#read-as:has-text('What you typed is still here')")
+        page.wait_for_selector("#read-as:has-text('Your text is unchanged')")
         assert page.input_value("#text") == BROKEN
 
 
@@ -146,7 +146,7 @@ def test_a_session_that_ends_while_somebody_types_loses_nothing(browser: Any, de
             other.keyboard.press("Enter")
             other.wait_for_url("**/ui/")
             page.click("button:has-text('Submit again')")
-            page.wait_for_selector("[role=alert]:has-text('send it again')")
+            page.wait_for_selector("[role=alert]:has-text('submit it again')")
             assert page.input_value("#text") == typed
             page.click("button.main:has-text('Save')")
             page.wait_for_selector("h1:has-text('Survivor')")

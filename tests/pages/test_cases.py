@@ -73,7 +73,7 @@ def test_a_field_that_cannot_be_used_says_so_and_nothing_typed_is_lost(world: Wo
     answer = send(world, EDIT, **form)
     assert answer.status_code in (400, 404) and text_of(answer.text) == FIRST
     page = Markup(answer.text)
-    assert page.strange == [] and told in page.words and "Nothing was saved" in page.words
+    assert page.strange == [] and told in page.words and "Not saved" in page.words
     for value in fields.values():
         assert html.escape(value) in answer.text
 
@@ -113,7 +113,7 @@ def test_a_case_is_tried_on_stored_traces_and_not_saved(world: World) -> None:
     assert world.service.run(lambda hub: get_case(hub, LOCAL, "case_manners"))["version"] == 2
     idle = world.service.run(lambda hub: create_agent(hub, LOCAL, project_id="proj_home", name="idle", kind="otlp"))["id"]
     none = send(world, f"{HOME}/cases/new", do="try", document=FIRST, agent=idle)
-    assert "There is no trace yet" in none.text
+    assert "No traces yet" in none.text
 
 
 def test_what_somebody_else_saved_meanwhile_is_not_overwritten(world: World) -> None:
@@ -143,14 +143,14 @@ def test_a_session_that_ended_gives_the_text_back_and_it_can_be_sent_again(world
     world.service.run(revoke)
     ended = world.post(EDIT, "organization", proof=proof, **form)
     assert ended.status_code == 401 and Markup(ended.text).strange == []
-    assert text_of(ended.text, "e-1") == typed and proof not in ended.text and "can be sent again" in ended.text
+    assert text_of(ended.text, "e-1") == typed and proof not in ended.text and "submit it again" in ended.text
     # Logged in again, the proof of the page that came back is one of the old session: the editor has the text, and a proof that is good.
     from proctor.service.access.keys import KeySpec, create_key
 
     key = world.service.run(lambda hub: create_key(hub, LOCAL, KeySpec(kind="organization", name="again")))[1]
     world.sessions["again"] = world.service.run(lambda hub: open_session(hub, key))[1]
     again = world.post(EDIT, "again", proof=proof, **form)
-    assert again.status_code == 403 and text_of(again.text) == typed and "send it again" in again.text
+    assert again.status_code == 403 and text_of(again.text) == typed and "submit it again" in again.text
     assert send(world, EDIT, "again", **form).status_code == 303
 
 
@@ -194,7 +194,7 @@ def test_a_history_marks_flaky_runs_and_says_the_picture_in_words(world: World) 
     world.service.run(lambda hub: add_run(hub, "run_mixed", mixed, at="2026-11-16T11:00:00.000Z"))
     page = world.get(f"{HOME}/cases/case_manners", "organization").text
     assert "flaky" in Markup(page).words and 'class="flaky"' in page
-    assert 'aria-label="Pass rates in 3 runs; in the newest 50 %, with 95 % confidence between' in page
+    assert 'aria-label="Pass rates in 3 runs; in the newest 50 %, 95 % interval' in page
     assert "flaky in 1 run" in Markup(world.get(f"{HOME}/cases", "organization").text).words
 
 

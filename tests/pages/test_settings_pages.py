@@ -99,7 +99,7 @@ def test_a_rule_that_is_refused_comes_back_with_everything_in_it(seen: World, ki
     answer = send(seen, f"{HOME}/alerts/new?kind={kind}", typed)
     page = Markup(answer.text)
     assert answer.status_code in (400, 404) and page.strange == []
-    assert said in page.words and "What you typed is still here." in page.words
+    assert said in page.words and "Your input is below." in page.words
     for name, value in typed.items():
         assert name == "secret" or f'value="{value.replace("<", "&lt;").replace(">", "&gt;")}"' in answer.text, name
 
@@ -121,7 +121,7 @@ def test_a_form_that_somebody_was_faster_than_changes_nothing(world: World) -> N
     assert send(world, page, fields).status_code == 303
     answer = send(world, page, {**fields, "name": "mine", "seen": seen_at[1]})
     assert answer.status_code == 409 and 'value="mine"' in answer.text
-    assert "somebody changed this" in Markup(answer.text).words
+    assert "this was changed at" in Markup(answer.text).words
     assert world.get(f"/api/alerts/{id}", "organization").json()["name"] == "theirs"
     # As the page says: who has been told, and sends it again, overwrites what is there.
     now = re.search(r'name="seen" value="([^"]+)"', answer.text)
@@ -136,7 +136,7 @@ def test_how_long_things_stay_is_set_once_it_was_seen_what_would_go(world: World
         assert 'name="trace_days"' in world.get(path, "organization").text, path
     shown = send(world, page, {"trace_days": "1", "run_days": ""}, form=f"{HOME}/settings")
     words = Markup(shown.text).words
-    assert shown.status_code == 200 and "traces older than 1 day" in words and "no run: they stay" in words
+    assert shown.status_code == 200 and "traces older than 1 day" in words and "no runs: only" in words
     assert world.get("/api/projects/proj_home/retention", "organization").json()["trace_days"] is None
     previewed = re.search(r'name="previewed" value="([^"]*)"', shown.text)
     assert previewed is not None and previewed[1] == "1," and 'value="1"' in shown.text
@@ -228,7 +228,7 @@ def test_the_audit_log_is_narrowed_and_leads_to_what_was_written(world: World) -
 
 def test_health_is_told_to_everybody_and_figures_to_the_operator(seen: World) -> None:
     words = Markup(seen.get("/ui/health", "organization").text).words
-    assert ("proctor" in words and "SQLite" in words) or "your key does not read it" in words
+    assert ("proctor" in words and "SQLite" in words) or "your key cannot read them" in words
     assert "Queued traces" not in Markup(seen.get("/ui/health", "project").text).words
 
 
@@ -275,7 +275,7 @@ def test_a_form_that_comes_too_late_gives_back_what_was_typed(world: World) -> N
     fresh = re.search(r'name="proof" value="([0-9a-f]+)"[^>]*>\s*<p><label', again.text) or re.findall(
         r'name="proof" value="([0-9a-f]+)"', again.text
     )
-    assert again.status_code == 403 and "two\nlines" in again.text and "This form is of another session" in again.text
+    assert again.status_code == 403 and "two\nlines" in again.text and "Form of another session" in again.text
     good = fresh[-1] if isinstance(fresh, list) else fresh[1]
     assert world.post(f"{HOME}/settings/change", "organization", proof=good, name="kept", description="d", settings="{}").status_code == 303
 
@@ -298,7 +298,7 @@ def test_what_was_typed_is_there_when_the_database_is_away(world: World, monkeyp
     answer = world.post("/ui/projects/new", "organization", proof=proof, name="a long story", description="", settings="")
     page = Markup(answer.text)
     assert answer.status_code == 503 and page.strange == []
-    assert "The database is away" in page.words and "a long story" in page.words and "Submit again" in page.words
+    assert "Database unavailable" in page.words and "a long story" in page.words and "Submit again" in page.words
     monkeypatch.undo()
     monkeypatch.setattr("proctor.service.access.projects.insert_row", away)
     answer = world.post("/ui/projects/new", "organization", proof=proof, name="a long story", description="", settings="")
@@ -312,4 +312,4 @@ def test_a_run_that_was_deleted_while_it_was_open_says_so(world: World) -> None:
     world.service.run(lambda hub: delete_project(hub, LOCAL, "proj_home"))
     for path in (f"{HOME}/runs/run_after", f"{HOME}/alerts", f"{HOME}/settings"):
         answer = world.get(path, "organization")
-        assert answer.status_code == 404 and "it was deleted" in Markup(answer.text).words
+        assert answer.status_code == 404 and "was deleted" in Markup(answer.text).words

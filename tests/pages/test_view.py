@@ -53,7 +53,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Any:
     [
         ("/ui/", ["Latest runs", "shop"]),
         (RUNS, ["Select 2 to 6 runs.", "failed", "passed", "cancelled", "failed to finish"]),
-        (f"{RUNS}/20261116-090000-b", ["2 failed", "What went wrong", "2 reasons", "Compare with previous run"]),
+        (f"{RUNS}/20261116-090000-b", ["2 failed", "Failures", "2 reasons", "Compare with previous run"]),
         (f"{RUNS}/20261116-090000-b?q=DO+not+know", ["opening-hours"]),
         (f"{RUNS}/20261116-090000-b?q=nowhere+at+all", ["No matching attempts."]),
         (f"{RUNS}/20261116-100000-c", ["cancelled", "Incomplete: 2 of 3 attempts"]),
@@ -85,7 +85,7 @@ def test_a_run_that_cannot_be_read_says_why(client: TestClient) -> None:
 )
 def test_what_is_not_there_is_not_found(client: TestClient, path: str) -> None:
     answer = client.get(path)
-    assert answer.status_code == 404 and "There is nothing here" in answer.text
+    assert answer.status_code == 404 and "Page not found" in answer.text
 
 
 def test_only_this_machine_under_its_own_name_is_answered(client: TestClient) -> None:

@@ -155,13 +155,13 @@ def test_the_question_before_something_is_deleted_names_it_as_people_do(world: W
 def test_every_input_for_a_time_takes_the_readers_zone(seen: World, path: str, fields: int) -> None:
     text = seen.get(path, "organization").text
     assert len(re.findall(r"<input[^>]* data-zoned", text)) == fields
-    assert "Without a zone: in yours" in text
+    assert "Without a time zone: your own" in text
 
 
 def test_a_run_that_ended_without_a_result_does_not_promise_one(world: World) -> None:
     world.service.run(lambda hub: add_run(hub, "run_broken", [], status="failed", outcome=None, attempts=3))
     words = Markup(world.get(f"{HOME}/runs/run_broken", "organization").text).words
-    assert "No attempt was finished." in words and "yet" not in words and "Compare with previous run" not in words
+    assert "No attempts finished." in words and "yet" not in words and "Compare with previous run" not in words
 
 
 def test_what_a_project_deletes_is_not_denied(world: World) -> None:
@@ -197,10 +197,10 @@ def test_the_limit_of_a_rule_is_written_as_it_was_typed(world: World) -> None:
     world.service.run(lambda hub: add_results(hub, "fffpp", apart_s=60))
     fields = {"name": "n", "times": "3", "window_s": "3600", "webhook_url": "https://example.com/h", "only": "preview"}
     words = Markup(send(world, f"{HOME}/alerts/new?kind=failing_case", fields).text).words
-    assert "its limit (3)" in words
-    assert "Window in seconds" in words and "Window s" not in words
+    assert "threshold (3)" in words
+    assert "Window (s)" in words and "Window s" not in words
     rule = make_rule(world)
-    assert "its limit (90 %)" in Markup(world.get(f"{HOME}/alerts/{rule}", "organization").text).words
+    assert "threshold (90 %)" in Markup(world.get(f"{HOME}/alerts/{rule}", "organization").text).words
 
 
 def test_the_audit_log_shows_values_as_json_and_never_as_python(world: World) -> None:

@@ -20,8 +20,7 @@ from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
-from proctor.report.data.mcplab_artifacts import ArtifactRow, MadeWith, artifact_texts
-from proctor.report.words.mcplab import find_type
+from proctor.report.data.mcplab_artifacts import ArtifactRow, MadeWith, artifact_texts, find_type
 from proctor.runner.run import make_entry
 from tests.tables import rows
 
@@ -220,7 +219,7 @@ def test_messages_carry_their_own_time_and_usage_and_none_is_empty() -> None:
 
 def test_the_page_shows_every_scenario_and_runs_nothing_it_carries() -> None:
     seen = evidence("<script>alert(1)</script> shipped 17", GOOD)
-    page = texts(decided(seen))["report.html.report"]
+    page = texts(decided(seen))["report.html"]
     assert "&lt;script&gt;alert(1)&lt;/script&gt; shipped 17" in page and "<script>alert" not in page
     assert "<dt>Run note</dt><dd>a|b</dd>" in page and "default-src 'none'" in page
     for told in ("<b>1</b> Scenarios", "0.0%", "[&quot;lookup_order&quot;,&quot;search&quot;]", "1/1", "0/1", "Captured number"):

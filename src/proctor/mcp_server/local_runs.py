@@ -21,8 +21,8 @@ from proctor.actions.workspace.run_history import find_home, open_run
 from proctor.actions.workspace.suites import load_suite
 from proctor.decide.selection import select
 from proctor.errors import ProctorError, StoreError
-from proctor.mcp_server.places import find_local_path
 from proctor.mcp_server.ports import RunFilter, RunRequest
+from proctor.mcp_server.suites import find_local_path
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.report.blocks.exchange import add_exchanges

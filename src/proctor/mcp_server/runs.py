@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from proctor.mcp_server.arguments import Schema, texts
-from proctor.mcp_server.casing import camel
+from proctor.mcp_server.arguments import Schema, camel, texts
 from proctor.mcp_server.ports import RunFilter, RunRequest
-from proctor.mcp_server.results import RESULT, shorten_result
 from proctor.mcp_server.suites import DETAIL, DIALECT, DOCUMENT, SELECT
-from proctor.mcp_server.tool import PAGING, Action, Desk, Tool, a_list, amount, page_of, shape, text
+from proctor.mcp_server.tool import PAGING, RESULT, Action, Desk, Tool, a_list, amount, page_of, shape, shorten_result, text
 from proctor.model.evidence import Json
 from proctor.service.access.permissions import require_reader
 from proctor.service.traces.search import TraceSearch, get_trace, list_traces

@@ -26,7 +26,7 @@ from sqlalchemy.exc import IntegrityError
 from proctor import __version__
 from proctor.errors import EvidenceError, InputError, ProctorError, StoreError
 from proctor.formats.verial.assertions import KINDS
-from proctor.mcp_server.casing import camel, camel_path
+from proctor.mcp_server.arguments import camel, camel_path
 from proctor.mcp_server.local_runs import LocalRuns
 from proctor.mcp_server.nouns import NOUNS
 from proctor.mcp_server.pages import TEMPLATES, Page, fixed_pages, read_page

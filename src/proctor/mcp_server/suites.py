@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -19,7 +19,9 @@ from proctor.actions.checking.check_stream import CheckStream
 from proctor.actions.checking.judged_check import JudgedStream
 from proctor.actions.help import describe as describing
 from proctor.actions.judging.judges import OpenedJudge, open_suite_judge
+from proctor.actions.mcplab.files import list_bundle_files
 from proctor.actions.trust.trust import trust_for
+from proctor.actions.workspace.run_history import find_home
 from proctor.actions.workspace.suites import load_suite
 from proctor.decide.selection import select
 from proctor.errors import InputError
@@ -27,12 +29,11 @@ from proctor.evidence.reading import read_sent
 from proctor.evidence.unknowns.account import declare_complete
 from proctor.formats.suites import DIALECTS
 from proctor.mcp_server.arguments import Schema
-from proctor.mcp_server.places import find_local_path
-from proctor.mcp_server.results import RESULT, shorten_result
-from proctor.mcp_server.tool import Action, Desk, Tool, a_document, shape, text
+from proctor.mcp_server.tool import RESULT, Action, Desk, Tool, a_document, shape, shorten_result, text
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.result import RunResult
+from proctor.model.show import escape_unseen, show
 from proctor.report.data.json_text import render_json
 from proctor.service.access.permissions import require_reader
 from proctor.service.decisions.messages import SuiteSource
@@ -40,7 +41,40 @@ from proctor.service.decisions.suite_verdicts import SuiteDecisions, decide_stre
 from proctor.service.decisions.waiting_client import run_while_client_waits
 from proctor.service.refusals import Refusal
 from proctor.service.suites.documents import read_sent_suite, shown_problems
-from proctor.sources.records import Record, read_records
+from proctor.sources.records import DOCUMENT_SUFFIXES, LINE_SUFFIXES, Record, read_records
+from proctor.sources.texts import SUITE_SUFFIXES, check_path, is_hidden
+from proctor.sources.workspaces import find_suite_bundle
+
+_READ = (*SUITE_SUFFIXES, *LINE_SUFFIXES, *DOCUMENT_SUFFIXES)
+
+
+def find_local_path(folder: Path, path: str, *, trust: bool | None) -> Path:
+    """Return the file or folder that a caller names, from `folder`; raises `Refusal` where it leads out of the working folder."""
+    place = folder / path
+    check_path(place)
+    if trust_for("reading", granted=trust).granted:
+        return place
+    working = find_home(None, start=folder).parent.resolve()
+    # The path itself first: of what lies outside nothing is even listed.
+    if not place.resolve().is_relative_to(working) or not all(file.resolve().is_relative_to(working) for file in _list_read(place)):
+        raise Refusal(
+            "FORBIDDEN",
+            f"{escape_unseen(show(path))} leads out of the working folder {str(working)!r}, and nothing outside of it is read",
+            hint="name files of the working folder, or have the server started with --trust",
+        )
+    return place
+
+
+def _list_read(place: Path) -> Iterator[Path]:
+    """Yield what is read together with a file or folder."""
+    if place.is_dir():
+        files = [file for file in place.rglob("*") if file.suffix.lower() in _READ and file.is_file() and not is_hidden(file, place)]
+    else:
+        files = [place, *(file for file in (place.parent / "results.json",) if file.is_file())]
+    yield from files
+    for root in {place} | {find_suite_bundle(file) for file in files}:
+        yield from list_bundle_files(root)
+
 
 _MOST_EVIDENCE = 10_000
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from proctor.mcp_server.arguments import Schema, read_arguments
-from proctor.mcp_server.casing import to_snake
+from proctor.mcp_server.arguments import Schema, read_arguments, to_snake
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
 from proctor.service.access.callers import Caller
@@ -215,3 +214,44 @@ PAGING: dict[str, Schema] = {
     "limit": amount("list: how many, 1 to 100 (default 20)", whole=True),
     "cursor": text("list: `_meta.next` or `_meta.prev` of another page"),
 }
+
+
+_SHORT = ("id", "name", "attempt", "outcome", "score", "verdict", "axes")
+_MOST_CASES = 500
+
+RESULT: Schema = shape(
+    {
+        "schema": {"type": "string"},
+        "outcome": {"type": "string", "enum": ["pass", "fail", "error", "skip"]},
+        "score": {"type": ["number", "null"]},
+        "counts": {"type": "object"},
+        "cases": {"type": "array", "items": {"type": "object"}},
+    },
+    run_id={"type": ["string", "null"]},
+    suite={"type": "object"},
+    warnings={"type": "array", "items": {"type": "object"}},
+    unmatched_evidence={"type": "array"},
+    unmet={"type": "object"},
+    incomplete={"type": ["object", "null"]},
+    cases_left_out={"type": "integer"},
+)
+
+
+def shorten_result(result: dict[str, Json], detail: str | None) -> dict[str, Json]:
+    """A result with passing cases in one line each, unless everything is wanted. Where some are left out, passing ones go first."""
+    if detail == "full":
+        return result
+    cases = [_short(case) for case in cast(list[dict[str, Json]], result["cases"])]
+    left_out = len(cases) - _MOST_CASES
+    if left_out > 0:
+        # Sorting is stable: what did not pass comes first, and keeps the order of the suite.
+        cases = sorted(cases, key=lambda case: case["outcome"] == "pass")[:_MOST_CASES]
+    more: dict[str, Json] = {"cases_left_out": left_out} if left_out > 0 else {}
+    return {**result, "cases": cases, **more}
+
+
+def _short(case: dict[str, Json]) -> dict[str, Json]:
+    if case["outcome"] == "pass":
+        return {name: case[name] for name in _SHORT if name in case}
+    failed = [entry for entry in cast(list[dict[str, Json]], case.get("assertions") or []) if entry["outcome"] != "pass"]
+    return {**case, "assertions": failed}

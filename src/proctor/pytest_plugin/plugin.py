@@ -110,7 +110,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # Only where a suite was collected is there anything to refuse; whoever shares tests out over processes does it for all of them.
     if "proctor.pytest_plugin.items" not in sys.modules or config.option.collectonly or hasattr(config, "workerinput"):
         return
-    from proctor.pytest_plugin.admission import refuse_strangers  # the rules of runs; see above
+    from proctor.pytest_plugin.items import refuse_strangers  # the rules of runs; see above
 
     refuse_strangers(session.items, config)
 
@@ -123,8 +123,10 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
     suites = [path for path in places if path.name.endswith(SUITE_ENDINGS) or _is_listed(path, node.config)]
     if session is None or not suites:
         return
-    from proctor.pytest_plugin.admission import refuse_strangers  # the rules of runs; see above
-    from proctor.pytest_plugin.items import SuiteFile
+    from proctor.pytest_plugin.items import (
+        SuiteFile,
+        refuse_strangers,  # the rules of runs; see above
+    )
 
     selected = set(ids)
     items = [item for path in suites for item in SuiteFile.from_parent(session, path=path).collect()]

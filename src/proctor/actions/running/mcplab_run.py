@@ -230,7 +230,7 @@ def _prepare(planned: Plan, policy: Policy, options: McplabOptions, instead: Map
 def write_artifacts(
     folder: Path, run: RunResult, entries: Sequence[RunEntry], ready: Ready, *, note: str = "", stopped: bool = False
 ) -> None:
-    """Write `results.json`, `trace.jsonl`, `summary.md`, `report.html.report` and `resolved-config.yaml`. Raises `StoreError`."""
+    """Write `results.json`, `trace.jsonl`, `summary.md`, `report.html` and `resolved-config.yaml`. Raises `StoreError`."""
     from proctor import __version__  # the package itself imports this room
 
     attachments = {each["id"]: each.get("attachments") or [] for each in ready.config["scenarios"]}

@@ -15,8 +15,7 @@ from proctor.batches.options import BatchOptions, name_output
 from proctor.batches.progress_line import ProgressLine
 from proctor.batches.run import open_batch, run_batch
 from proctor.batches.slices.slicer import read_groupings
-from proctor.cli.options.judge_flags import open_judge
-from proctor.cli.options.now_option import add_now_flag, require_moment
+from proctor.cli.options.flags import add_now_flag, open_judge, require_moment
 from proctor.cli.parser import add_complete_flag, add_prices_flag, add_trust_flag, make_parser, parse_positive, parse_share
 from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import wants_colour

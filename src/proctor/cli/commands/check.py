@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING
 from proctor.actions.checking.check_stream import CheckStream, Shows
 from proctor.actions.workspace.prices import with_complete, with_prices
 from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite
+from proctor.cli.options.flags import (
+    FirstFailure,
+    add_judge_flags,
+    add_now_flag,
+    add_selection_flags,
+    open_judge,
+    read_judge_options,
+    require_moment,
+    select_cases,
+    stop_at_failure,
+)
 from proctor.cli.options.gates import add_gate_flags, open_gate
-from proctor.cli.options.judge_flags import add_judge_flags, open_judge, read_judge_options
-from proctor.cli.options.now_option import add_now_flag, require_moment
-from proctor.cli.options.select_cases import FirstFailure, add_selection_flags, select_cases, stop_at_failure
 from proctor.cli.parser import (
     add_complete_flag,
     add_output_flags,
@@ -25,11 +33,9 @@ from proctor.cli.parser import (
     add_trust_flag,
     make_parser,
 )
-from proctor.cli.show.output import Output
-from proctor.cli.show.renderers import FORMATS, make_renderer
+from proctor.cli.show.output import Output, append_summary, find_summary_file
+from proctor.cli.show.renderers import FORMATS, make_renderer, print_case
 from proctor.cli.show.showing import choose_exit_code, print_unmet
-from proctor.cli.show.step_summary import append_summary, find_summary_file
-from proctor.cli.show.verbose import print_case
 from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError
 from proctor.model.result import CaseResult, RunResult

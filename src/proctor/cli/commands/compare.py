@@ -10,11 +10,9 @@ from proctor.actions.workspace.run_history import find_home
 from proctor.batches.compare import compare_batches, is_batch
 from proctor.cli.options.find_run import RUN_HELP, choose_run, choose_two_runs
 from proctor.cli.parser import make_parser
-from proctor.cli.show.compare_markdown import write_comparison
-from proctor.cli.show.compare_terminal import describe_comparison
-from proctor.cli.show.output import Output
+from proctor.cli.show.compare_text import describe_comparison, write_comparison
+from proctor.cli.show.output import Output, append_summary
 from proctor.cli.show.renderers import wants_colour
-from proctor.cli.show.step_summary import append_summary
 from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError
 from proctor.model.json_values import write_document

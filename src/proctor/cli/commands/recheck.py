@@ -11,7 +11,7 @@ from proctor.actions.workspace.prices import with_complete, with_prices
 from proctor.actions.workspace.run_history import find_home, open_run
 from proctor.actions.workspace.suites import load_suite
 from proctor.cli.options.find_run import RUN_HELP, choose_run
-from proctor.cli.options.judge_flags import add_judge_flags, open_judge, read_judge_options
+from proctor.cli.options.flags import add_judge_flags, open_judge, read_judge_options
 from proctor.cli.parser import (
     add_complete_flag,
     add_output_flags,
@@ -21,9 +21,9 @@ from proctor.cli.parser import (
     add_trust_flag,
     make_parser,
 )
+from proctor.cli.show.output import append_summary
 from proctor.cli.show.renderers import FORMATS
 from proctor.cli.show.showing import choose_exit_code, print_unmet, show_run, write_markdown
-from proctor.cli.show.step_summary import append_summary
 from proctor.cli.signals.exit_codes import Exit
 from proctor.decide.selection import select
 from proctor.model.case import Suite

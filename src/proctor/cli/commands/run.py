@@ -21,9 +21,15 @@ from proctor.actions.workspace.run_history import find_home
 from proctor.actions.workspace.run_names import read_tags
 from proctor.actions.workspace.suites import load_suites
 from proctor.cli.options.find_run import RUN_HELP
+from proctor.cli.options.flags import (
+    add_judge_flags,
+    add_last_failed_flag,
+    add_selection_flags,
+    has_failed,
+    read_judge_options,
+    select_cases,
+)
 from proctor.cli.options.gates import Decision, Gate, add_gate_flags, open_gate
-from proctor.cli.options.judge_flags import add_judge_flags, read_judge_options
-from proctor.cli.options.select_cases import add_last_failed_flag, add_selection_flags, has_failed, select_cases
 from proctor.cli.parser import (
     add_capture_flag,
     add_complete_flag,
@@ -38,10 +44,9 @@ from proctor.cli.parser import (
     parse_whole,
 )
 from proctor.cli.show.live_progress import make_listener, write_annotations
-from proctor.cli.show.output import reserve_standard_output
+from proctor.cli.show.output import append_summary, is_on_github, reserve_standard_output
 from proctor.cli.show.renderers import FORMATS
 from proctor.cli.show.showing import add_pivot_flag, check_showing, choose_exit_code, print_unmet, show_run, write_markdown
-from proctor.cli.show.step_summary import append_summary, is_on_github
 from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError
 from proctor.model.case import Suite

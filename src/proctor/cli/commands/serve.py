@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from proctor.actions.workspace.run_history import find_database_home
 from proctor.cli.parser import make_parser
-from proctor.cli.show.missing_parts import explain_missing
+from proctor.cli.show.output import explain_missing
 from proctor.cli.signals.exit_codes import Exit
 
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Literal
 
-from proctor.cli.show.verbose import print_case
+from proctor.cli.show.renderers import print_case
 from proctor.model.result import CaseResult
 from proctor.model.show import tell_more
-from proctor.report.words.case_faults import CaseFaults, find_case_fault
-from proctor.report.words.judge_faults import find_fault
+from proctor.report.words.faults import CaseFaults, find_case_fault, find_fault
 from proctor.report.words.neutral import to_one_line
 from proctor.runner.events import Event, Listener
 
@@ -140,7 +139,7 @@ class _FailureLines:
         if fault is not None and fault == self._told:
             reason = "not judged, as above"
         self._told = fault or self._told
-        if self._case_faults.is_told(result):
+        if self._case_faults.is_repeat(result):
             reason = f"as above [{result.code}]"
         attempt = _describe_attempt(result.attempt)
         return f"{result.outcome}  {to_one_line(result.case.id, 80)}{attempt}  {to_one_line(reason, 160)}".rstrip()
@@ -156,7 +155,7 @@ def write_annotations(results: Iterable[CaseResult], *, level: Literal["error", 
     lines: list[str] = []
     faults = CaseFaults()
     for result in results:
-        if faults.is_told(result):
+        if faults.is_repeat(result):
             continue
         # What keeps a whole case from being decided stands beside its first claim.
         most = 1 if find_case_fault(result) is not None else None

@@ -9,12 +9,12 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, TextIO
 
-from proctor.errors import InputError
+from proctor.errors import InputError, MissingExtra
 
 _reserved: list[TextIO] = []
 """Standard output, while nobody else may write to it; the innermost last."""
@@ -167,3 +167,46 @@ class Output:
     def write_text(self, text: str) -> None:
         """Write text; what no encoding can carry (half of a surrogate pair) is escaped."""
         self.write(text.encode("utf-8", errors="backslashreplace"))
+
+
+def explain_missing(error: ModuleNotFoundError, what: str, extra: str) -> MissingExtra:
+    """Return what to install. Raises the error itself where no extra would bring the module: one of ours, or of Python on this system."""
+    top = (error.name or "proctor").partition(".")[0]
+    if top == "proctor" or top in sys.stdlib_module_names:
+        raise error
+    return MissingExtra(what, extra)
+
+
+def is_on_github(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether this is a job of GitHub."""
+    return environment.get("GITHUB_ACTIONS") == "true"
+
+
+def find_summary_file(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the file to append to; None where none is wanted."""
+    path = environment.get("GITHUB_STEP_SUMMARY")
+    return path if path and is_on_github(environment) and not _is_output(path) else None
+
+
+def append_summary(text: Callable[[], str], file: str | None = None) -> None:
+    """Append what `text` gives to the job's summary, if there is one, and to `file`; it is asked for only then."""
+    for path in filter(None, (find_summary_file(), file)):
+        _append(path, text)
+
+
+def _append(path: str, text: Callable[[], str]) -> None:
+    # Half a pair of surrogates may come from anywhere; a summary with a question mark is better than none.
+    content = f"{text().rstrip()}\n\n".encode("utf-8", "replace")
+    try:
+        with open(path, "ab") as file:
+            file.write(content)
+    except OSError as error:
+        print(f"warning: the job summary {path!r} cannot be written: {error.strerror or error}", file=sys.stderr)
+
+
+def _is_output(path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(get_standard_output().fileno()), os.stat(path))
+    except (OSError, ValueError, AttributeError):
+        # No such file yet, or standard output is closed or no file at all.
+        return False

@@ -11,7 +11,7 @@ from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import wants_colour
 from proctor.cli.signals.exit_codes import Exit
 from proctor.model.json_values import encode_strangers
-from proctor.report.blocks.trace_text import TracePainter, counts_document, record_document
+from proctor.report.blocks.evidence_text import TracePainter, counts_document, record_document
 from proctor.report.words.style import Style
 from proctor.report.words.wording import count_noun
 

@@ -106,15 +106,15 @@ def _check_pivot_format(format: str) -> None:
 
 
 def _write_pivot(run: RunResult, axes: tuple[str, ...], format: str) -> str:
-    from proctor.report.blocks import pivot_tables
+    from proctor.report.blocks import pivot
     from proctor.report.blocks.pivot import build_pivot
 
     table = build_pivot(run, axes)
     if format == "csv":
-        return pivot_tables.write_pivot_csv(table)
+        return pivot.write_pivot_csv(table)
     if format == "markdown":
-        return pivot_tables.write_pivot_markdown(table)
-    return pivot_tables.write_pivot_text(table)
+        return pivot.write_pivot_markdown(table)
+    return pivot.write_pivot_text(table)
 
 
 def write_markdown(run: RunResult) -> str:

@@ -17,7 +17,7 @@ from proctor.pages.ports import Page, Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.trace_source import TraceSource
 from proctor.pages.words import find_project_address, show_share
-from proctor.report.html.calibration_chart import WORDS, draw_interval_bar, draw_sweep_chart
+from proctor.report.html.calibration import WORDS, draw_interval_bar, draw_sweep_chart
 from proctor.report.words.html_text import write_block, write_pretty
 from proctor.scoring.agreement import Figure
 from proctor.service.labels import annotations

@@ -20,7 +20,7 @@ from proctor.pages.rendering import render_page
 from proctor.pages.screens import noun_forms
 from proctor.report.blocks.attempt import draw_time
 from proctor.report.blocks.systems import draw_request_table, draw_systems
-from proctor.report.html.systems import write_request, write_systems
+from proctor.report.html.case import write_request, write_systems
 from proctor.report.words.elements import Element, Node, make
 from proctor.service.refusals import Refusal
 from proctor.service.verification.runs.leaderboard import MOST_RUNS, get_public_leaderboard

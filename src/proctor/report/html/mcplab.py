@@ -1,4 +1,4 @@
-"""MCPLab's `report.html.report`: the scenarios of a run on one page that loads nothing.
+"""MCPLab's `report.html`: the scenarios of a run on one page that loads nothing.
 
 What the original shows: about the run, tiles, a table that can be narrowed to what passed, failed or did both, and for every scenario the
 sequences of tools, how often required and forbidden ones were used, captured values and the last answer. Everything that was written by
