@@ -108,7 +108,7 @@ RUN_SUITE = Tool(
 LIST_RUNS = Tool(
     name="list_runs",
     title="List runs",
-    about="The runs that are kept, newest first: id, status, suite, target, counts of outcomes, name, tags and note.",
+    about="Stored runs, newest first: id, status, suite, target, counts of outcomes, name, tags and note.",
     properties={
         "projectId": text("only those of a project"),
         "name": text("only those of this name"),
@@ -177,7 +177,7 @@ SEARCH_TRACES = Tool(
     "full: what was received (`evidence`) and its results.",
     properties={
         "id": text("one trace; then nothing else is taken into account"),
-        "query": text("words in what was asked, or in the external id"),
+        "query": text("text in the input or the external id"),
         "projectId": text("only of this project"),
         "agentId": text("only of this agent"),
         "outcome": text("only those whose worst result is this", "pass", "fail", "error", "skip"),

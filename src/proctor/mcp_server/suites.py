@@ -1,7 +1,6 @@
-"""Tools over suites and evidence that keep nothing: `validate_suite`, `check_evidence`, `describe`.
+"""Tools over suites and evidence that store nothing: `validate_suite`, `check_evidence`, `describe`.
 
-A suite comes as text or JSON. Where the server runs on the caller's own machine it may also be named by its path; elsewhere callers name no
-files, and a suite brings no judge of its own: only the one that whoever runs the service has configured.
+A suite is text or JSON, or a path if the server runs on the caller's machine. Elsewhere the judge of the service is used, never one of the suite.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ _READ = (*SUITE_SUFFIXES, *LINE_SUFFIXES, *DOCUMENT_SUFFIXES)
 
 
 def find_local_path(folder: Path, path: str, *, trust: bool | None) -> Path:
-    """Return the file or folder that a caller names, from `folder`; raises `Refusal` where it leads out of the working folder."""
+    """Return the path that a caller names. Raises `Refusal` if it is outside the working folder."""
     place = folder / path
     check_path(place)
     if trust_for("reading", granted=trust).granted:
         return place
     working = find_home(None, start=folder).parent.resolve()
-    # The path itself first: of what lies outside nothing is even listed.
+    # The path itself first: nothing outside is listed.
     if not place.resolve().is_relative_to(working) or not all(file.resolve().is_relative_to(working) for file in _list_read(place)):
         raise Refusal(
             "FORBIDDEN",
@@ -66,7 +65,7 @@ def find_local_path(folder: Path, path: str, *, trust: bool | None) -> Path:
 
 
 def _list_read(place: Path) -> Iterator[Path]:
-    """Yield what is read together with a file or folder."""
+    """Yield the files that are read with a file or folder."""
     if place.is_dir():
         files = [file for file in place.rglob("*") if file.suffix.lower() in _READ and file.is_file() and not is_hidden(file, place)]
     else:
@@ -85,7 +84,7 @@ DETAIL = {"detail": text("failures: passing cases in one line each (default); fu
 
 
 async def sent_suite(desk: Desk, given: dict[str, Json]) -> tuple[Suite, SuiteSource | None]:
-    """Return the suite of a call, by `document` or by `path`, and how to read it again elsewhere; raises a `Refusal` with every problem."""
+    """Return the suite of `document` or `path`, and how to read it again. Raises `Refusal` with all problems."""
     document, path = given.get("document"), given.get("path")
     if (document is None) == (path is None):
         ways = "`document` or `path`" if desk.local else "`document`"
@@ -160,7 +159,7 @@ async def _check(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
 
 
 async def _check_here(desk: Desk, suite: Suite, given: dict[str, Json]) -> RunResult:
-    """Decide in this process: it is that of the user who asks."""
+    """Decide in this process, which belongs to the user."""
     records = await asyncio.to_thread(_records, desk, suite, given)
     stream = await asyncio.to_thread(CheckStream, suite, now=given.get("now"), shows="account")
     opened = _judge(desk, suite) if stream.judged else None
@@ -173,7 +172,7 @@ async def _check_here(desk: Desk, suite: Suite, given: dict[str, Json]) -> RunRe
 
 
 async def _check_elsewhere(desk: Desk, suite: Suite, source: SuiteSource, given: dict[str, Json]) -> RunResult:
-    """Read and decide where the service decides for all tenants."""
+    """Read and decide in the pool of the service."""
     evidence: Json = given.get("evidence")
     if evidence is None:
         raise Refusal("VALIDATION_ERROR", "give evidence, by `evidence`", fields={"evidence": ["required"]})
@@ -212,18 +211,18 @@ def _records(desk: Desk, suite: Suite, given: dict[str, Json]) -> list[Record]:
     else:
         read = read_sent(evidence, format=given.get("evidence_format"), mapping=declared.map if declared is not None else None)
         found = all_records(read if declared is None else [declare_complete(one, declared.complete, declared.source) for one in read])
-    kept: list[Record] = []
+    records: list[Record] = []
     for record in found:
-        # Counted while it is read: a folder may hold more than fits into memory.
-        if len(kept) == _MOST_EVIDENCE:
+        # Counted while reading: a folder may not fit into memory.
+        if len(records) == _MOST_EVIDENCE:
             raise _too_much_evidence()
-        kept.append(record)
-    return kept
+        records.append(record)
+    return records
 
 
 def _judge(desk: Desk, suite: Suite) -> OpenedJudge | None:
     if not desk.local:
-        # A stranger's suite must not choose the model or its address: it would be asked with the keys of this environment.
+        # An untrusted suite must not choose the model or its address: it would use our keys.
         suite = msgspec.structs.replace(suite, settings={}, dialect="native", path=None)
     try:
         trust = trust_for("reading", granted=desk.trust if desk.local else False, home=desk.hub.settings.home)
@@ -231,7 +230,7 @@ def _judge(desk: Desk, suite: Suite) -> OpenedJudge | None:
     except InputError:
         if desk.local:
             raise
-        # A judge that cannot work is none: what needs one is an error that says so.
+        # Without a working judge, judged checks are errors.
         return None
 
 
@@ -240,7 +239,7 @@ CHECK = Tool(
     title="Check recorded evidence",
     about="Decide a suite on recorded runs of an agent; no agent is called. Evidence is one run or a list: our own shape {case?, input?, "
     "text, tool_calls: [{name, arguments, result}], state?, ...}, message lists of the usual providers, OTLP JSON, n8n executions, Flowise "
-    "predictions, Mibo bodies. Every assertion says what was expected, what was found and where.",
+    "predictions, Mibo bodies. Every assertion has the expected and actual value and its place.",
     properties={
         **DOCUMENT,
         "path": text("or where the suite lies"),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def run(arguments: list[str]) -> int:
     """Serve until a signal comes; returns the exit code."""
-    # All that is loaded stays: to look through it for garbage meanwhile would be a sixth of the start.
+    # Loaded modules stay: garbage collection during the start would take a sixth of it.
     gc.disable()
     try:
         return _serve(arguments)
@@ -31,7 +31,7 @@ def _serve(arguments: list[str]) -> int:
     except ModuleNotFoundError as error:
         missing = explain_missing(error, "`proctor serve`", "serve")
         if {"-h", "--help"} & set(arguments):
-            # Whoever asks what it does is told so, and what is missing for its options.
+            # Help is shown even if the extra is missing.
             _start_parser(f"\n\n{missing}; its options are shown then.").parse_args(["--help"])
         raise missing from error
     options = vars(_make_parser(SETTINGS).parse_args(arguments))

@@ -1,4 +1,4 @@
-"""The flags that tell a command about its judge."""
+"""Flags that several commands share: judge, clock, selection of cases."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 def add_judge_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that `run`, `check` and `recheck` share."""
     judge = parser.add_argument_group("the judge")
-    judge.add_argument("--judge-model", metavar="NAME", help="the model that judges: one of `models`, or provider/name")
-    judge.add_argument("--judge-samples", type=parse_positive, metavar="N", help="how often each claim is judged (default: 1)")
-    judge.add_argument("--max-judge-calls", type=parse_natural, metavar="N", help="the most requests to the judge")
-    judge.add_argument("--no-cache", action="store_true", help="ask the judge again, whatever is remembered, and remember nothing")
-    judge.add_argument("--share-judgements", action="store_true", help="let repeats of a case be judged by one remembered reply")
-    judge.add_argument("--fail-fast", action="store_true", help="do not judge a case whose verdict is final")
+    judge.add_argument("--judge-model", metavar="NAME", help="the judge model: one of `models`, or provider/name")
+    judge.add_argument("--judge-samples", type=parse_positive, metavar="N", help="judge samples per claim (default: 1)")
+    judge.add_argument("--max-judge-calls", type=parse_natural, metavar="N", help="request limit of the judge")
+    judge.add_argument("--no-cache", action="store_true", help="do not use the cache of the judge")
+    judge.add_argument("--share-judgements", action="store_true", help="reuse one cached verdict for repeats of a case")
+    judge.add_argument("--fail-fast", action="store_true", help="skip judged checks once the verdict of a case is final")
 
 
 def read_judge_options(options: argparse.Namespace) -> JudgeOptions:
-    """Return what the flags say."""
-    from proctor.actions.judging.judge_settings import JudgeOptions  # most commands have nothing to judge
+    """Return the judge options of the flags."""
+    from proctor.actions.judging.judge_settings import JudgeOptions  # rarely needed
 
     return JudgeOptions(
         model=options.judge_model,
@@ -45,8 +45,8 @@ def read_judge_options(options: argparse.Namespace) -> JudgeOptions:
 
 
 def open_judge(suite: Suite, home: Path, options: argparse.Namespace, wanted: JudgeOptions) -> OpenedJudge | None:
-    """Open the judge of a suite whose evidence is there already; None where the suite has nothing to judge."""
-    from proctor.actions.judging.judges import open_suite_judge  # most suites have nothing to judge
+    """Open the judge of a suite with recorded evidence; None if nothing is judged."""
+    from proctor.actions.judging.judges import open_suite_judge  # rarely needed
     from proctor.actions.trust.trust import trust_for
     from proctor.actions.trust.variables import read_variables
 
@@ -60,19 +60,19 @@ def open_judge(suite: Suite, home: Path, options: argparse.Namespace, wanted: Ju
 
 def add_now_flag(parser: argparse.ArgumentParser) -> None:
     """Add `--now ISO`."""
-    parser.add_argument("--now", metavar="ISO", help="the clock of every expression, instead of the evidence's own")
+    parser.add_argument("--now", metavar="ISO", help="the current time for expressions (default: that of the evidence)")
 
 
 def require_moment(text: str) -> None:
-    """Refuse a `--now` that is no date or time."""
-    from proctor.expressions.moments import read_moment  # most commands have a clock of their own
+    """Reject a `--now` that is not a date or time."""
+    from proctor.expressions.moments import read_moment  # rarely needed
 
     if read_moment(text) is None:
         raise InputError(f"--now {text!r} is no date or time; expected ISO 8601, for example 2026-11-15T09:00:00Z")
 
 
 class FirstFailure(Exception):
-    """Something failed, and nothing more is wanted."""
+    """Raised at the first failure with -x."""
 
 
 def add_selection_flags(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +80,7 @@ def add_selection_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-k",
         metavar="EXPR",
-        help="only cases whose id, name or tags fit: 'refund and not slow', 'id=c3', 'name=\"Slow refund\"', 'test_dimension=billing'",
+        help="only cases whose id, name or tags match: 'refund and not slow', 'id=c3', 'name=\"Slow refund\"', 'test_dimension=billing'",
     )
     parser.add_argument("-x", "--exitfirst", action="store_true", help="stop at the first failure")
     parser.add_argument("-v", "--verbose", action="store_true", help="each case with its assertions on standard error, as it ends")
@@ -88,13 +88,13 @@ def add_selection_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_last_failed_flag(parser: argparse.ArgumentParser) -> None:
     """Add the flag of a command that can drive again what failed."""
-    parser.add_argument("--last-failed", "--lf", action="store_true", help="only cases that failed or errored when they were last driven")
+    parser.add_argument("--last-failed", "--lf", action="store_true", help="only cases that failed or errored in the last run")
 
 
 def select_cases(suite: Suite, options: argparse.Namespace) -> Suite | None:
-    """Return the chosen part of a suite; None, having said why, where nothing is left. Raises `ProctorError`."""
+    """Return the selected part of a suite; None, with a message, if it is empty. Raises `ProctorError`."""
     if options.k:
-        from proctor.decide.selection import select  # most runs take the whole suite
+        from proctor.decide.selection import select  # rarely needed
 
         suite = select(suite, options.k)
     why = f"no case fits -k {options.k!r}" if options.k else "the suite has no cases"
@@ -123,11 +123,11 @@ def _count_failed(chosen: int, failed: int) -> str:
 
 
 def stop_at_failure(result: CaseResult) -> None:
-    """Raise `FirstFailure` for a result that is one."""
+    """Raise `FirstFailure` for a failed result."""
     if result.outcome in ("fail", "error"):
         raise FirstFailure
 
 
 def has_failed(run: RunResult) -> bool:
-    """Return whether anything of a run failed or ended in an error."""
+    """Return whether any result failed or errored."""
     return bool(run.counts.get("fail") or run.counts.get("error"))

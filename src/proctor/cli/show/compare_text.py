@@ -1,4 +1,4 @@
-"""Writes two runs side by side for a terminal."""
+"""A comparison of two runs as text for a terminal, or as Markdown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VERDICTS: dict[str, Colour] = {"regressed": "red", "improved": "green", "unchan
 
 
 def describe_comparison(found: RunComparison, *, colour: bool) -> str:
-    """Return the verdict, the figures, and the cases that changed, worst first."""
+    """Return verdict, figures and changed cases, worst first."""
     style, comparison = Style(colour=colour), found.comparison
     verdict = style.paint(comparison.verdict.replace("_", " ").upper(), "bold", _VERDICTS[comparison.verdict])
     base, candidate = (to_one_line(each, 120) for each in describe_runs(found))
@@ -80,7 +80,7 @@ _ICONS = {"regressed": "❌", "improved": "✅", "unchanged": "✅", "too_little
 
 
 def write_comparison(found: RunComparison) -> str:
-    """Return the verdict, the figures, and the cases that changed."""
+    """Return verdict, figures and changed cases as Markdown."""
     comparison = found.comparison
     verdict = comparison.verdict.replace("_", " ")
     whole = found.base_incomplete is None and found.candidate_incomplete is None

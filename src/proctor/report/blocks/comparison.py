@@ -76,7 +76,8 @@ def draw_run_table(runs: Sequence[RunFigures]) -> Element:
 
 def _draw_run(run: RunFigures, heads: Sequence[str]) -> Element:
     role = "Base" if run.comparison is None else "Candidate"
-    amounts = [(run.latency, 0, "slower", "faster"), (run.tokens, 0), *([(run.cost, 4)] if len(heads) > 5 else [])]
+    amounts = [(run.latency, 0, ("slower", "faster")), (run.tokens, 0, ("more", "less"))]
+    amounts += [(run.cost, 4, ("more", "less"))] if len(heads) > 5 else []
     cells: list[Child] = [
         draw_rate(run.counts),
         run.link if run.comparison is None else _draw_change(run.comparison),
@@ -108,11 +109,11 @@ def _draw_change(comparison: Comparison) -> Child:
     )
 
 
-def _draw_base_amount(change: AmountChange | None, places: int, *_: str) -> Child:
+def _draw_base_amount(change: AmountChange | None, places: int, _: tuple[str, str]) -> Child:
     return None if change is None or change.base_median is None else f"{change.base_median:,.{places}f}"
 
 
-def _draw_amount(change: AmountChange | None, places: int, *words: str) -> Child:
+def _draw_amount(change: AmountChange | None, places: int, words: tuple[str, str]) -> Child:
     if change is None or change.ratio is None or change.candidate_median is None:
         return make("span", "none", "not recorded")
     return f"{change.candidate_median:,.{places}f}", make("small", "", describe_amount(change, *words))
