@@ -43,9 +43,9 @@ def write_month(folder: Path) -> BatchSummary:
 
 def test_the_terminal_shows_days_slices_and_amounts(tmp_path: Path) -> None:
     text = render_batch(write_month(tmp_path))
-    assert "latency: half within 115 ms, 95 % within" in text
+    assert "latency: p50 115 ms · p95" in text
     lines = text.splitlines()
-    assert lines[lines.index("by day") + 1].startswith("  2026-10-01   90.0 %  18 of 20, 69.9 % to 97.2 %; 10 traces, half within 104 ms")
+    assert lines[lines.index("by day") + 1].startswith("  2026-10-01   90.0 %  18 of 20, 69.9 % to 97.2 %; 10 traces, p50 104 ms")
     assert "by model, day" in lines and any(line.startswith("  small, 2026-10-03  ") for line in lines)
     assert "\x1b" not in text and "2 records that could not be read or decided" in text
 

@@ -206,7 +206,7 @@ def test_a_pass_rate_is_told_and_lets_no_errors_through_unless_asked(
 
 def test_errors_are_allowed_only_beside_a_pass_rate(place: Path) -> None:
     done = run("--allow-errors")
-    assert done.code == 4 and "--allow-errors goes with --min-pass-rate" in done.err
+    assert done.code == 4 and "--allow-errors requires --min-pass-rate" in done.err
 
 
 def test_a_skipped_case_and_missing_evidence_fail_where_asked(place: Path) -> None:

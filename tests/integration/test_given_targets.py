@@ -209,9 +209,9 @@ def test_a_value_of_a_framework_gets_a_hint_that_can_be_followed_there() -> None
     (_, model) = list_not_recorded(msgspec.structs.replace(seen, account=Account("langchain messages and otlp")), "callable")
     assert model.how is not None and "neither the returned value nor its spans tell it" in model.how
     (_, model) = list_not_recorded(Evidence(text="hi", tool_calls=()), "callable")
-    assert model.how == 'return "model": "NAME" beside the text'
+    assert model.how == 'return "model": "NAME" next to the text'
     (_, model) = list_not_recorded(msgspec.structs.replace(seen, account=Account("openai messages")), "http")
-    assert model.how == 'answer with "model": "NAME" beside the text'
+    assert model.how == 'respond with "model": "NAME" next to the text'
 
 
 def test_an_agent_that_fails_is_told_and_ends_with_1(place: Path) -> None:

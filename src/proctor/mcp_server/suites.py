@@ -1,6 +1,6 @@
 """Tools over suites and evidence that store nothing: `validate_suite`, `check_evidence`, `describe`.
 
-A suite is text or JSON, or a path if the server runs on the caller's machine. Elsewhere the judge of the service is used, never one of the suite.
+A suite is text or JSON, or a path if the server runs on the caller's machine. Elsewhere only the judge of the service is used.
 """
 
 from __future__ import annotations

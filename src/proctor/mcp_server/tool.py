@@ -1,7 +1,7 @@
 """A tool: name, input and output schema, and its functions.
 
-A tool is one function (`validate_suite`), or a noun with a required `action` (`criteria` with `list`, `create`, ...). Input schemas are flat
-objects, since model APIs reject alternatives at the top level; which parameters belong to which action is described and checked here.
+A tool is one function (`validate_suite`), or a noun with a required `action` (`criteria` with `list`, `create`, ...). Input schemas are
+flat objects, since model APIs reject alternatives at the top level; which parameters belong to which action is described and checked here.
 """
 
 from __future__ import annotations

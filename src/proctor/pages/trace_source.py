@@ -14,8 +14,9 @@ from proctor.pages.words import quote_part
 from proctor.service.access import agents
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
-from proctor.service.labels import agreement, annotations, queue
+from proctor.service.labels import agreement, queue
 from proctor.service.labels.agreement import Agreement
+from proctor.service.labels.annotations import NewAnnotation, create_annotation, list_annotations
 from proctor.service.labels.claims import SubjectKind
 from proctor.service.labels.queue import Posed, Queue
 from proctor.service.traces import facets, feed, search, span_trees
@@ -77,15 +78,15 @@ class TraceSource:
 
     async def list_annotations(self, subject_id: str) -> list[Record]:
         """Return the annotations of a subject."""
-        return (await annotations.list_annotations(self._hub, self._caller, subject_id=subject_id, limit=20))["data"]
+        return (await list_annotations(self._hub, self._caller, subject_id=subject_id, limit=20))["data"]
 
     async def list_latest_labels(self, project_id: str, most: int) -> list[Record]:
         """Return the newest labels of a project."""
-        return (await annotations.list_annotations(self._hub, self._caller, project_id=project_id, limit=most))["data"]
+        return (await list_annotations(self._hub, self._caller, project_id=project_id, limit=most))["data"]
 
-    async def annotate(self, annotation: annotations.NewAnnotation) -> Record:
+    async def annotate(self, annotation: NewAnnotation) -> Record:
         """Store a label or a note."""
-        return await annotations.create_annotation(self._hub, self._caller, annotation)
+        return await create_annotation(self._hub, self._caller, annotation)
 
     async def list_waiting(self, project_id: str) -> Queue:
         """Return the claims to label."""

@@ -67,7 +67,7 @@ BENCHMARK = Resource(
     kind="benchmark",
     prefix="bench",
     name="Benchmark",
-    about="Tasks under one name.",
+    about="A named set of tasks.",
     tag="benchmarks",
     tool=ToolWords(
         "benchmarks",

@@ -54,7 +54,7 @@ TASK_RUN = Resource(
     kind="task_run",
     prefix="tr",
     name="TaskRun",
-    about="One go at a task.",
+    about="One attempt at a task.",
     tag="benchmark runs",
     tool=ToolWords(
         "task-runs",
