@@ -114,7 +114,7 @@ def test_what_a_text_lacks_is_told_with_the_remedy_and_the_name_of_the_run(place
     run_id = json.loads(proctor("show", "latest", "--format", "json").out)["run_id"]
     shown = " ".join(done.out.split())
     assert f"`proctor show {run_id} --evidence` shows what was read" in shown
-    assert "→ return what your framework returned" in shown and "capture: otel" in shown
+    assert "→ return the result, state or messages of your framework" in shown and "capture: otel" in shown
 
 
 def test_missing_prices_are_told_once_and_no_evidence_is_pointed_at(place: Path) -> None:

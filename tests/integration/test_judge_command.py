@@ -63,7 +63,7 @@ def test_the_second_time_everything_is_remembered_unless_it_shall_not_be(labels:
     proctor("judge", "calibrate", labels)
     again = proctor("judge", "calibrate", labels)
     assert len(judge.asked) == 4
-    assert "4 remembered" in again.out
+    assert "4 cached" in again.out
     anew = proctor("judge", "calibrate", "--no-cache", labels)
     assert len(judge.asked) == 8 and "remembered" not in anew.out
 
