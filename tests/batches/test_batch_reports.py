@@ -43,9 +43,9 @@ def write_month(folder: Path) -> BatchSummary:
 
 def test_the_terminal_shows_days_slices_and_amounts(tmp_path: Path) -> None:
     text = render_batch(write_month(tmp_path))
-    assert "latency: half within 115 ms, 95 % within" in text
+    assert "latency: p50 115 ms · p95" in text
     lines = text.splitlines()
-    assert lines[lines.index("by day") + 1].startswith("  2026-10-01   90.0 %  18 of 20, 69.9 % to 97.2 %; 10 traces, half within 104 ms")
+    assert lines[lines.index("by day") + 1].startswith("  2026-10-01   90.0 %  18 of 20, 69.9 % to 97.2 %; 10 traces, p50 104 ms")
     assert "by model, day" in lines and any(line.startswith("  small, 2026-10-03  ") for line in lines)
     assert "\x1b" not in text and "2 records that could not be read or decided" in text
 
@@ -56,7 +56,7 @@ def test_markdown_has_the_same_figures_in_tables(tmp_path: Path) -> None:
     assert "| `refund` | 80.0 % | 24 of 30 | 62.7 % to 90.5 % |" in text
     assert "### By day" in text and "| 2026-10-02 | 10 | 90.0 % | 18 of 20 | 69.9 % to 97.2 % | 115 ms |" in text
     assert "### By model, day" in text and "- **6** times" in text and "  - `t0 (" in text
-    assert "<script>" not in text and "2 records that could not be read" in text
+    assert "<script>" not in text and "2 records not read" in text
 
 
 class _Reader(HTMLParser):
@@ -164,7 +164,7 @@ def test_a_batch_is_shown_in_every_format(tmp_path: Path, monkeypatch: pytest.Mo
     told = json.loads((tmp_path / "report.json").read_text())
     assert [one["by"] for one in told["slices"]] == [["model"], ["model", "day"]] and len(told["days"]) == 3
     assert open_batch("out").days[0].traces == 10
-    assert "not when it is shown" in proctor("batch", "show", "out", "--by", "model").err
+    assert "not to show" in proctor("batch", "show", "out", "--by", "model").err
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,13 @@ def broken_off(place: Path, *, kept: int, repeat: int = 1) -> str:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (("show", "latest"), "incomplete: 2 of 3 attempts, 2 of 3 cases; the run broke off"),
-        (("show", "latest", "--format", "markdown"), "**incomplete: 2 of 3 attempts, 2 of 3 cases; the run broke off**"),
-        (("show", "latest", "--format", "html"), "incomplete: 2 of 3 attempts, 2 of 3 cases; the run broke off"),
-        (("show", "latest", "--format", "junit"), '<error message="the only attempt is missing: the run broke off" type="incomplete">'),
+        (("show", "latest"), "incomplete: 2 of 3 attempts, 2 of 3 cases; the run did not finish"),
+        (("show", "latest", "--format", "markdown"), "**incomplete: 2 of 3 attempts, 2 of 3 cases; the run did not finish**"),
+        (("show", "latest", "--format", "html"), "incomplete: 2 of 3 attempts, 2 of 3 cases; the run did not finish"),
+        (
+            ("show", "latest", "--format", "junit"),
+            '<error message="the only attempt is missing: the run did not finish" type="incomplete">',
+        ),
         (("show", "latest", "--format", "jsonl"), "incomplete: 2 of 3 attempts"),
         (("show", "latest", "--evidence"), "incomplete: 2 of 3 attempts"),
         (("report", "latest"), "incomplete: 2 of 3 attempts"),
@@ -75,9 +78,9 @@ def test_junit_of_a_part_is_red_and_counts_what_is_missing(place: Path) -> None:
     assert (tree.get("tests"), tree.get("errors"), tree.get("failures")) == ("4", "3", "0")
     missing = {case.get("name"): case.find("error").get("message") for case in tree.iter("testcase") if case.find("error") is not None}  # type: ignore[union-attr]
     assert missing == {
-        "first [missing attempts]": "1 of 2 attempts are missing: the run broke off",
-        "second [missing attempts]": "2 of 2 attempts are missing: the run broke off",
-        "third [missing attempts]": "2 of 2 attempts are missing: the run broke off",
+        "first [missing attempts]": "1 of 2 attempts are missing: the run did not finish",
+        "second [missing attempts]": "2 of 2 attempts are missing: the run did not finish",
+        "third [missing attempts]": "2 of 2 attempts are missing: the run did not finish",
     }
 
 
@@ -176,7 +179,7 @@ def test_an_interrupted_check_is_red_in_junit(place: Path, monkeypatch: pytest.M
     done = interrupted_check(place, monkeypatch)
     tree = ET.fromstring(done.out)
     assert done.code == INCOMPLETE and tree.get("errors") == "1"
-    assert "incomplete: 1 result of nobody knows how many; the run was interrupted" in done.out
+    assert "incomplete: 1 result, total unknown; the run was interrupted" in done.out
 
 
 def interrupted_check(place: Path, monkeypatch: pytest.MonkeyPatch) -> Done:

@@ -101,7 +101,7 @@ def test_a_record_that_is_not_there_is_a_usage_error(place: Path) -> None:
     done = proctor("check", "suite.yaml", "runs.jsonl", "--explain", "--record", "77")
     assert (done.code, "no record has this line, id or case" in done.err) == (4, True)
     done = proctor("check", "suite.yaml", "runs.jsonl", "--record", "3")
-    assert (done.code, "it goes with --explain" in done.err) == (4, True)
+    assert (done.code, "--record requires --explain" in done.err) == (4, True)
 
 
 def test_explain_in_json_carries_what_was_read(place: Path) -> None:

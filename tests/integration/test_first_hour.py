@@ -45,7 +45,7 @@ def test_a_first_run_says_that_nothing_tells_of_tools(place: Path, returned: str
     (place / "agent.py").write_text(f"def answer(message):\n    return {returned}\n")
     write_suite(place / "suite.yaml", {"id": "a", "input": "what's up?", "expect": ["response_not_empty"]})
     done = proctor("run", "suite.yaml", "--target", "agent:answer", "-n", str(repeats))
-    line = """which tools were called is not recorded; how the agent can tell it: proctor try 'what'"'"'s up?' --target agent:answer"""
+    line = """tool calls are not recorded; to see how to record them: proctor try 'what'"'"'s up?' --target agent:answer"""
     assert (line in done.err) == told, done.err
     assert "not recorded" not in proctor("run", "suite.yaml", "--target", "agent:answer", "--quiet").err
 
@@ -98,7 +98,7 @@ def test_attempts_that_fail_alike_are_told_once_with_their_numbers(place: Path) 
     write_suite(place / "suite.yaml", passing, REPEATED)
     done = proctor("run", "suite.yaml", "--target", "agent:answer", "-n", "3")
     assert done.out.count("✗ FAIL  b\n  attempt   1\n") == 1 and "  the same in attempts 2, 3\n" in done.out, done.out
-    assert "  asked     Where is it?\n  answered  no idea\n" in done.out and "not shown here" not in done.out
+    assert "  input     Where is it?\n  answered  no idea\n" in done.out and "not shown here" not in done.out
     assert "3 failed, 3 passed" in done.out
     write_suite(place / "suite.yaml", passing)
     done = proctor("run", "suite.yaml", "--target", "agent:answer", "-n", "2")
@@ -114,7 +114,7 @@ def test_what_a_text_lacks_is_told_with_the_remedy_and_the_name_of_the_run(place
     run_id = json.loads(proctor("show", "latest", "--format", "json").out)["run_id"]
     shown = " ".join(done.out.split())
     assert f"`proctor show {run_id} --evidence` shows what was read" in shown
-    assert "→ return what your framework returned" in shown and "capture: otel" in shown
+    assert "→ return the result, state or messages of your framework" in shown and "capture: otel" in shown
 
 
 def test_missing_prices_are_told_once_and_no_evidence_is_pointed_at(place: Path) -> None:

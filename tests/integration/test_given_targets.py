@@ -205,13 +205,13 @@ def test_a_value_of_a_framework_gets_a_hint_that_can_be_followed_there() -> None
     seen = Evidence(text="hi", tool_calls=(), account=Account("langchain messages"))
     (usage, model) = list_not_recorded(seen, "callable")
     for one in (usage, model):
-        assert one.how == "what was returned (langchain messages) does not tell it; let the spans of the framework be read: --capture otel"
+        assert one.how == "the returned value (langchain messages) does not contain it; read the framework's spans with --capture otel"
     (_, model) = list_not_recorded(msgspec.structs.replace(seen, account=Account("langchain messages and otlp")), "callable")
-    assert model.how is not None and "neither the returned value nor its spans tell it" in model.how
+    assert model.how is not None and "neither the returned value nor its spans contain it" in model.how
     (_, model) = list_not_recorded(Evidence(text="hi", tool_calls=()), "callable")
-    assert model.how == 'return "model": "NAME" beside the text'
+    assert model.how == 'return "model": "NAME" next to the text'
     (_, model) = list_not_recorded(msgspec.structs.replace(seen, account=Account("openai messages")), "http")
-    assert model.how == 'answer with "model": "NAME" beside the text'
+    assert model.how == 'respond with "model": "NAME" next to the text'
 
 
 def test_an_agent_that_fails_is_told_and_ends_with_1(place: Path) -> None:

@@ -53,7 +53,7 @@ def test_every_label_is_asked_once_and_the_report_is_on_standard_output(labels: 
     assert len(judge.asked) == 4
     assert "stub (prompt 2) on 4 labelled answers, 2 right and 2 wrong" in done.out
     assert "fooled  [hearsay]" in done.out and "passed it with 0.95: read it" in done.out
-    assert "asking openai/stub: 4 answers, 4 requests" in done.err
+    assert "judging with openai/stub: 4 answers, 4 requests" in done.err
     told = json.dumps([data_of(body) for body in judge.asked])
     assert "the facts" in told
     assert "hearsay" not in json.dumps(judge.asked), "neither why nor tags are shown to the judge"
@@ -63,7 +63,7 @@ def test_the_second_time_everything_is_remembered_unless_it_shall_not_be(labels:
     proctor("judge", "calibrate", labels)
     again = proctor("judge", "calibrate", labels)
     assert len(judge.asked) == 4
-    assert "4 remembered" in again.out
+    assert "4 cached" in again.out
     anew = proctor("judge", "calibrate", "--no-cache", labels)
     assert len(judge.asked) == 8 and "remembered" not in anew.out
 

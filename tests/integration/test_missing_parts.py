@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from proctor.cli.show.missing_parts import explain_missing
 from proctor.cli.show.other_distributions import find_others
+from proctor.cli.show.output import explain_missing
 from tests.integration.running import proctor
 
 

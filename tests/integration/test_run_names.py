@@ -142,7 +142,7 @@ def test_half_a_run_is_no_baseline(place: Path) -> None:
     assert done.code == 0
     (RunFiles(place / ".proctor").open("latest").folder / "ended.json").unlink()
     done = proctor("baseline", "set", "latest")
-    assert done.code == 4 and "did not come to its end" in done.err
+    assert done.code == 4 and "did not finish" in done.err
 
 
 def test_compare_without_words_takes_the_baseline_and_the_latest_and_says_so(place: Path) -> None:

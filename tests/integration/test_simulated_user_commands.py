@@ -67,7 +67,7 @@ def test_a_conversation_is_held_judged_recorded_and_played_again(tmp_path: Path,
         "usage": {"input_tokens": 300, "output_tokens": 30, "total_tokens": 330},
     }
     shown = proctor("show", "latest")
-    assert "1 simulated user: 1 done; their model took 330 tokens" in shown.out
+    assert "1 simulated user: 1 done; their model used 330 tokens" in shown.out
     assert "sk-of-nobody" not in (tmp_path / "tape.jsonl").read_text()
 
 

@@ -45,8 +45,8 @@ def test_a_check_is_summed_up_whatever_it_prints(tmp_path: Path, github: Path, f
     text = github.read_text()
     assert done.code == 1
     assert text.startswith("# before\n## ❌ Summed up: 1 failed, 1 passed")
-    assert "| ❌ | `bad` |" in text and "| ✅ | `good` |" in text and "### What went wrong" in text
-    assert "@everyone" not in text.split("### What went wrong")[0], "nobody is notified"
+    assert "| ❌ | `bad` |" in text and "| ✅ | `good` |" in text and "### Failures" in text
+    assert "@everyone" not in text.split("### Failures")[0], "nobody is notified"
     assert "##" not in done.out or format == "markdown"
 
 

@@ -76,7 +76,7 @@ def test_a_day_from_the_way_in_to_a_compared_run(browser: Any, place: Place) -> 
         page.goto(f"/ui/p/{place.project}/runs")
         page.fill("#key", "vk_wrong")
         page.click("button.main")
-        assert "try another one" in page.inner_text("[role=alert]")
+        assert "expired key" in page.inner_text("[role=alert]")
         # A refused login is a 401, which Chromium itself notes in the console; it is the only such note.
         assert [note for note in visitor.complaints if "401" not in note] == []
         visitor.complaints.clear()
@@ -126,7 +126,7 @@ def test_everything_can_be_done_by_keys(browser: Any, filled: Place) -> None:
         page = visitor.page
         visitor.log_in()
         page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        assert page.evaluate("document.activeElement.textContent") == "Skip to content"
         page.keyboard.press("j")
         page.keyboard.press("Enter")
         page.wait_for_url(f"**/p/{filled.project}")
@@ -160,15 +160,15 @@ def test_what_was_found_is_marked_and_leads_there_and_back(browser: Any, filled:
         result = filled.ask("GET", f"/api/runs/{filled.runs[0]}/results?outcome=pass&case=refund")["data"][0]["id"]
         page.goto(f"/ui/p/{filled.project}/runs/{filled.runs[0]}/r/{result}")
         assert page.locator("mark.pass").count() == 1
-        page.click("text=Show what was found")
+        page.click("text=Show match")
         assert page.url.endswith("#m1") and "refund 17" in page.inner_text("mark:target")
         # Not `wait_for_function`: where it has to wait it evaluates a text, which the policy of the pages forbids.
         playwright.expect(page.locator("mark").first).to_be_in_viewport()
         page.click("mark .back")
         assert page.url.endswith("#a1") and page.locator("li:target").count() == 1
         page.click("text=Show side by side")
-        visitor.arrive(".beside-columns > section")
-        assert page.locator(".beside-columns > section").count() == 2
+        visitor.arrive(".side-columns > section")
+        assert page.locator(".side-columns > section").count() == 2
         page.keyboard.press("u")
         page.wait_for_url(f"**/runs/{filled.runs[0]}")
         assert visitor.complaints == []
@@ -184,7 +184,7 @@ def test_everything_can_be_read_without_script(browser: Any, filled: Place) -> N
         visitor.arrive("#part-failures .groups")
         assert page.locator("#part-failures .groups > li").count() == 2
         page.fill("#search", "refund")
-        page.click("text=Show")
+        page.click("main button:has-text('Filter')")
         visitor.arrive("#part-results tbody")
         assert page.locator("#part-results tbody tr").count() == 5
         page.click("#part-results tbody a >> nth=0")
@@ -270,7 +270,7 @@ def test_a_run_is_followed_over_a_restart_of_the_service(browser: Any, tmp_path:
             visitor.page.goto(f"/ui/p/{place.project}/runs/{run}")
             visitor.page.wait_for_selector("label:has-text('0 of 12')")
             place.server.kill()
-            visitor.page.wait_for_selector("#live-status:has-text('The connection was lost')")
+            visitor.page.wait_for_selector("#live-status:has-text('Connection lost')")
             again = Serving(tmp_path, flags=("--allowed-address", "127.0.0.1", "--port", port, "--lease-s", "2"))
             try:
                 place.agent.may_answer.set()

@@ -128,7 +128,7 @@ def test_what_was_found_is_marked_and_leads_there_and_back(browser: Any, tmp_pat
     page.click("#cases .head")
     page.wait_for_selector(".timeline")
     assert page.locator("mark.fail").count() == 3 and "ok" in page.locator("mark.pass").inner_text()
-    page.click("text=Show what was forbidden")
+    page.click("text=Show forbidden text")
     assert page.locator("mark.pointed").count() == 1 and page.evaluate("document.activeElement.tagName") == "MARK"
     page.click("mark.pass .back")
     assert page.evaluate("document.activeElement.id").endswith("-a2")

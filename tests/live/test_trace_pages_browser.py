@@ -85,14 +85,14 @@ def test_traces_appear_as_they_come_in_and_wait_while_the_page_is_paused(browser
         assert page.get_attribute("#pause", "aria-pressed") == "true"
         shop.send("first of two")
         shop.send("second of two")
-        page.wait_for_selector("#live-status:has-text('since then: 2')")
+        page.wait_for_selector("#live-status:has-text('2 new or changed')")
         assert page.locator("tbody tr:has-text('of-two')").count() == 0
         page.keyboard.press(".")
         page.wait_for_selector("tbody tr:has-text('second-of-two')")
         assert page.evaluate("window.same") is True
         page.fill("#search", "charged twice")
         page.keyboard.press("Enter")
-        page.wait_for_selector("text=Without filters")
+        page.wait_for_selector("text=Clear filters")
         assert "q=charged" in page.url and page.locator("tbody tr:has-text('of-two')").count() == 0
         page.click(".facet a:has-text('failed')")
         page.wait_for_url("**outcome=fail**")
@@ -142,31 +142,31 @@ def test_answers_are_labelled_with_two_keys(browser: Any, shop: Shop) -> None:
         visitor.log_in()
         page.goto("/ui/p/proj_home/runs")
         page.keyboard.press("l")
-        visitor.arrive("text=4 answers wait for a person.")
-        for key, left in (("2", "3 answers wait"), ("1", "2 answers wait"), ("2", "1 answer waits")):
+        visitor.arrive("text=4 to label")
+        for key, left in (("2", "3 to label"), ("1", "2 to label"), ("2", "1 to label")):
             page.keyboard.press(key)
             visitor.arrive(f"text={left}")
         page.fill("input[name=note]", "names the amount")
         # Enter is no judgement: nobody said pass or fail yet.
         page.keyboard.press("Enter")
-        assert "1 answer waits" in page.inner_text("main") and page.input_value("input[name=note]") == "names the amount"
+        assert "1 to label" in page.inner_text("main") and page.input_value("input[name=note]") == "names the amount"
         page.keyboard.press("Escape")
         page.keyboard.press("1")
-        page.wait_for_selector("text=No answer waits")
-        assert "names the amount" in page.inner_text(".said")
+        page.wait_for_selector("text=Nothing to label")
+        assert "names the amount" in page.inner_text(".comments")
         assert page.locator(".curve svg").count() == 1
         with page.expect_download() as download:
-            page.click("text=Labels as a file")
+            page.click("text=Download labels (JSONL)")
         lines = [json.loads(line) for line in Path(download.value.path()).read_text(encoding="utf-8").splitlines()]
         assert len(lines) == 4 and {line["label"] for line in lines} == {True, False}
 
         # On second thought, and with nothing but keys: the label is opened, changed and taken back.
-        page.focus(".said a >> nth=0")
+        page.focus(".comments a >> nth=0")
         page.keyboard.press("Enter")
         page.wait_for_selector("h1:has-text('passed')")
         assert "The answer" in page.inner_text("#judged + .sheet")
-        press_on(page, "Change it")
-        page.wait_for_selector("h1:has-text('Change the label')")
+        press_on(page, "Edit")
+        page.wait_for_selector("h1:has-text('Edit label')")
         page.focus("#label")
         page.keyboard.type("Fail")
         page.keyboard.press("Tab")
@@ -175,9 +175,9 @@ def test_answers_are_labelled_with_two_keys(browser: Any, shop: Shop) -> None:
         page.keyboard.press("Enter")
         page.wait_for_selector("h1:has-text('failed')")
         assert "Not quite: names the amount" in page.inner_text("#note + p")
-        press_on(page, "Take it back")
-        page.wait_for_selector("h1:has-text('Take this label back?')")
-        press_on(page, "Take it back")
+        press_on(page, "Delete")
+        page.wait_for_selector("h1:has-text('Delete label?')")
+        press_on(page, "Delete")
         page.wait_for_url("**/labels/all")
         assert page.locator("tbody tr").count() == 4  # three of these, and one that was there
         assert visitor.complaints == []
@@ -190,30 +190,30 @@ def test_everything_can_be_read_and_labelled_without_script(browser: Any, shop: 
         visitor.log_in()
         page.goto("/ui/p/proj_home/traces/trc_large?level=99")
         page.click("text=Later rows")
-        assert "Rows 121 to 240" in page.inner_text("#span-place")
+        assert "121–240" in page.inner_text("#span-place")
         page.goto("/ui/p/proj_home/traces/trc_shop")
         page.click(".span .name >> nth=4")
         assert "gen_ai.tool.name" in page.inner_text(".one-span")
         page.fill("input[name=note]", "looked at without script")
-        page.click("text=Only the note")
-        assert "looked at without script" in page.inner_text("ul.said")
-        page.click("ul.said a >> nth=0")
-        page.click("text=Change it")
+        page.click("text=Save note")
+        assert "looked at without script" in page.inner_text("ul.comments")
+        page.click("ul.comments a >> nth=0")
+        page.click("main a:has-text('Edit')")
         page.fill("[name=note]", "looked at twice")
         page.click("button.main")
         assert "looked at twice" in page.inner_text("#note + p")
-        page.click("text=Take it back")
+        page.click("main a:has-text('Delete')")
         page.click("button.main")
         assert "looked at twice" not in page.inner_text("main")
         page.goto("/ui/p/proj_home/traces/trc_shop")
-        page.click("text=Evaluate it again")
+        page.click("main a:has-text('Re-evaluate')")
         assert page.input_value("[name=trace_ids]") == "trc_shop"
         page.fill("[name=since]", "soon")
         page.click("button.main")
         assert "expected a time" in page.inner_text("#since-wrong") and page.input_value("[name=trace_ids]") == "trc_shop"
         page.fill("[name=since]", "")
         page.click("button.main")
-        assert "1 trace will be evaluated again." in page.inner_text("main")
+        assert "1 trace will be re-evaluated." in page.inner_text("main")
 
 
 SCREENS = (
@@ -252,7 +252,7 @@ def test_a_feed_whose_key_is_revoked_leads_to_the_way_in_even_while_it_is_paused
         page.wait_for_selector("#live-status:has-text('Paused')")
         shop.server.ask("DELETE", f"/api/keys/{made['id']}", None, mine)
         page.wait_for_url("**/ui/login?next=*traces", timeout=30_000)
-        assert "Your session is over" in page.inner_text("main")
+        assert "Your session has ended" in page.inner_text("main")
 
 
 @ON_ONE_DATABASE
@@ -267,10 +267,10 @@ def test_a_lost_stream_says_since_when(browser: Any, shop: Shop) -> None:
         page.wait_for_selector("#live-status:has-text('Live')")
         shop.send("asked without a stream")
         page.wait_for_selector("tbody tr:has-text('asked-without-a-stream')")
-        away = "<title>x</title><h1>The database is away</h1>"
+        away = "<title>x</title><h1>Database unavailable</h1>"
         page.route("**/ui/p/proj_home/traces", lambda route: route.fulfill(status=503, content_type="text/html", body=away))
-        page.wait_for_selector("#live-status:has-text('it is tried again. The database is away')")
+        page.wait_for_selector("#live-status:has-text('reconnecting. Database unavailable')")
         page.unroute_all()
         page.wait_for_selector("#live-status:has-text('Live')")
         shop.server.kill()
-        visitor.page.wait_for_selector("#live-status:has-text('The connection was lost at')")
+        visitor.page.wait_for_selector("#live-status:has-text('Connection lost at')")

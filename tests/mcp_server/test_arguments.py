@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.mcp_server.arguments import read_arguments
-from proctor.mcp_server.casing import camel, camel_path, to_camel, to_snake
+from proctor.mcp_server.arguments import camel, camel_path, read_arguments, to_camel, to_snake
 from proctor.mcp_server.tool import amount, text
 from proctor.service.refusals import Refusal
 from tests.tables import rows

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from proctor.errors import StoreError
-from proctor.pages.document_diff import MOST_LINES, compare_documents
 from proctor.pages.pictures import draw_history
+from proctor.pages.screens.cases import MOST_LINES, compare_documents
 from proctor.service.access.agents import create_agent
 from proctor.service.access.callers import LOCAL
 from proctor.service.access.keys import list_keys, open_session, revoke_key
@@ -72,15 +72,15 @@ def test_a_field_that_cannot_be_used_says_so_and_nothing_typed_is_lost(world: Wo
     answer = send(world, EDIT, **form)
     assert answer.status_code in (400, 404) and text_of(answer.text) == FIRST
     page = Markup(answer.text)
-    assert page.strange == [] and told in page.words and "Nothing was saved" in page.words
+    assert page.strange == [] and told in page.words and "Not saved" in page.words
     for value in fields.values():
         assert html.escape(value) in answer.text
 
 
 def test_checking_saves_nothing_and_lists_every_problem(world: World) -> None:
     answer = send(world, EDIT, do="check", document=BROKEN, expected_version="2")
-    assert answer.status_code == 200 and "This cannot be saved yet" in answer.text and text_of(answer.text) == BROKEN
-    assert "No problem was found" in Markup(send(world, EDIT, do="check", document=FIRST, expected_version="2").text).words
+    assert answer.status_code == 200 and "Fix these problems before saving" in answer.text and text_of(answer.text) == BROKEN
+    assert "No problems found" in Markup(send(world, EDIT, do="check", document=FIRST, expected_version="2").text).words
 
 
 def test_a_text_that_came_back_is_not_kept_yet_and_the_page_knows(world: World) -> None:
@@ -112,7 +112,7 @@ def test_a_case_is_tried_on_stored_traces_and_not_saved(world: World) -> None:
     assert world.service.run(lambda hub: get_case(hub, LOCAL, "case_manners"))["version"] == 2
     idle = world.service.run(lambda hub: create_agent(hub, LOCAL, project_id="proj_home", name="idle", kind="otlp"))["id"]
     none = send(world, f"{HOME}/cases/new", do="try", document=FIRST, agent=idle)
-    assert "There is no trace yet" in none.text
+    assert "No traces yet" in none.text
 
 
 def test_what_somebody_else_saved_meanwhile_is_not_overwritten(world: World) -> None:
@@ -122,7 +122,7 @@ def test_what_somebody_else_saved_meanwhile_is_not_overwritten(world: World) -> 
     form = {"document": mine, "name": "n", "dialect": "", "sample": "1", "active": "yes"}
     late = world.post(EDIT, "organization", proof=proof, expected_version="2", **form)
     assert late.status_code == 409 and text_of(late.text) == mine
-    assert "Somebody saved version 3 meanwhile" in Markup(late.text).words and 'name="expected_version" value="3"' in late.text
+    assert "Version 3 was saved while you were editing" in Markup(late.text).words and 'name="expected_version" value="3"' in late.text
     assert world.service.run(lambda hub: get_case(hub, LOCAL, "case_manners"))["document"] == FIRST
     saved = world.post(EDIT, "organization", proof=proof, expected_version="3", **form)
     assert saved.status_code == 303
@@ -142,14 +142,14 @@ def test_a_session_that_ended_gives_the_text_back_and_it_can_be_sent_again(world
     world.service.run(revoke)
     ended = world.post(EDIT, "organization", proof=proof, **form)
     assert ended.status_code == 401 and Markup(ended.text).strange == []
-    assert text_of(ended.text, "e-1") == typed and proof not in ended.text and "can be sent again" in ended.text
+    assert text_of(ended.text, "e-1") == typed and proof not in ended.text and "submit it again" in ended.text
     # Logged in again, the proof of the page that came back is one of the old session: the editor has the text, and a proof that is good.
     from proctor.service.access.keys import KeySpec, create_key
 
     key = world.service.run(lambda hub: create_key(hub, LOCAL, KeySpec(kind="organization", name="again")))[1]
     world.sessions["again"] = world.service.run(lambda hub: open_session(hub, key))[1]
     again = world.post(EDIT, "again", proof=proof, **form)
-    assert again.status_code == 403 and text_of(again.text) == typed and "send it again" in again.text
+    assert again.status_code == 403 and text_of(again.text) == typed and "submit it again" in again.text
     assert send(world, EDIT, "again", **form).status_code == 303
 
 
@@ -193,7 +193,7 @@ def test_a_history_marks_flaky_runs_and_says_the_picture_in_words(world: World) 
     world.service.run(lambda hub: add_run(hub, "run_mixed", mixed, at="2026-11-16T11:00:00.000Z"))
     page = world.get(f"{HOME}/cases/case_manners", "organization").text
     assert "flaky" in Markup(page).words and 'class="flaky"' in page
-    assert 'aria-label="Pass rates in 3 runs; in the newest 50 %, with 95 % confidence between' in page
+    assert 'aria-label="Pass rates in 3 runs; in the newest 50 %, 95 % interval' in page
     assert "flaky in 1 run" in Markup(world.get(f"{HOME}/cases", "organization").text).words
 
 
@@ -203,7 +203,7 @@ def test_a_run_is_looked_at_first_and_then_started(world: World) -> None:
     form |= {"timeout_s": "30", "name": "nightly", "tags": "a, b", "note": "", "selection": ""}
     dry = send(world, path, do="plan", **form)
     page = Markup(dry.text)
-    assert dry.status_code == 200 and page.strange == [] and "It can be started" in page.words and "<dd>4</dd>" in dry.text
+    assert dry.status_code == 200 and page.strange == [] and "Ready to start" in page.words and "<dd>4</dd>" in dry.text
     assert text_of(dry.text, "own_target") == TARGET
     started = send(world, path, do="start", **form)
     assert started.status_code == 303, started.text
@@ -277,7 +277,7 @@ def test_a_picture_of_a_history_draws_no_rate_where_nothing_was_decided() -> Non
 
 def test_a_case_is_tried_on_stored_traces_from_its_page(world: World) -> None:
     page = f"{HOME}/cases/case_manners"
-    assert "Try it on stored traces" in world.get(page, "organization").text
+    assert "Try on stored traces" in world.get(page, "organization").text
     proof = world.find_proof(page, "organization")
     answer = world.post(f"{page}/backtest", "organization", proof=proof, limit="50")
     assert answer.status_code == 303, answer.text

@@ -13,8 +13,7 @@ import pytest
 
 from proctor.errors import StoreError
 from proctor.evidence.otlp.spans import SpanGroup
-from proctor.pages.routes import SCREENS
-from proctor.pages.service_screens import NOUN_SCREENS, SERVICE_SCREENS
+from proctor.pages.routes import NOUN_SCREENS, SCREENS, SERVICE_SCREENS
 from proctor.rest import security
 from proctor.service.access.callers import LOCAL
 from proctor.service.access.keys import KeySpec, create_key, open_session, revoke_key
@@ -107,12 +106,12 @@ def test_a_form_that_cannot_be_saved_comes_back_with_everything_in_it(kept: Worl
         broken.setattr(database, "writing", away)
         check(kept.post(path, "organization", proof=proof, **fields), 503, "did not answer")
         broken.setattr(database, "reading", away)
-        check(kept.post(path, "organization", proof=proof, **fields), 503, "The database is away")
+        check(kept.post(path, "organization", proof=proof, **fields), 503, "Database unavailable")
     key = open_other_session(kept)
     theirs = kept.find_proof("/ui/", "other")
     check(kept.post(path, "organization", proof=theirs, **fields), 403, "another session")
     kept.service.run(lambda hub: revoke_key(hub, LOCAL, key))
-    check(kept.post(path, "other", proof=theirs, **fields), 401, "Log in again")
+    check(kept.post(path, "other", proof=theirs, **fields), 401, "Log in and try again")
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------
@@ -162,7 +161,7 @@ def test_a_stream_ends_with_the_key_of_its_session_and_the_page_leads_to_the_way
     door = live.get(page, "other")
     assert door.status_code == 303 and door.headers["location"].startswith("/ui/login?next=")
     words = Markup(live.get(door.headers["location"], "other").text).words
-    assert "Your session is over: its key was revoked" in words and "Log in again" in words
+    assert "Your session has ended" in words and "Log in and try again" in words
 
 
 @pytest.mark.timeout(60)
@@ -172,7 +171,7 @@ def test_a_run_that_is_deleted_while_it_is_followed_ends_its_stream_and_its_page
     assert told.status_code == 200
     assert live.get(STREAMS[page], "organization").status_code == 404
     gone = live.get(page, "organization")
-    assert gone.status_code == 404 and "it was deleted" in Markup(gone.text).words
+    assert gone.status_code == 404 and "was deleted" in Markup(gone.text).words
 
 
 @pytest.mark.timeout(60)
@@ -183,7 +182,7 @@ def test_a_stream_whose_database_goes_away_breaks_off_and_can_be_taken_up(live: 
         follow(live, STREAMS[page], "organization", lambda: broken.setattr(database, "reading", away))
         refused = live.get(STREAMS[page], "organization")
         assert refused.status_code == 503 and refused.headers["retry-after"]
-        assert "The database is away" in live.get(page, "organization").text
+        assert "Database unavailable" in live.get(page, "organization").text
     assert not live.service.app.state.streams._open, "nobody is counted who has gone"
     assert live.get(page, "organization").status_code == 200
 

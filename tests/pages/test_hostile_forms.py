@@ -52,7 +52,7 @@ def test_no_key_or_secret_comes_back_whatever_its_field_is_called(visited: World
         answer = send(visited, f"{HOME}/settings/change", urlencode({"name": "mine", name: SECRET, "description": "", "proof": "00"}), who)
         page = Markup(answer.text)
         assert answer.status_code == status and SECRET not in answer.text and page.strange == []
-        assert "mine" in page.words and "type it again" in page.words and answer.text.count('type="password"') == 1
+        assert "mine" in page.words and "re-enter it" in page.words and answer.text.count('type="password"') == 1
 
 
 def test_fields_of_our_forms_come_back_unless_they_are_for_secrets() -> None:
@@ -74,7 +74,7 @@ def test_fields_of_our_forms_come_back_unless_they_are_for_secrets() -> None:
 def test_nothing_comes_back_of_what_is_no_form_of_ours(visited: World, kind: str, body: str) -> None:
     for who, status in (("gone", 401), ("organization", 415)):
         answer = send(visited, f"{HOME}/secrets", body, who, kind)
-        assert answer.status_code == status and SECRET not in answer.text and "What you had entered" not in answer.text
+        assert answer.status_code == status and SECRET not in answer.text and "Your input" not in answer.text
 
 
 def test_a_secret_that_is_refused_in_its_own_form_is_not_written_into_the_page(visited: World) -> None:
@@ -87,7 +87,7 @@ def test_a_secret_that_is_refused_in_its_own_form_is_not_written_into_the_page(v
         answer = visited.post(path, "organization", proof=proof, **fields)
         page = Markup(answer.text)
         assert answer.status_code in (200, 400) and page.strange == []
-        assert SECRET not in answer.text and "type it again" in page.words
+        assert SECRET not in answer.text and "re-enter it" in page.words
         assert f'value="{fields["name"]}"' in answer.text
 
 
@@ -97,7 +97,7 @@ def test_hostile_names_and_values_stay_text_in_a_form_that_comes_back(visited: W
             body = "proof=0&" + "&".join(f"{quote(text[:2000])}={quote(text[:2000])}" for text in HOSTILE[at : at + 50])
             answer = send(visited, f"{HOME}/settings/change?next=%22%3E%3Cscript%3E", body, who)
             assert answer.status_code == status and Markup(answer.text).strange == []
-            assert "What you had entered" in answer.text
+            assert "Your input" in answer.text
             assert answer.headers["cache-control"] == "no-store" and "cookie" in answer.headers["vary"]
             assert "require-trusted-types-for 'script'" in answer.headers["content-security-policy"]
             assert "form-action 'self'" in answer.headers["content-security-policy"]
@@ -147,7 +147,7 @@ def test_what_one_session_typed_is_for_no_other(visited: World) -> None:
     # A form of somebody else's session does nothing until whoever is there now has seen it and sends it again.
     proof = visited.find_proof("/ui/", "foreign_organization")
     answer = send(visited, f"{HOME}/settings/change", f"name=only+for+me&proof={proof}", "organization")
-    assert answer.status_code == 403 and "This form is of another session" in answer.text
+    assert answer.status_code == 403 and "Form of another session" in answer.text
     assert "only for me" not in visited.get(f"{HOME}/settings", "organization").text
 
 

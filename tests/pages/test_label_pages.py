@@ -50,10 +50,10 @@ def test_a_label_is_shown_with_what_was_judged(world: World) -> None:
     assert f'href="{address}"' in world.get(LABELS, "organization").text
     assert f'href="{address}"' in world.get(f"{LABELS}/all?subject=result&label=pass", "organization").text
     page = Markup(world.get(address, "organization").text)
-    assert "Label: passed" in page.words and "a result of a trace, assertion 2" in page.words
+    assert "Label: passed" in page.words and "trace result, assertion 2" in page.words
     assert "polite enough" in page.words and "The answer says sorry." in page.words and "No. It was refunded." in page.words
-    assert "What the judge said failed 0.30 (passes from 0.80)" in page.words
-    assert page.words.index("polite enough") < page.words.index("What the judge said")
+    assert "Judge's verdict failed 0.30 (threshold 0.80)" in page.words
+    assert page.words.index("polite enough") < page.words.index("Judge's verdict")
     assert 'href="/ui/p/proj_home/traces/trc_rude"' in world.get(address, "organization").text
 
 
@@ -96,7 +96,7 @@ def test_who_was_slower_is_told_and_may_send_it_again(world: World) -> None:
     seen_at = read(world)["updated_at"]
     assert send(world, f"{SEEDED}/change", label="skip", note="theirs").status_code == 303
     answer = send(world, f"{SEEDED}/change", label="pass", note="mine", seen=seen_at)
-    assert answer.status_code == 409 and "somebody changed this" in answer.text and "mine</textarea>" in answer.text
+    assert answer.status_code == 409 and "this was changed at" in answer.text and "mine</textarea>" in answer.text
     assert read(world)["note"] == "theirs"
     now = re.search(r'name="seen" value="([^"]+)"', answer.text)
     assert now is not None
@@ -106,16 +106,16 @@ def test_who_was_slower_is_told_and_may_send_it_again(world: World) -> None:
 
 def test_a_label_that_is_taken_back_is_gone_and_its_answer_waits_again(world: World) -> None:
     address = label_a_claim(world)
-    assert "3 answers wait" in Markup(world.get(LABELS, "organization").text).words
+    assert "3 to label" in Markup(world.get(LABELS, "organization").text).words
     assert world.post(f"{address}/delete", "organization", proof="00" * 32).status_code == 403
     answer = send(world, f"{address}/delete")
     assert (answer.status_code, answer.headers["location"]) == (303, f"{LABELS}/all")
     assert world.get(address, "organization").status_code == 404
-    assert "4 answers wait" in Markup(world.get(LABELS, "organization").text).words
+    assert "4 to label" in Markup(world.get(LABELS, "organization").text).words
     assert [action for action, _ in list_audit(world)] == ["delete", "create"]
-    # Whoever has its form still open is told so.
+    # Whoever has its form open 1 is told so.
     late = world.post(f"{address}/change", "organization", proof=world.find_proof("/ui/", "organization"), label="fail", note="late")
-    assert late.status_code == 404 and "late" in late.text and "it was deleted" in Markup(late.text).words
+    assert late.status_code == 404 and "late" in late.text and "was deleted" in Markup(late.text).words
 
 
 def test_who_only_reads_sees_labels_and_is_offered_nothing(seen: World) -> None:

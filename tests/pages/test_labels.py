@@ -30,7 +30,7 @@ def answer(world: World, who: str = "organization", **fields: str) -> int:
 def test_answers_are_labelled_one_after_the_other_until_none_waits(world: World) -> None:
     for left in (4, 3, 2, 1):
         text = world.get(LABELS, "organization").text
-        assert f"{left} answer" in Markup(text).words
+        assert f"{left} to label" in Markup(text).words
         fields = dict(re.findall(r'name="(subject|id|claim)" value="([^"]+)"', text))
         label = "pass" if fields["id"] == "res_shop" else "fail"
         sent = world.post(LABELS, "organization", **fields, label=label, note="as I see it", proof=world.find_proof(LABELS, "organization"))
@@ -38,8 +38,8 @@ def test_answers_are_labelled_one_after_the_other_until_none_waits(world: World)
     text = world.get(LABELS, "organization").text
     words = Markup(text).words
     assert Markup(text).strange == []
-    assert "No answer waits for a person." in words and "4 answers are labelled" in words
-    assert "Accuracy" in words and "100 %" in words and "as I see it" in words and "passes from this score on" in words
+    assert "Nothing to label." in words and "4 answers are labelled" in words
+    assert "Accuracy" in words and "100 %" in words and "as I see it" in words and "Threshold" in words
     lines = [json.loads(line) for line in world.get(f"{LABELS}/export", "organization").text.splitlines()]
     assert [line["label"] for line in lines].count(True) == 2 and {line["why"] for line in lines} == {"as I see it"}
 
@@ -58,13 +58,13 @@ def test_a_label_needs_a_proof_a_key_that_writes_and_one_of_three_words(world: W
 
 def test_who_only_reads_is_offered_no_form(seen: World) -> None:
     text = seen.get(LABELS, "project").text
-    assert '<form class="answer"' not in text and "with an organization key" in text
+    assert '<form class="answer"' not in text and "An organization key is required" in text
 
 
 def test_a_note_on_a_trace_is_shown_with_it(world: World) -> None:
     path = "/ui/p/proj_home/traces/trc_shop"
     fields = {"label": "fail", "note": "too long", "proof": world.find_proof(path, "organization")}
-    assert world.post(f"{path}/label", "organization", **fields).headers["location"] == f"{path}#said"
+    assert world.post(f"{path}/label", "organization", **fields).headers["location"] == f"{path}#comments"
     words = Markup(world.get(path, "organization").text).words
     assert "too long" in words and "key_" in words
     assert world.post(f"{path}/label", "organization", **{**fields, "label": "", "note": " "}).status_code == 400

@@ -48,7 +48,7 @@ def test_the_form_asks_for_the_same_traces_as_rest(world: World, fields: dict[st
     assert (answer.status_code, answer.headers["location"]) == (303, f"{AGAIN}?done={wanted.json()['traces']}")
     assert world.service.run(list_due) == due and len(due) == wanted.json()["traces"]
     told = Markup(world.get(answer.headers["location"], "organization").text).words
-    assert (f"{len(due)} trace" if due else "nothing will be evaluated again") in told
+    assert (f"{len(due)} trace" if due else "No matching traces") in told
     entries = world.get("/api/audit?resource=traces", "organization").json()["data"]
     assert [(one["action"], one["resource_id"], one["details"]) for one in entries[:1]] == [
         (one["action"], one["resource_id"], one["details"]) for one in entries[1:]
@@ -78,7 +78,7 @@ def test_what_is_refused_comes_back_with_everything_in_it(seen: World, fields: d
 def test_nobody_asks_for_it_without_a_proof_and_a_key_that_writes(seen: World) -> None:
     assert send(seen, "project").status_code == 403
     refused = seen.post(AGAIN, "organization", proof="00" * 32, trace_ids="trc_shop")
-    assert refused.status_code == 403 and ">\ntrc_shop</textarea>" in refused.text and "send it again" in refused.text
+    assert refused.status_code == 403 and ">\ntrc_shop</textarea>" in refused.text and "submit it again" in refused.text
     assert seen.service.run(list_due) == set()
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import yaml
 
 from proctor.pages.nouns import OPERATIONS
-from proctor.pages.routes import SCREENS
-from proctor.pages.service_screens import NOUN_SCREENS, SERVICE_SCREENS
+from proctor.pages.routes import NOUN_SCREENS, SCREENS, SERVICE_SCREENS
 from tests.rest.openapi_document import DOCUMENT
 
 TABLE: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "cases" / "rest_and_pages.yaml").read_text(encoding="utf-8"))

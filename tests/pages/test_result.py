@@ -83,7 +83,7 @@ def test_characters_are_marked_in_what_a_step_put_out(world: World) -> None:
 def test_durations_are_drawn_and_said(world: World) -> None:
     text = show(world, OBSERVED)
     assert text.count('class="span"') == 3
-    assert "begins after 300 ms, takes 200 ms" in text and "10 tokens in, 5 out" in text
+    assert "starts after 300 ms, duration 200 ms" in text and "10 tokens in, 5 out" in text
 
 
 def test_an_answer_of_ten_megabytes_is_shortened_around_what_is_marked(world: World) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from proctor.pages.routes import SCREENS
-from proctor.pages.service_screens import NOUN_SCREENS, SERVICE_SCREENS
+from proctor.pages.routes import NOUN_SCREENS, SCREENS, SERVICE_SCREENS
 from tests.pages.markup import Markup
 from tests.pages.world import World, add_run, decide_all
 
@@ -70,7 +69,7 @@ def test_a_run_shows_what_went_wrong_first_and_groups_it_by_reason(seen: World) 
     text = seen.get(RUN, "organization").text
     words = Markup(text).words
     assert "8 failed" in words and "4 passed" in words and "2 reasons" in words
-    assert words.index("What went wrong") < words.index("Attempts Id of a case")
+    assert words.index("Failures") < words.index("Attempts Case id")
     assert words.index("4 attempts in 1 case") < words.index("About this run")
     # Twelve attempts: linked once among the reasons where they failed, and once in the list.
     assert text.count("data-row") == 12 + 2
@@ -81,7 +80,7 @@ def test_attempts_are_narrowed_by_what_stands_in_the_address(seen: World) -> Non
     rows = narrowed[narrowed.index('id="all"') :]
     assert rows.count('scope="row"') == 4 and "opening-hours" not in rows
     assert '<option value="pass" selected>' in rows and 'value="greeting"' in rows
-    assert "No attempt is like this." in seen.get(f"{RUN}?case=nobody", "organization").text
+    assert "No matching attempts." in seen.get(f"{RUN}?case=nobody", "organization").text
 
 
 def test_a_result_has_each_assertion_beside_the_step_it_is_about(seen: World) -> None:
@@ -118,16 +117,16 @@ def test_a_run_that_goes_on_shows_how_far_it_is_and_can_be_ended(world: World) -
     world.service.run(lambda hub: add_run(hub, "run_live", entries, **more))
     path = "/ui/p/proj_home/runs/run_live"
     text = world.get(path, "organization").text
-    assert "2 of 4 attempts finished" in text and "End this run" in text
+    assert "2 of 4 attempts finished" in text and "Cancel run" in text
     assert 'data-events="/api/runs/run_live/events?after=2"' in text
-    assert "End this run" not in world.get(path, "project").text
+    assert "Cancel run" not in world.get(path, "project").text
     assert world.post(f"{path}/cancel", "organization", proof="00" * 32).status_code == 403
     assert world.post(f"{path}/cancel", "project", proof=world.find_proof("/ui/", "project")).status_code == 403
     answer = world.post(f"{path}/cancel", "organization", proof=world.find_proof(path, "organization"))
     assert (answer.status_code, answer.headers["location"]) == (303, path)
     # Nobody drives it (its lease has run out), so that it is over at once.
     after = world.get(path, "organization").text
-    assert "is being ended" in after or "cancelled" in after
+    assert "Cancelling" in after or "cancelled" in after
     assert "data-live" in after or "data-events" not in after
 
 
@@ -141,7 +140,7 @@ GOOD_TEXTS = {
 def test_what_is_not_there_says_so(seen: World) -> None:
     answer = seen.get("/ui/p/proj_home/runs/run_gone", "organization")
     assert answer.status_code == 404
-    assert "There is nothing here" in answer.text and "run_gone" in answer.text and answer.headers["x-request-id"] in answer.text
+    assert "Page not found" in answer.text and "run_gone" in answer.text and answer.headers["x-request-id"] in answer.text
     assert Markup(answer.text).strange == []
     assert seen.get("/ui/nowhere", "organization").status_code == 404
     assert seen.ask("DELETE", "/ui/", "organization").status_code == 405

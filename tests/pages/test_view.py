@@ -16,8 +16,7 @@ from proctor.actions.history.compare import compare
 from proctor.actions.history.compare_several import join_comparisons
 from proctor.actions.workspace.run_history import open_run
 from proctor.model.run import RunEntry, RunHeader
-from proctor.pages.folder_comparisons import compare_folders
-from proctor.pages.folder_source import FolderRuns
+from proctor.pages.folder_source import FolderRuns, compare_folders
 from proctor.rest.view import make_view_app
 from tests.pages.markup import Markup
 from tests.pages.world import BAD, GOOD, SUITE, decide_all
@@ -53,10 +52,10 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ("path", "says"),
     [
         ("/ui/", ["Latest runs", "shop"]),
-        (RUNS, ["Tick two to 6 runs.", "failed", "passed", "cancelled", "broken off"]),
-        (f"{RUNS}/20261116-090000-b", ["2 failed", "What went wrong", "2 reasons", "Compare with the run before"]),
+        (RUNS, ["Select 2 to 6 runs.", "failed", "passed", "cancelled", "failed to finish"]),
+        (f"{RUNS}/20261116-090000-b", ["2 failed", "Failures", "2 reasons", "Compare with previous run"]),
         (f"{RUNS}/20261116-090000-b?q=DO+not+know", ["opening-hours"]),
-        (f"{RUNS}/20261116-090000-b?q=nowhere+at+all", ["No attempt is like this."]),
+        (f"{RUNS}/20261116-090000-b?q=nowhere+at+all", ["No matching attempts."]),
         (f"{RUNS}/20261116-100000-c", ["cancelled", "Incomplete: 2 of 3 attempts"]),
         (f"{RUNS}/20261116-090000-b/r/0", ["refund-twice", "order 71 was paid once"]),
         ("/ui/p/local/compare?runs=20261115-090000-a,20261116-090000-b", ["Newly failing 2", "opening-hours"]),
@@ -86,7 +85,7 @@ def test_a_run_that_cannot_be_read_says_why(client: TestClient) -> None:
 )
 def test_what_is_not_there_is_not_found(client: TestClient, path: str) -> None:
     answer = client.get(path)
-    assert answer.status_code == 404 and "There is nothing here" in answer.text
+    assert answer.status_code == 404 and "Page not found" in answer.text
 
 
 def test_only_this_machine_under_its_own_name_is_answered(client: TestClient) -> None:
@@ -122,7 +121,7 @@ def test_a_broken_line_costs_itself(tmp_path: Path) -> None:
     assert answer.status_code == 200 and f"{RUN}/results.jsonl:2: a broken entry" in answer.text
     assert [row for row in ("0", "1", "2") if f'<tr id="{row}"' in answer.text] == ["0", "2"]
     assert [client.get(f"{RUNS}/{RUN}/r/{number}").status_code for number in range(3)] == [200, 404, 200]
-    assert "broken off" in client.get(RUNS).text
+    assert "failed to finish" in client.get(RUNS).text
 
 
 def test_a_run_is_followed_while_it_is_written(tmp_path: Path) -> None:

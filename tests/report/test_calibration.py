@@ -138,7 +138,7 @@ def test_many_items_are_bounded_on_the_page() -> None:
     [
         ([], 0.8, "decided nothing"),
         ([judged(True, 0.9)], 0.8, "kappa cannot be computed"),
-        ([judged(True, 0.9), judged(False, 0.1)], None, "asked for yes or no"),
+        ([judged(True, 0.9), judged(False, 0.1)], None, "yes or no"),
         ([judged(False, 0.9), judged(True, 0.1)], 0.8, "(kappa -1.00, "),
     ],
     ids=["nothing", "one item", "yes or no", "all wrong"],

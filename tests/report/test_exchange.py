@@ -26,7 +26,7 @@ def test_all_that_was_recorded_is_there() -> None:
         "tool_calls": [{"name": "search", "arguments": {"q": 1}, "failed": False}, {"name": "buy", "arguments": "x", "failed": True}],
         "tokens": {"input": 3, "output": 4, "total": 7},
     }
-    told = [("asked", "hello"), ("answered", "hi"), ("called", 'search {"q":1}'), ("called", 'buy "x" (failed)'), ("tokens", "7")]
+    told = [("input", "hello"), ("answered", "hi"), ("called", 'search {"q":1}'), ("called", 'buy "x" (failed)'), ("tokens", "7")]
     assert describe_exchange(exchange) == told
 
 

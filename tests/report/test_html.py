@@ -18,8 +18,7 @@ from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Source, ToolCall
 from proctor.model.verdict import Verdict, failed, passed
 from proctor.report.html import report as html
-from proctor.report.html.case import write_attempt
-from proctor.report.html.comparisons import MOST_COMPARISONS, explain_in_rows, split_two_sides
+from proctor.report.html.case import MOST_COMPARISONS, explain_in_rows, split_two_sides, write_attempt
 from proctor.report.html.report import render_html
 from proctor.report.html.timeline import MOST_STEPS, build_timeline
 from proctor.report.words.html_text import duration_words, write_pretty, write_tool_result
@@ -215,7 +214,7 @@ def test_a_claim_about_one_turn_points_into_that_turn() -> None:
         ),
         (
             {"phrase_results": [{"phrase": "bye", "found": True, "forbidden": True, "turn": 4}]},
-            {"about": "phrase", "expected": 'never "bye"', "found": "said in turn 5"},
+            {"about": "phrase", "expected": 'never "bye"', "found": "found in turn 5"},
         ),
         ({"expected": ["a", "b"], "tools_called": ["b"], "found": 1}, {"expected": '["a","b"]', "found": '["b"]'}),
         ({"differences": [{"path": "$.x", "why": "expected 1, found 2"}]}, {"about": "$.x", "expected": "1", "found": "2"}),
@@ -362,7 +361,7 @@ def test_hundreds_of_conversations_stay_below_their_share_of_eight_megabytes() -
 
 
 def test_when_there_is_no_room_for_all_conversations_failures_keep_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(html, "CONVERSATION_ROOM", 400_000)
+    monkeypatch.setattr(html, "CONVERSATION_BUDGET", 400_000)
     chance = random.Random(5)
     results, entries = [], Entries()
     for number in range(200):

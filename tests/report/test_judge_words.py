@@ -10,11 +10,10 @@ from proctor.model.case import Assertion, Case
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.verdict import Verdict
 from proctor.report.data.junit import render_junit
-from proctor.report.html.comparisons import explain_in_rows
+from proctor.report.html.case import explain_in_rows
 from proctor.report.text.markdown import render_markdown
 from proctor.report.text.terminal import TerminalReport
-from proctor.report.words.findings import write_findings
-from proctor.report.words.judge import judge_words, reply_words
+from proctor.report.words.findings import judge_words, reply_words, write_findings
 
 YES, NO, NONE = {"model": "m", "passed": True}, {"model": "m", "passed": False}, {"model": "m", "code": "judge_timeout"}
 FAILED = Verdict(

@@ -16,8 +16,7 @@ from proctor.model.problem import Problem
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.verdict import failed
 from proctor.report.text.markdown import MOST_CHARACTERS, render_markdown
-from proctor.report.words.markdown_text import write_code, write_fenced, write_plain
-from proctor.report.words.neutral import to_one_line
+from proctor.report.words.neutral import to_one_line, write_code, write_fenced, write_plain
 from tests.report import samples
 from tests.report.golden import assert_golden
 from tests.report.strategies import runs, words

@@ -20,8 +20,7 @@ from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
-from proctor.report.data.mcplab_artifacts import ArtifactRow, MadeWith, artifact_texts
-from proctor.report.words.mcplab import find_type
+from proctor.report.data.mcplab_artifacts import ArtifactRow, MadeWith, artifact_texts, find_type
 from proctor.runner.run import make_entry
 from tests.tables import rows
 

@@ -12,10 +12,17 @@ from hypothesis import strategies as st
 from proctor.errors import InputError
 from proctor.model.case import Case
 from proctor.model.result import CaseResult, RunResult
-from proctor.report.blocks.pivot import build_pivot, find_matrix_axes, read_axes
-from proctor.report.blocks.pivot_tables import write_pivot_csv, write_pivot_html, write_pivot_markdown, write_pivot_text
+from proctor.report.blocks.pivot import (
+    build_pivot,
+    find_matrix_axes,
+    read_axes,
+    write_pivot_csv,
+    write_pivot_html,
+    write_pivot_markdown,
+    write_pivot_text,
+)
 from proctor.report.html.report import render_html
-from proctor.report.words.csv_text import make_harmless, write_csv
+from proctor.report.words.neutral import make_harmless, write_csv
 from proctor.scoring.intervals import Counts, wilson
 
 

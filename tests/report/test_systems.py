@@ -15,8 +15,7 @@ from proctor.model.run import RunEntry
 from proctor.report.blocks.attempt import draw_attempt
 from proctor.report.blocks.attempt_layout import lay_out_attempt
 from proctor.report.blocks.systems import draw_systems
-from proctor.report.html.case import write_attempt
-from proctor.report.html.systems import MOST_CHANGES, MOST_REQUESTS, iterate_differences, write_systems
+from proctor.report.html.case import MOST_CHANGES, MOST_REQUESTS, iterate_differences, write_attempt, write_systems
 from proctor.report.words.elements import write_markup
 from tests.pages.markup import Markup
 
@@ -64,7 +63,7 @@ def test_a_field_that_came_or_went_has_one_side_only() -> None:
 def test_changes_stand_open_with_both_sides_and_requests_behind_their_number() -> None:
     text = draw(STATE)
     words = Markup(text).words
-    assert "3 things changed in the systems" in words and "± changed" in words and "ORDERS/7" in words
+    assert "3 changes" in words and "± changed" in words and "ORDERS/7" in words
     assert '<del><span class="hidden">Before: </span><bdi class="pre">PAID</bdi></del><ins>' in text
     assert text.startswith('<details open="">') and "2 requests to the systems" in words
     assert "PATCH /ORDERS/7" in words and "404" in words and "1.5 s" in words
@@ -73,7 +72,7 @@ def test_changes_stand_open_with_both_sides_and_requests_behind_their_number() -
 
 def test_nothing_is_said_of_systems_that_were_not_there_and_that_nothing_changed_is_said() -> None:
     assert draw(None) == draw(State()) == ""
-    assert "Nothing changed in the systems." in draw(State(changes=()))
+    assert "No changes in the systems." in draw(State(changes=()))
     assert "Nothing changed" not in draw(State(requests=STATE.requests))
 
 
@@ -87,7 +86,7 @@ def test_very_many_changes_and_hostile_values_are_bounded_and_harmless() -> None
     text = draw(State(changes=(change, *[many] * 10_000), requests=(request,) * 10_000))
     page = Markup(text)
     assert page.strange == [] and "<script" not in text and "\u202e" not in text
-    assert len(text) < 1_000_000 and "More fields of it changed." in page.words
+    assert len(text) < 1_000_000 and "More fields changed." in page.words
     assert f"and {10_001 - MOST_CHANGES:,} more" in page.words and f"and {10_000 - MOST_REQUESTS:,} more" in page.words
 
 

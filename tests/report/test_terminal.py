@@ -77,7 +77,7 @@ def test_only_the_first_failures_are_kept_of_a_hundred_thousand() -> None:
     verdicts = (failed("expected 1, found 2"),)
     for line in range(100_000):
         report.add(CaseResult(case, "error" if line == 99_999 else "fail", 0.0, verdicts, Source(file="big.jsonl", line=line + 1)))
-    assert report.kept == 7
+    assert report.held == 7
     counts = {"pass": 0, "fail": 99_999, "error": 1, "skip": 0}
     summary = (CaseSummary(id="many", name="", outcome="fail", runs=100_000, counts=counts),)
     text = report.finish(RunResult(suite_name="s", outcome="fail", score=0.0, counts=counts, summary=summary))
@@ -113,7 +113,7 @@ def test_passes_skips_and_remarks_are_not_kept_without_bound() -> None:
     for _ in range(1000):
         report.add(samples.advised_case())
         report.add(samples.skipped_case())
-    assert report.kept < 100
+    assert report.held < 100
 
 
 def test_values_of_a_tag_are_bounded_and_the_rest_counted_together() -> None:

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from proctor.model.evidence import Source, ToolCall
 from proctor.model.verdict import Verdict, failed
 from proctor.report.words.findings import write_findings
-from proctor.report.words.markdown_text import write_plain
-from proctor.report.words.neutral import to_lines, to_one_line
+from proctor.report.words.neutral import to_lines, to_one_line, write_plain
 from proctor.report.words.style import Style, count_columns, cut_to_width, draw_bar, wrap
 from proctor.report.words.wording import count_words, evidence_place, number_words, share_words, split_reason, unmatched_words
 from tests.report.strategies import words

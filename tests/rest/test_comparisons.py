@@ -81,5 +81,5 @@ def test_answers_are_compared_word_by_word_with_the_base(three: World) -> None:
 
 def test_three_runs_stand_on_one_page(three: World) -> None:
     text = three.get("/ui/p/proj_home/compare?runs=run_third,run_before,run_after", "organization").text
-    assert "3 runs of" in text and "when all 2 comparisons are counted" in text and text.count('class="dumbbell') == 4
+    assert "3 runs of" in text and "after correcting for 2 comparisons" in text and text.count('class="dumbbell') == 4
     assert "passed 4/4 before, 0/4 after" in text

@@ -15,7 +15,7 @@ from proctor.rest import security
 from proctor.service.hub import Hub
 from tests.rest.services import Service
 
-BACK = "What you had entered"
+BACK = "Your input"
 
 
 class Visit:

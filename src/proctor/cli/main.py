@@ -1,4 +1,4 @@
-"""Finds the command for the words, and the exit code for whatever happens."""
+"""Dispatches commands and maps errors to exit codes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from proctor.model.show import escape_unseen, nearest
 
 
 class Command(NamedTuple):
-    """A command and the sentence that stands beside it in `--help`."""
+    """A command with its sentence in `--help`."""
 
     name: str
     summary: str
 
     def run(self, arguments: list[str]) -> int:
         """Load the command's module and run it."""
-        # Only the command that was asked for: loading all of them would be most of the time of a short one.
+        # Only this command: loading all would dominate short ones.
         module = load_command(self.name)
         if self.name in _FIRST:
-            from proctor.cli.show.other_distributions import warn_of_others  # nothing that is timed needs it
+            from proctor.cli.show.other_distributions import warn_of_others  # rarely needed
 
             warn_of_others()
         code: int = module.run(arguments)
@@ -32,20 +32,20 @@ class Command(NamedTuple):
 
 
 _FIRST = ("demo", "init", "try")
-"""Commands that people begin with, which report a broken installation."""
+"""Commands for beginners, which report a broken installation."""
 COMMANDS = (
     Command("init", "look around and write a suite, a target and a first case for the agent that is there"),
     Command("try", "send one message to an agent and show what was seen; --save makes it a case"),
     Command("check", "evaluate recorded evidence against a suite; no agent is called"),
     Command("batch", "evaluate a large set of recorded evidence (Parquet, JSON lines) on all cores"),
     Command("run", "drive the agent through a suite, record evidence, evaluate, keep the run"),
-    Command("recheck", "evaluate the kept evidence of a run again; no agent is called"),
-    Command("compare", "two kept runs side by side: regressed, improved, unchanged; a gate for CI"),
+    Command("recheck", "evaluate the stored evidence of a run again, without calling the agent"),
+    Command("compare", "two stored runs side by side: regressed, improved, unchanged; a gate for CI"),
     Command("baseline", "choose the run that later ones are compared with"),
-    Command("list", "the runs that are kept"),
-    Command("show", "one kept run in full"),
+    Command("list", "list stored runs"),
+    Command("show", "show one stored run"),
     Command("view", "the web pages over the runs of this folder, on this machine"),
-    Command("report", "write HTML, JUnit, Markdown or JSON of a kept run"),
+    Command("report", "write HTML, JUnit, Markdown or JSON of a stored run"),
     Command("validate", "read suites and evidence without running, and print every problem"),
     Command("convert", "write a suite of any dialect in the native format"),
     Command("describe", "what exists: checks, matchers, functions, formats, with fields and examples"),
@@ -88,7 +88,7 @@ def run(arguments: list[str]) -> int:
     try:
         with refuse_silent_pass():
             code = _dispatch(arguments)
-        # Here and not when Python ends, so that what cannot be written gets an exit code and a message of ours.
+        # Here and not at exit, so that write errors get a message and an exit code.
         if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
             sys.stdout.flush()
         return code
@@ -104,13 +104,13 @@ def run(arguments: list[str]) -> int:
     except ParserDone as done:
         return done.code if isinstance(done.code, int) else Exit.PASSED
     except SystemExit as ended:
-        # An agent, a check or a library that ends the program has decided nothing, whatever code it gives.
+        # An agent, check or library that calls exit has decided nothing.
         print(f"something that was run ended the program (SystemExit: {ended.code}) before it was done", file=sys.stderr)
         return ended.code if isinstance(ended.code, int) and ended.code else Exit.INTERRUPTED
     except Exception as error:
         if os.environ.get("PROCTOR_DEBUG"):
             raise
-        # A file of the user's that cannot be used is no bug, wherever it was opened.
+        # An unusable file of the user is not a bug.
         if isinstance(error, OSError) and error.filename is not None:
             print(f"cannot use {str(error.filename)!r}: {error.strerror}", file=sys.stderr)
             return Exit.USAGE
@@ -125,13 +125,13 @@ def run(arguments: list[str]) -> int:
 
 
 def _drop_output() -> None:
-    """Drop what standard output cannot take, so that Python does not complain about it (and change the exit code) while it ends."""
+    """Discard unwritable output, so that Python does not fail at exit."""
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
         return
     try:
         sys.stdout.flush()
     except OSError:
-        # Python flushes standard output once more while it ends, and would exit with 120 if that failed.
+        # Python flushes standard output at exit and would return 120 on failure.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""The option parser: `argparse`, made kind.
+"""The option parser: `argparse` with better errors.
 
 Usage errors end with exit code 4 and name the nearest right word. `argparse` rather than a larger library because every
 command pays for the parser's import before it does any work.
@@ -18,7 +18,7 @@ from proctor.model.show import nearest
 
 
 class _Reached(Exception):
-    """The parser of a command is there, and whoever asked for it has it."""
+    """Raised to hand over the parser of a command."""
 
 
 _collected: list[KindParser] = []
@@ -26,19 +26,19 @@ _collecting: list[bool] = []
 
 
 class KindParser(argparse.ArgumentParser):
-    """A parser whose errors say what was meant."""
+    """A parser whose errors suggest the nearest option."""
 
     def print_help(self, file: Any = None) -> None:
-        """Print what there is, or hand the parser over to whoever collects it."""
+        """Print the help, or hand the parser over to `Parsed`."""
         if _collecting:
             _collected.append(self)
             raise _Reached
         super().print_help(file)
 
     def error(self, message: str) -> NoReturn:
-        """Print the message, the nearest option and where to read on; end with code 4."""
+        """Print the message, the nearest option and where to find help; exit with 4."""
         lines = [f"{self.prog}: {message}"]
-        # `argparse` hands over nothing but its message, so its words are what there is to go by.
+        # `argparse` provides only its message.
         unknown = re.findall(r"--?[A-Za-z][\w-]*", message) if "unrecognized" in message else []
         known = [option for action in self._actions for option in action.option_strings]
         for word in unknown:
@@ -69,17 +69,17 @@ def make_parser(name: str, summary: str, examples: Iterable[str]) -> KindParser:
         description=summary,
         epilog=text,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        # An abbreviation that works today would be ambiguous, or mean something else, with the next option.
+        # Abbreviations would become ambiguous with new options.
         allow_abbrev=False,
     )
 
 
 def collect_parser(command: str) -> KindParser:
-    """Return the parser of a command, as the command itself makes it. Raises `MissingExtra` for one whose extra is not installed."""
+    """Return the parser of a command. Raises `MissingExtra` if its extra is not installed."""
     module = load_command(command)
     _collecting.append(True)
     try:
-        # The help is the one thing that every command prints without doing anything.
+        # Every command prints its help without doing anything.
         module.run(["--help"])
     except _Reached:
         return _collected.pop()
@@ -91,20 +91,20 @@ def collect_parser(command: str) -> KindParser:
 def add_output_flags(parser: argparse.ArgumentParser, formats: tuple[str, ...]) -> None:
     """Add the flags of every command that shows results."""
     parser.add_argument("--format", choices=formats, default="terminal", metavar="FORMAT", help=f"{', '.join(formats)} (default: terminal)")
-    parser.add_argument("--output", metavar="FILE", help="write the result there instead of to standard output")
+    parser.add_argument("--output", metavar="FILE", help="write the result to this file instead of standard output")
     parser.add_argument("--quiet", action="store_true", help="no progress and no warnings on standard error")
     parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
 
 
 def add_suite_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of every command that reads suites."""
-    parser.add_argument("--dialect", metavar="NAME", help="native, mcplab, mibo, verial or mcpjam (default: recognised by shape)")
+    parser.add_argument("--dialect", metavar="NAME", help="native, mcplab, mibo, verial or mcpjam (default: auto-detect)")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
 
 
 def add_trust_flag(parser: argparse.ArgumentParser, doing: str) -> None:
-    """Add the flag of every command that may do what a suite names."""
-    parser.add_argument("--trust", action="store_true", default=None, help=f"take the suite at its word: {doing} (also PROCTOR_TRUST=1)")
+    """Add the flag of commands that may run what a suite names."""
+    parser.add_argument("--trust", action="store_true", default=None, help=f"trust the suite: {doing} (also PROCTOR_TRUST=1)")
 
 
 def add_complete_flag(parser: argparse.ArgumentParser) -> None:
@@ -113,17 +113,17 @@ def add_complete_flag(parser: argparse.ArgumentParser) -> None:
         "--complete",
         metavar="PARTS",
         default="",
-        help="parts that recordings contain completely, by your word: tool_calls,answer (default: as `evidence: {complete: ...}` says)",
+        help="parts that you declare complete in recordings: tool_calls,answer (default: `evidence: {complete: ...}`)",
     )
 
 
 def add_strict_flag(parser: argparse.ArgumentParser) -> None:
-    """Add the flag of every command that brings cases and evidence together."""
-    parser.add_argument("--strict", action="store_true", help="exit 4 when a case has no evidence, or a record no case or another input")
+    """Add the flag of commands that match cases and evidence."""
+    parser.add_argument("--strict", action="store_true", help="exit 4 if a case has no evidence, or a record has no case or another input")
 
 
 def parse_share(text: str) -> float:
-    """Return a number from 0 to 1, as a flag gives it."""
+    """Return a number from 0 to 1."""
     value = float(text)
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, found {text}")
@@ -131,7 +131,7 @@ def parse_share(text: str) -> float:
 
 
 def parse_whole(text: str, least: int | None = None) -> int:
-    """Return a whole number, as a flag gives it: plain digits, where Python would also read `1_0` and digits of other scripts."""
+    """Return a whole number of plain digits; Python would also accept `1_0` and other scripts."""
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
         raise argparse.ArgumentTypeError(f"expected a whole number, found {text!r}")
     value = int(text)
@@ -152,18 +152,16 @@ def parse_natural(text: str) -> int:
 
 def add_capture_flag(parser: argparse.ArgumentParser) -> None:
     """Add `--capture otel`."""
-    parser.add_argument(
-        "--capture", choices=("otel",), help="of a Python function as the target: read the spans that it leaves behind, too"
-    )
+    parser.add_argument("--capture", choices=("otel",), help="for a Python function as the target: also read its spans")
 
 
 def add_prices_flag(parser: argparse.ArgumentParser) -> None:
     """Add `--prices FILE`."""
-    parser.add_argument("--prices", metavar="FILE", help="what models cost, instead of `prices:` in proctor.yaml")
+    parser.add_argument("--prices", metavar="FILE", help="model prices, instead of `prices:` in proctor.yaml")
 
 
 def parse_amount(text: str) -> float:
-    """Return an amount of money above 0, as a flag gives it."""
+    """Return an amount of money above 0."""
     value = float(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"expected a number above 0, found {text}")

@@ -1,1 +1,1 @@
-"""The MCP server: authoring, checking and reading results from a coding agent. A thin door; the verbs are in `service` and `actions`."""
+"""The MCP server for coding agents: authoring, checking and reading results. A thin layer over `service` and `actions`."""

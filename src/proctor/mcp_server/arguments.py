@@ -1,4 +1,4 @@
-"""Arguments of a tool, read against its schema, every mistake named at once in words a model can act on.
+"""Reads the arguments of a tool by its schema and reports all mistakes at once.
 
 Models make certain mistakes all the time, and these are forgiven: names in snake_case, null for what is left out, JSON written as text
 where an object or a list belongs, a whole number written with a decimal point.
@@ -6,15 +6,66 @@ where an object or a list belongs, a whole number written with a decimal point.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import cast
 
-from proctor.mcp_server.casing import to_camel, to_snake
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
 from proctor.model.show import kind_of, nearest, show
 from proctor.service.refusals import Refusal
 from proctor.store.sql.compressed_json import from_json
+
+AS_WRITTEN = frozenset(
+    {"assertion", "assert", "config", "task_item", "scenario", "evidence", "axes", "metadata", "settings", "state", "credentials"}
+)
+"""Fields with user content."""
+
+_HUMP = re.compile(r"(?<=[A-Za-z0-9])([A-Z])")
+_DEEPEST = 12
+
+
+def to_snake(name: str) -> str:
+    """`taskId` as `task_id`."""
+    return _HUMP.sub(lambda found: f"_{found[1].lower()}", name)
+
+
+def to_camel(name: str) -> str:
+    """`task_id` as `taskId`; a name that begins with `_` stays."""
+    if name.startswith("_"):
+        return name
+    first, *rest = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in rest)
+
+
+def camel(value: Json, depth: int = 0) -> Json:
+    """Return a record of the service, or a page of them, in camelCase."""
+    if depth > _DEEPEST:
+        return value
+    if isinstance(value, list):
+        return [camel(entry, depth + 1) for entry in cast(list[Json], value)]
+    if not isinstance(value, dict):
+        return value
+    fields = cast(dict[str, Json], value)
+    # In a page `data` holds records; in a record it holds user content.
+    is_page = "_meta" in fields
+    return {to_camel(name): entry if _is_foreign(name, entry, is_page) else camel(entry, depth + 1) for name, entry in fields.items()}
+
+
+def _is_foreign(name: str, entry: Json, is_page: bool) -> bool:
+    if name == "data":
+        return not is_page
+    if name == "entities" and isinstance(entry, list):
+        # Entities in the snapshot of a task have their fields next to their id.
+        return any(not isinstance(one, dict) or "dataset_id" not in one for one in cast(list[Json], entry))
+    return name in AS_WRITTEN
+
+
+def camel_path(path: str) -> str:
+    """Return the place of a mistake: `input_entity_id` as `inputEntityId`; deeper names belong to the author."""
+    head, mark, rest = re.match(r"([^.\[]*)([.\[]?)(.*)", path, re.DOTALL).groups()  # type: ignore[union-attr]  # matches anything
+    return f"{to_camel(head)}{mark}{rest}"
+
 
 Schema = dict[str, Json]
 _WORDS = {
@@ -27,8 +78,8 @@ _WORDS = {
     "null": "null",
 }
 _LONGEST_JSON = 1_000_000
-_MOST_TOLD = 50
-"""Mistakes that are named in an answer."""
+_MOST_NAMED = 50
+"""Mistakes named in an answer."""
 
 
 def read_arguments(
@@ -40,14 +91,14 @@ def read_arguments(
     clears: bool = False,
     what: str,
 ) -> dict[str, Json]:
-    """The arguments by the names of the service. `clears`: null is a value here, not something left out."""
+    """Return the arguments by the names of the service. `clears`: null is a value."""
     wrong: dict[str, list[str]] = {}
     found: dict[str, Json] = {}
     names = {to_snake(name): name for name in allowed}
     for written, value in given.items():
         name = names.get(to_snake(written))
-        # The nearest word is looked for once per unknown name, and a caller may send any number of them.
-        if name is None and len(wrong) >= _MOST_TOLD:
+        # The nearest name is searched per unknown name, of which there may be many.
+        if name is None and len(wrong) >= _MOST_NAMED:
             continue
         if name is None:
             wrong[written] = [_unknown(written, allowed, properties, what)]
@@ -75,8 +126,8 @@ def _unknown(written: str, allowed: Collection[str], properties: Mapping[str, Sc
     if to_camel(to_snake(written)) in properties:
         return f"{what} does not take it; it takes {', '.join(allowed) or 'nothing'}"
     close = nearest(written, allowed)
-    told = f"nearest: {', '.join(close)}" if close else f"it takes {', '.join(allowed) or 'nothing'}"
-    return f"unknown parameter of {what}; {told}"
+    expected = f"nearest: {', '.join(close)}" if close else f"it takes {', '.join(allowed) or 'nothing'}"
+    return f"unknown parameter of {what}; {expected}"
 
 
 def _takes_null(schema: Schema) -> bool:
@@ -90,7 +141,7 @@ def _kinds(schema: Schema) -> list[str]:
 
 def _read(value: Json, schema: Schema) -> Json:
     kinds = _kinds(schema)
-    # Models often send an object as the text of its JSON; only where no text is expected can that be told apart.
+    # Models often send an object as JSON text; accepted where no text is expected.
     if isinstance(value, str) and "string" not in kinds and value.lstrip()[:1] in ("{", "[") and len(value) <= _LONGEST_JSON:
         try:
             value = from_json(value)
@@ -103,8 +154,8 @@ def _read(value: Json, schema: Schema) -> Json:
     words: list[Json] | None = schema.get("enum")
     if words is not None and value not in words:
         close = nearest(str(value), [str(word) for word in words])
-        told = f"; nearest: {', '.join(close)}" if close else ""
-        raise ValueError(f"expected one of {', '.join(str(word) for word in words)}, got {show(value, 60)}{told}")
+        hint = f"; nearest: {', '.join(close)}" if close else ""
+        raise ValueError(f"expected one of {', '.join(str(word) for word in words)}, got {show(value, 60)}{hint}")
     if is_number(value):
         _check_range(value, schema)
     return value

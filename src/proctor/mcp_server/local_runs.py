@@ -1,7 +1,7 @@
-"""Runs on the caller's own machine: driven in this process, kept in the workspace as `proctor run` keeps them.
+"""Runs on the caller's machine, stored in the workspace like those of `proctor run`.
 
-A run goes on while the caller does something else; `get` says how far it is. When the server ends, its runs are interrupted, and what was
-finished is kept: `proctor run SUITE --resume RUN` goes on.
+A run continues in the background; `get` returns its progress. When the server ends, its runs are interrupted and can be resumed with
+`proctor run SUITE --resume RUN`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from proctor.actions.workspace.run_history import find_home, open_run
 from proctor.actions.workspace.suites import load_suite
 from proctor.decide.selection import select
 from proctor.errors import ProctorError, StoreError
-from proctor.mcp_server.places import find_local_path
 from proctor.mcp_server.ports import RunFilter, RunRequest
+from proctor.mcp_server.suites import find_local_path
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.report.blocks.exchange import add_exchanges
@@ -34,22 +34,22 @@ from proctor.service.suites.documents import read_sent_suite
 from proctor.store.files.run_files import RunFiles, RunFolder
 from proctor.store.sql.pages import clamp_limit
 
-# Each drives an agent, and a model that calls the tool again for lack of patience would start them without end.
+# Each calls an agent; an impatient model would start more and more of them.
 MOST_LIVE = 4
 
 
 class LocalRuns:
-    """The runs of a workspace, and those that are driven right now."""
+    """The stored and current runs of a workspace."""
 
     def __init__(self, home: Path, folder: Path, *, trust: bool | None = None) -> None:
         self._home = find_home(str(home))
         self.trust = trust
-        """Whether suites are taken at their word; nothing said, the environment is asked."""
+        """Whether suites are trusted; None: the environment decides."""
         self.folder = folder
-        """Where relative paths begin."""
+        """The base of relative paths."""
         self._live: dict[str, asyncio.Task[LiveRun]] = {}
         self._starting = 0
-        """Runs that have no id yet: their suite is read, or they are just begun."""
+        """Runs without an id yet."""
 
     async def start(self, caller: Caller, request: RunRequest, wait_s: float) -> dict[str, Json]:
         """Start a run, and wait a while for its end."""
@@ -57,8 +57,8 @@ class LocalRuns:
             raise Refusal("VALIDATION_ERROR", "cases of a service are run by the service", hint="name a suite by `path` or `document`")
         self._forget_ended()
         if len(self._live) + self._starting >= MOST_LIVE:
-            raise Refusal("CONFLICT", f"{MOST_LIVE} runs are going on", hint="wait for one with get_run")
-        # Counted at once: whoever asks while the suite is read must not find the same place free.
+            raise Refusal("CONFLICT", f"{MOST_LIVE} runs are in progress", hint="wait for one with get_run")
+        # Counted immediately, before the suite is read.
         self._starting += 1
         try:
             run_id = await self._started(await self._suite(request), request)
@@ -71,9 +71,9 @@ class LocalRuns:
         return await asyncio.to_thread(self._listed, wanted, clamp_limit(limit), cursor)
 
     async def get(self, caller: Caller, id: str, *, wait_s: float = 0.0) -> dict[str, Json]:
-        """Return one run as far as it is."""
+        """Return one run with its current state."""
         folder = await asyncio.to_thread(self._open, id)
-        # By its own id from here on: `id` may be a word such as `latest`, and another run may start while this one is waited for.
+        # From here on by its id: `latest` may change.
         task = self._live.get(folder.header.run_id)
         if task is not None and wait_s > 0:
             await asyncio.wait([task], timeout=wait_s)
@@ -82,13 +82,13 @@ class LocalRuns:
         return {**found, "result": msgspec.json.decode(render_json(result))}
 
     async def compare(self, caller: Caller, base: str | None, candidate: str | None) -> dict[str, Json]:
-        """Return two runs side by side, and which they are where the words do not say it."""
+        """Return two runs compared, and which they are."""
 
         def work() -> dict[str, Json]:
             first, second = choose_pair(self._home, base, candidate)
-            # There and back: numbers that are none (a rate of nothing) are null in JSON.
+            # Encoded and decoded: NaN becomes null.
             found = msgspec.json.decode(msgspec.json.encode(compare(self._home, first.run, second.run)))
-            return {**found, "chosen": [said for said in (first.note, second.note) if said is not None]}
+            return {**found, "chosen": [run.note for run in (first, second) if run.note is not None]}
 
         try:
             return await asyncio.to_thread(work)
@@ -101,12 +101,12 @@ class LocalRuns:
         return await asyncio.to_thread(lambda: render_markdown(open_run(self._home, folder.header.run_id)[0]))
 
     async def close(self) -> None:
-        """End what is going on; what was finished is kept."""
-        # All are told before any is waited for, so that they end side by side.
+        """Stop all runs; finished attempts are stored."""
+        # Cancel all before waiting for any, so that they stop in parallel.
         for task in self._live.values():
             task.cancel()
         for task in self._live.values():
-            # How a run ended is in its folder; closing must come to all of them.
+            # The folder of a run has its ending; all must be closed.
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await task
         self._live.clear()
@@ -127,22 +127,22 @@ class LocalRuns:
         return suite
 
     async def _started(self, suite: Suite, request: RunRequest) -> str:
-        """Start driving; the id of the run, or whatever kept it from starting."""
+        """Start a run; return its id, or raise its error."""
         named: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         settings = RunSettings(repeat=request.repeat, concurrency=request.concurrency, timeout_s=request.timeout_s)
         options = RunOptions(
             settings=settings, note=request.note, name=request.name, tags=request.tags, opened=named.set_result, trust=self.trust
         )
         task = asyncio.create_task(drive(suite, options, target=request.target, home=self._home))
-        # Either the run has its id, or it ended before: then its error is the answer to this call.
+        # Either the run has its id, or it ended before with an error.
         try:
             await asyncio.wait([task, named], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            # The caller has left and will never hear its id: nobody could end it, or count it.
+            # The caller is gone and will never know the id, so cancel it.
             task.cancel()
             raise
         if not named.done():
-            # It never had an id: the target, the judge or the suite cannot be used.
+            # It has no id: target, judge or suite is unusable.
             named.cancel()
             await task
             raise Refusal("INTERNAL_ERROR", "the run ended before it began")
@@ -154,7 +154,7 @@ class LocalRuns:
             if task.done():
                 del self._live[id]
                 if not task.cancelled():
-                    task.exception()  # looked at, so that nobody complains that it was not
+                    task.exception()  # retrieved, to avoid a warning
 
     def _open(self, id: str) -> RunFolder:
         try:
@@ -168,14 +168,14 @@ class LocalRuns:
         if wanted.name is not None or wanted.tag is not None:
             ids = [id for id in ids if _fits(files, id, wanted)]
         if cursor is not None:
-            # Ids begin with their time, so they are cursors themselves, and runs that start meanwhile shift nothing.
+            # Ids start with their time, so they are stable cursors.
             ids = [id for id in ids if id < cursor]
         data = [self._shown_or_broken(files, id) for id in ids[:limit]]
         return {"data": data, "_meta": {"next": ids[limit - 1] if len(ids) > limit else None, "prev": None, "limit": limit}}
 
     def _shown_or_broken(self, files: RunFiles, id: str) -> dict[str, Json]:
         try:
-            # One folder that cannot be read must not hide the other runs.
+            # An unreadable folder must not hide the other runs.
             return self._shown(files.open(id))
         except StoreError as error:
             return {"id": id, "status": "broken", "error": str(error)}
@@ -225,7 +225,7 @@ def _refuse_unknown(error: StoreError) -> Refusal:
 
 
 def _fits(files: RunFiles, id: str, wanted: RunFilter) -> bool:
-    """Return whether a run has the name and the tag that are asked for; one that cannot be read has neither."""
+    """Return whether a run has the requested name and tag."""
     try:
         header = files.open(id).header
     except StoreError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from proctor.mcp_server.casing import to_camel
+from proctor.mcp_server.arguments import to_camel
 from proctor.mcp_server.tool import DELETED, PAGING, Action, Desk, Tool, page_of
 from proctor.model.evidence import Json
 from proctor.service.verification import nouns

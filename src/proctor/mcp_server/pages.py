@@ -65,7 +65,7 @@ async def read_page(desk: Desk, uri: str) -> tuple[str, str]:
     place, rest = (found[1], unquote(found[2])) if found is not None else ("", "")
     match place:
         case "docs":
-            # Looked up among the pages that there are: what a caller writes is never opened as a path.
+            # Only known pages: the caller's text is never opened as a path.
             if rest in _docs():
                 return MARKDOWN, _docs()[rest]
             close = nearest(rest, _docs())
@@ -88,7 +88,7 @@ async def read_page(desk: Desk, uri: str) -> tuple[str, str]:
 
 @functools.cache
 def _docs() -> dict[str, str]:
-    """The pages of the documentation by their path: inside the installed package, or beside the source it runs from."""
+    """Return the documentation pages by path, from the installed package or the source tree."""
     package = Path(__file__).parents[1]
     for folder in (package / "docs", package.parent.parent / "docs"):
         if (folder / "README.md").is_file():
@@ -129,6 +129,6 @@ def _task_run(run: dict[str, Json]) -> str:
         lines += [f"Score {criterion['score']}. {to_one_line(criterion['details'] or '', 1000)}"]
         evidence = criterion["evidence"] or {}
         for result in [*evidence.get("field_results", ()), *evidence.get("assertion_results", ())]:
-            told = f"expected {show(result.get('expected'), 200)}, found {show(result.get('actual'), 200)}"
-            lines.append(f"- {'ok' if result.get('passed') else 'WRONG'} `{to_one_line(str(result.get('path')), 200)}`: {told}")
+            difference = f"expected {show(result.get('expected'), 200)}, found {show(result.get('actual'), 200)}"
+            lines.append(f"- {'ok' if result.get('passed') else 'WRONG'} `{to_one_line(str(result.get('path')), 200)}`: {difference}")
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""What the tools for runs need: somebody who keeps runs. Over HTTP that is the service, on a user's machine the workspace."""
+"""The interface of runs: the service over HTTP, the workspace on a user's machine."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from proctor.service.access.callers import Caller
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A suite to be driven."""
+    """A suite to run."""
 
     document: Json = None
     """The suite: text of any dialect, or JSON."""
     path: str | None = None
-    """Or where it lies, on the caller's own machine."""
+    """Or its path on the caller's machine."""
     case_ids: tuple[str, ...] = ()
-    """Or cases that the service has."""
+    """Or cases of the service."""
     project_id: str | None = None
     dialect: str | None = None
     target: Json = None
@@ -32,7 +32,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs are listed."""
+    """A filter of runs."""
 
     project_id: str | None = None
     name: str | None = None
@@ -40,10 +40,10 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Runs(Protocol):
-    """Whoever keeps runs. Records are snake_case; the door turns the names."""
+    """A source of runs. Records are snake_case; the server converts the names."""
 
     async def start(self, caller: Caller, request: RunRequest, wait_s: float) -> dict[str, Json]:
-        """Start a run, and wait a while for its end: as it is then."""
+        """Start a run, wait a while for its end, and return its state."""
         ...
 
     async def list(self, caller: Caller, wanted: RunFilter, *, limit: int | None, cursor: str | None) -> dict[str, Json]:
@@ -51,11 +51,11 @@ class Runs(Protocol):
         ...
 
     async def get(self, caller: Caller, id: str, *, wait_s: float = 0.0) -> dict[str, Json]:
-        """One run: `id`, `status`, and `result` (`proctor.result/1`) as far as it is."""
+        """One run: `id`, `status`, and `result` (`proctor.result/1`) so far."""
         ...
 
     async def compare(self, caller: Caller, base: str | None, candidate: str | None) -> dict[str, Json]:
-        """Two runs side by side, with what was chosen where nothing was said."""
+        """Two runs compared, with defaults resolved."""
         ...
 
     async def page(self, caller: Caller, id: str) -> str:

@@ -93,9 +93,9 @@ Write a proctor suite ({dialect} format) into {given.get("file") or "suite.yaml"
 {tools}
 ## How to go about it
 
-1. One case per situation: what the user says, and what must then be true. Include at least one thing that must not happen.
+1. One case per situation: the user's message, and what must then be true. Include at least one thing that must not happen.
 2. Assert what can be observed: which tools were called, with which arguments, in which order; what the answer contains; how long it took.
-   Prefer exact checks to judged prose; use a judged check only where nothing else can tell.
+   Prefer exact checks to judged prose; use a judged check only if no exact one fits.
 3. Look up fields and examples with the tool `describe` (kind `check`, and the name) before you use a check.
 4. After every change call `validate_suite`, and mend every problem at the line and column it names.
 5. Try it: call `check_evidence` with evidence that should pass and with evidence that should fail. A suite that nothing fails is of no use.

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from proctor.mcp_server.arguments import Schema, texts
-from proctor.mcp_server.casing import camel
+from proctor.mcp_server.arguments import Schema, camel, texts
 from proctor.mcp_server.ports import RunFilter, RunRequest
-from proctor.mcp_server.results import RESULT, shorten_result
 from proctor.mcp_server.suites import DETAIL, DIALECT, DOCUMENT, SELECT
-from proctor.mcp_server.tool import PAGING, Action, Desk, Tool, a_list, amount, page_of, shape, text
+from proctor.mcp_server.tool import PAGING, RESULT, Action, Desk, Tool, a_list, amount, page_of, shape, shorten_result, text
 from proctor.model.evidence import Json
 from proctor.service.access.permissions import require_reader
 from proctor.service.traces.search import TraceSearch, get_trace, list_traces
@@ -110,7 +108,7 @@ RUN_SUITE = Tool(
 LIST_RUNS = Tool(
     name="list_runs",
     title="List runs",
-    about="The runs that are kept, newest first: id, status, suite, target, counts of outcomes, name, tags and note.",
+    about="Stored runs, newest first: id, status, suite, target, counts of outcomes, name, tags and note.",
     properties={
         "projectId": text("only those of a project"),
         "name": text("only those of this name"),
@@ -179,7 +177,7 @@ SEARCH_TRACES = Tool(
     "full: what was received (`evidence`) and its results.",
     properties={
         "id": text("one trace; then nothing else is taken into account"),
-        "query": text("words in what was asked, or in the external id"),
+        "query": text("text in the input or the external id"),
         "projectId": text("only of this project"),
         "agentId": text("only of this agent"),
         "outcome": text("only those whose worst result is this", "pass", "fail", "error", "skip"),

@@ -1,7 +1,6 @@
-"""The MCP server itself: the tools, pages and prompts behind the protocol of `mcp`, in both of its eras.
+"""The MCP server: tools, pages and prompts over the protocol of `mcp`, in both of its versions.
 
-It keeps no session: every request says who asks, and is answered on its own. A call that is refused comes back as a result with `isError`
-(`refused.py`), so that the model sees it; only what is no call at all (a tool that does not exist) is an error of the protocol.
+It is stateless. A rejected call returns a result with `isError`, so that the model sees it; an unknown tool is a protocol error.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from sqlalchemy.exc import IntegrityError
 from proctor import __version__
 from proctor.errors import EvidenceError, InputError, ProctorError, StoreError
 from proctor.formats.verial.assertions import KINDS
-from proctor.mcp_server.casing import camel, camel_path
+from proctor.mcp_server.arguments import camel, camel_path
 from proctor.mcp_server.local_runs import LocalRuns
 from proctor.mcp_server.nouns import NOUNS
 from proctor.mcp_server.pages import TEMPLATES, Page, fixed_pages, read_page
@@ -44,7 +43,7 @@ from proctor.service.suites.documents import shown_problems
 from proctor.service.verification import nouns
 from proctor.service.verification.sandboxes.system_kinds import complete_addresses
 
-# --- what a refused call is answered: a result with `isError` that a model can act on
+# --- results of rejected calls, which a model can act on
 
 _LOG = logging.getLogger("proctor.mcp")
 _NEAREST = re.compile(r"nearest: ([^;()]+)")
@@ -55,13 +54,13 @@ _LISTED_BY = {
     for noun in reversed(nouns.NOUNS)  # the first of two nouns with one name counts
     if noun.tool is not None and any("list" in operation.actions for operation in noun.operations)
 }
-"""By what is missing: the tool that lists it. A task that a criterion names is not among the criteria."""
+"""The list tool by missing object."""
 
 ASSERTIONS = ", ".join(KINDS)
 
 
 def write_refusal(error: Exception, tool: str, given: dict[str, Json]) -> dict[str, Json]:
-    """The answer to a call that failed, whatever it failed with."""
+    """Return the answer to a failed call."""
     refusal = _as_refusal(error, tool)
     details = {_path(path, tool): list(texts) for path, texts in list(refusal.fields.items())[:_MOST_DETAILS]}
     found: dict[str, Json] = {"code": refusal.code, "message": refusal.message}
@@ -92,8 +91,8 @@ def _as_refusal(error: Exception, tool: str) -> Refusal:
         case StoreError():
             return Refusal("UNAVAILABLE", str(error), retry_after_s=2.0)
         case IntegrityError():
-            # A unique key that two callers reached at once; the driver's own words would show tables and values.
-            return Refusal("CONFLICT", "somebody else made the same thing just now")
+            # Two callers created the same key; the driver's message would show tables and values.
+            return Refusal("CONFLICT", "the same object was created by another request")
         case InputError():
             problems = shown_problems(error.problems)
             first = error.problems[0].message if error.problems else str(error)
@@ -104,9 +103,9 @@ def _as_refusal(error: Exception, tool: str) -> Refusal:
         case ProctorError():
             return Refusal("BAD_REQUEST", str(error))
         case _:
-            # Nothing of it is told: it may show what belongs to others.
+            # Details are hidden: they may belong to other tenants.
             _LOG.error("a tool failed", extra={"tool": tool}, exc_info=error)
-            return Refusal("INTERNAL_ERROR", "the tool failed, and the fault is not yours; the log of the server has more")
+            return Refusal("INTERNAL_ERROR", "internal error; see the log of the server")
 
 
 def _nearest(refusal: Refusal) -> list[str]:
@@ -145,13 +144,13 @@ def _next_step(refusal: Refusal, tool: str, given: dict[str, Json]) -> str:
         case "RATE_LIMITED" | "UNAVAILABLE":
             return "wait, then call again with the same arguments"
         case _:
-            return "try something else, or tell whoever runs the server"
+            return "try something else, or contact the administrator"
 
 
 # ---
 
 
-# --- every tool there is, for a server on its user's machine and for one that others use
+# --- all tools
 
 OURS = (VALIDATE, CHECK, RUN_SUITE, LIST_RUNS, GET_RUN, COMPARE_RUNS, SEARCH_TRACES, DESCRIBE)
 OF_THE_MACHINE = ("path", "evidencePath")
@@ -161,7 +160,7 @@ OF_THE_SERVICE = ("caseIds", "projectId")
 
 
 def all_tools(*, local: bool) -> tuple[Tool, ...]:
-    """Every tool. Files are named only where the server runs on the caller's machine, projects of runs only where it does not."""
+    """Return all tools. File parameters exist only on the caller's machine, project parameters only elsewhere."""
     dropped = OF_THE_SERVICE if local else OF_THE_MACHINE
     return (*NOUNS, *(tool if tool is SEARCH_TRACES else _without(tool, dropped) for tool in OURS))
 
@@ -190,7 +189,7 @@ _MARKS = re.compile(r"[-_\s]")
 
 
 class McpServer:
-    """The server on one hub; `who_asks` finds out who sent a request."""
+    """Return the server of one hub; `who_asks` identifies the caller."""
 
     def __init__(self, hub: Hub, runs: Runs, who_asks: WhoAsks, *, folder: Path | None = None, trust: bool | None = None) -> None:
         self._hub = hub
@@ -226,14 +225,14 @@ class McpServer:
         tool = self._tools.get(_plain(params.name))
         if tool is None:
             close = nearest(params.name, [known.name for known in self._tools.values()])
-            told = f"; nearest: {', '.join(close)}" if close else "; tools/list shows what there is"
-            raise MCPError(code=types.INVALID_PARAMS, message=f"there is no tool {params.name[:100]!r}{told}")
+            hint = f"; nearest: {', '.join(close)}" if close else "; tools/list shows what there is"
+            raise MCPError(code=types.INVALID_PARAMS, message=f"there is no tool {params.name[:100]!r}{hint}")
         given: dict[str, Json] = dict(params.arguments or {})
         try:
-            # A copy: a refusal shows the arguments as they were given, whatever the tool has done with them.
+            # A copy: a refusal shows the original arguments.
             found = await tool.call(self._desk(context), dict(given))
         except Exception as error:
-            # Everything, also a bug: an exception would end as an error of the protocol, which the model that called does not get to see.
+            # Including bugs: an exception would be a protocol error, which the model does not see.
             return _result(write_refusal(error, tool.name, given), is_error=True)
         if tool.actions and context.request is not None:
             found = complete_addresses(found, context.request.state.root)
@@ -284,7 +283,7 @@ class McpServer:
 
 
 def _plain(name: str) -> str:
-    """Tools are found by the names of all generations: `criterion-runs`, `criterionRuns`, `criterion_runs`."""
+    """Tools are found under all spellings: `criterion-runs`, `criterionRuns`, `criterion_runs`."""
     return _MARKS.sub("", name).lower()
 
 
@@ -311,15 +310,15 @@ def _about(page: Page) -> dict[str, Any]:
 
 
 def _result(value: Json, *, is_error: bool = False) -> types.CallToolResult:
-    # The same as text, for clients that know no structured content.
+    # The same as text, for clients without structured content.
     text = msgspec.json.encode(value, enc_hook=str).decode("utf-8", errors="replace")
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=value, is_error=is_error)
 
 
 def _protocol_error(error: Exception, what: str, data: dict[str, Json]) -> MCPError:
-    told = write_refusal(error, what, {})["error"]
-    code = types.INTERNAL_ERROR if told["code"] in ("INTERNAL_ERROR", "UNAVAILABLE") else types.INVALID_PARAMS
-    return MCPError(code=code, message=told["message"], data={**data, **told})
+    refusal = write_refusal(error, what, {})["error"]
+    code = types.INTERNAL_ERROR if refusal["code"] in ("INTERNAL_ERROR", "UNAVAILABLE") else types.INVALID_PARAMS
+    return MCPError(code=code, message=refusal["message"], data={**data, **refusal})
 
 
 # --- the two ways in --------------------------------------------------------------------------------------------------
@@ -339,7 +338,7 @@ async def over_http(hub: Hub, runs: Runs, *, largest: int) -> AsyncGenerator[Str
         return cast(Caller, request.state.caller)
 
     server = McpServer(hub, runs, who_asks)
-    # Without sessions: any server behind a balancer answers any request, and nothing is kept for clients that never come back.
+    # Stateless: any replica can answer any request.
     manager = StreamableHTTPSessionManager(server.protocol, json_response=True, stateless=True, max_request_body_size=largest)
     async with manager.run():
         yield manager
@@ -350,7 +349,7 @@ async def over_stdio(hub: Hub, caller: Caller, runs: LocalRuns) -> None:
     server = McpServer(hub, runs, lambda context: caller, folder=runs.folder, trust=runs.trust)
     try:
         async with stdio_server() as (received, sent):
-            # The wire has standard output now: what a function under test prints must not get into it.
+            # Standard output is the wire: redirect what a function under test prints.
             with contextlib.redirect_stdout(sys.stderr):
                 await server.protocol.run(received, sent, server.protocol.create_initialization_options())
     finally:

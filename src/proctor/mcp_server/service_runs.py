@@ -1,13 +1,22 @@
-"""Runs of the service: queued, driven by its workers, kept in its database. Nothing here outlives the call."""
+"""Runs of the service: queued, run by its workers, stored in its database."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any, cast
 
+import mcp_types as types
 import msgspec
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.exceptions import MCPError
 
+from proctor import __version__
 from proctor.actions.running.named_target import find_address
+from proctor.errors import SpecError
 from proctor.mcp_server.ports import RunFilter, RunRequest
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
@@ -17,6 +26,8 @@ from proctor.service.refusals import Refusal
 from proctor.service.runs import comparisons
 from proctor.service.runs import requests as runs
 from proctor.service.runs import results as run_results
+from proctor.service.verification.sandboxes.requests import Reached, call_system_tool, list_system_tools
+from proctor.simulators.tools import describe_wrong_call
 from proctor.store.files.run_references import LATEST, PREVIOUS
 
 _NAMES = {"suite": "document", "cases": "case_ids", "selection": "select"}
@@ -25,7 +36,7 @@ _FIRST_LOOK_S, _SLOWEST_LOOK_S = 0.1, 1.0
 
 
 class ServiceRuns:
-    """The runs of the service behind a hub."""
+    """The runs of a hub."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -62,13 +73,13 @@ class ServiceRuns:
         return await runs.list_runs(self._hub, caller, search, limit=limit, cursor=cursor)
 
     async def get(self, caller: Caller, id: str, *, wait_s: float = 0.0) -> dict[str, Json]:
-        """Return one run as far as it is."""
+        """Return one run with its current state."""
         found = await self._awaited(caller, id, wait_s)
         report = await run_results.run_report(self._hub, caller, found["id"], "json")
         return {**found, "result": msgspec.json.decode(report)}
 
     async def compare(self, caller: Caller, base: str | None, candidate: str | None) -> dict[str, Json]:
-        """Return two runs side by side, and which they are where the words do not say it."""
+        """Return two runs compared, and which they are."""
         words = (base or PREVIOUS, candidate or LATEST)
         found = await comparisons.compare_runs(self._hub, caller, words[1], words[0])
         pairs = zip(words, ("base", "candidate"), strict=True)
@@ -83,26 +94,26 @@ class ServiceRuns:
         until, pause = loop.time() + wait_s, _FIRST_LOOK_S
         while True:
             found = await runs.get_run(self._hub, caller, id)
-            id = cast(str, found["id"])  # the same run from now on, whatever `latest` is meanwhile
+            id = cast(str, found["id"])  # `latest` may change
             left = until - loop.time()
             if found["status"] in _ENDED or left <= 0:
                 return found
             await asyncio.sleep(min(pause, left))
-            # Short runs are answered soon, and long ones do not cost ten queries a second.
+            # Short runs are answered soon, without ten queries per second for long ones.
             pause = min(pause * 1.5, _SLOWEST_LOOK_S)
 
     async def _only_project(self, caller: Caller) -> str:
-        """Return the project that is meant where none is named: the only one there is."""
+        """Return the only project if none is named."""
         data = cast(list[dict[str, Json]], (await list_projects(self._hub, caller, limit=20))["data"])
         if len(data) == 1:
             return cast(str, data[0]["id"])
         there = ", ".join(f"{project['id']} ({project['name']})" for project in data)
-        told = f"there are {there}" if data else "there is none yet; create one (POST /api/projects)"
-        raise Refusal("VALIDATION_ERROR", f"name the project of the run: {told}", fields={"project_id": ["required"]})
+        hint = f"there are {there}" if data else "there is none yet; create one (POST /api/projects)"
+        raise Refusal("VALIDATION_ERROR", f"name the project of the run: {hint}", fields={"project_id": ["required"]})
 
 
 def _in_our_words(refusal: Refusal) -> Refusal:
-    """Return the same refusal with the names that this tool has for the fields."""
+    """Return the refusal with the field names of this tool."""
     fields = {}
     for path, texts in refusal.fields.items():
         head, mark, rest = path.partition(".")
@@ -115,3 +126,39 @@ def _in_our_words(refusal: Refusal) -> Refusal:
         hint=refusal.hint,
         problems=refusal.problems,
     )
+
+
+Context = ServerRequestContext[Any, Any]
+
+
+def make_systems_server(hub: Hub) -> Server[Any]:
+    """Return the server, for requests that bring the sandboxes they reach."""
+
+    async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        found = list_system_tools(_find_reached(context))
+        return types.ListToolsResult(
+            tools=[types.Tool(name=name, description=tool.description, input_schema=tool.schema) for name, (_, tool) in found.items()]
+        )
+
+    async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        try:
+            result = await call_system_tool(hub, _find_reached(context), params.name, params.arguments or {})
+        except SpecError as error:
+            raise MCPError(code=types.INVALID_PARAMS, message=describe_wrong_call(error)) from None
+        return types.CallToolResult.model_validate(result)
+
+    return Server("proctor systems", version=__version__, title="Simulated systems", on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+def _find_reached(context: Context) -> Reached:
+    request = context.request
+    assert request is not None  # over HTTP there always is one
+    return cast(Reached, request.state.systems)
+
+
+@contextlib.asynccontextmanager
+async def serve_systems(hub: Hub, *, largest: int) -> AsyncGenerator[StreamableHTTPSessionManager]:
+    """The server for streamable HTTP: an ASGI application, as long as the block lasts; without sessions, as that of the service."""
+    manager = StreamableHTTPSessionManager(make_systems_server(hub), json_response=True, stateless=True, max_request_body_size=largest)
+    async with manager.run():
+        yield manager

@@ -1,14 +1,13 @@
-"""Tools over suites and evidence that keep nothing: `validate_suite`, `check_evidence`, `describe`.
+"""Tools over suites and evidence that store nothing: `validate_suite`, `check_evidence`, `describe`.
 
-A suite comes as text or JSON. Where the server runs on the caller's own machine it may also be named by its path; elsewhere callers name no
-files, and a suite brings no judge of its own: only the one that whoever runs the service has configured.
+A suite is text or JSON, or a path if the server runs on the caller's machine. Elsewhere only the judge of the service is used.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -19,7 +18,9 @@ from proctor.actions.checking.check_stream import CheckStream
 from proctor.actions.checking.judged_check import JudgedStream
 from proctor.actions.help import describe as describing
 from proctor.actions.judging.judges import OpenedJudge, open_suite_judge
+from proctor.actions.mcplab.files import list_bundle_files
 from proctor.actions.trust.trust import trust_for
+from proctor.actions.workspace.run_history import find_home
 from proctor.actions.workspace.suites import load_suite
 from proctor.decide.selection import select
 from proctor.errors import InputError
@@ -27,12 +28,11 @@ from proctor.evidence.reading import read_sent
 from proctor.evidence.unknowns.account import declare_complete
 from proctor.formats.suites import DIALECTS
 from proctor.mcp_server.arguments import Schema
-from proctor.mcp_server.places import find_local_path
-from proctor.mcp_server.results import RESULT, shorten_result
-from proctor.mcp_server.tool import Action, Desk, Tool, a_document, shape, text
+from proctor.mcp_server.tool import RESULT, Action, Desk, Tool, a_document, shape, shorten_result, text
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.result import RunResult
+from proctor.model.show import escape_unseen, show
 from proctor.report.data.json_text import render_json
 from proctor.service.access.permissions import require_reader
 from proctor.service.decisions.messages import SuiteSource
@@ -40,7 +40,40 @@ from proctor.service.decisions.pool import run_while_client_waits
 from proctor.service.decisions.suite_verdicts import SuiteDecisions, decide_stream, read_evidence
 from proctor.service.refusals import Refusal
 from proctor.service.suites.documents import read_sent_suite, shown_problems
-from proctor.sources.records import Record, read_records
+from proctor.sources.records import DOCUMENT_SUFFIXES, LINE_SUFFIXES, Record, read_records
+from proctor.sources.texts import SUITE_SUFFIXES, check_path, is_hidden
+from proctor.sources.workspaces import find_suite_bundle
+
+_READ = (*SUITE_SUFFIXES, *LINE_SUFFIXES, *DOCUMENT_SUFFIXES)
+
+
+def find_local_path(folder: Path, path: str, *, trust: bool | None) -> Path:
+    """Return the path that a caller names. Raises `Refusal` if it is outside the working folder."""
+    place = folder / path
+    check_path(place)
+    if trust_for("reading", granted=trust).granted:
+        return place
+    working = find_home(None, start=folder).parent.resolve()
+    # The path itself first: nothing outside is listed.
+    if not place.resolve().is_relative_to(working) or not all(file.resolve().is_relative_to(working) for file in _list_read(place)):
+        raise Refusal(
+            "FORBIDDEN",
+            f"{escape_unseen(show(path))} leads out of the working folder {str(working)!r}, and nothing outside of it is read",
+            hint="name files of the working folder, or have the server started with --trust",
+        )
+    return place
+
+
+def _list_read(place: Path) -> Iterator[Path]:
+    """Yield the files that are read with a file or folder."""
+    if place.is_dir():
+        files = [file for file in place.rglob("*") if file.suffix.lower() in _READ and file.is_file() and not is_hidden(file, place)]
+    else:
+        files = [place, *(file for file in (place.parent / "results.json",) if file.is_file())]
+    yield from files
+    for root in {place} | {find_suite_bundle(file) for file in files}:
+        yield from list_bundle_files(root)
+
 
 _MOST_EVIDENCE = 10_000
 
@@ -51,7 +84,7 @@ DETAIL = {"detail": text("failures: passing cases in one line each (default); fu
 
 
 async def sent_suite(desk: Desk, given: dict[str, Json]) -> tuple[Suite, SuiteSource | None]:
-    """Return the suite of a call, by `document` or by `path`, and how to read it again elsewhere; raises a `Refusal` with every problem."""
+    """Return the suite of `document` or `path`, and how to read it again. Raises `Refusal` with all problems."""
     document, path = given.get("document"), given.get("path")
     if (document is None) == (path is None):
         ways = "`document` or `path`" if desk.local else "`document`"
@@ -126,7 +159,7 @@ async def _check(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
 
 
 async def _check_here(desk: Desk, suite: Suite, given: dict[str, Json]) -> RunResult:
-    """Decide in this process: it is that of the user who asks."""
+    """Decide in this process, which belongs to the user."""
     records = await asyncio.to_thread(_records, desk, suite, given)
     stream = await asyncio.to_thread(CheckStream, suite, now=given.get("now"), shows="account")
     opened = _judge(desk, suite) if stream.judged else None
@@ -139,7 +172,7 @@ async def _check_here(desk: Desk, suite: Suite, given: dict[str, Json]) -> RunRe
 
 
 async def _check_elsewhere(desk: Desk, suite: Suite, source: SuiteSource, given: dict[str, Json]) -> RunResult:
-    """Read and decide where the service decides for all tenants."""
+    """Read and decide in the pool of the service."""
     evidence: Json = given.get("evidence")
     if evidence is None:
         raise Refusal("VALIDATION_ERROR", "give evidence, by `evidence`", fields={"evidence": ["required"]})
@@ -178,18 +211,18 @@ def _records(desk: Desk, suite: Suite, given: dict[str, Json]) -> list[Record]:
     else:
         read = read_sent(evidence, format=given.get("evidence_format"), mapping=declared.map if declared is not None else None)
         found = all_records(read if declared is None else [declare_complete(one, declared.complete, declared.source) for one in read])
-    kept: list[Record] = []
+    records: list[Record] = []
     for record in found:
-        # Counted while it is read: a folder may hold more than fits into memory.
-        if len(kept) == _MOST_EVIDENCE:
+        # Counted while reading: a folder may not fit into memory.
+        if len(records) == _MOST_EVIDENCE:
             raise _too_much_evidence()
-        kept.append(record)
-    return kept
+        records.append(record)
+    return records
 
 
 def _judge(desk: Desk, suite: Suite) -> OpenedJudge | None:
     if not desk.local:
-        # A stranger's suite must not choose the model or its address: it would be asked with the keys of this environment.
+        # An untrusted suite must not choose the model or its address: it would use our keys.
         suite = msgspec.structs.replace(suite, settings={}, dialect="native", path=None)
     try:
         trust = trust_for("reading", granted=desk.trust if desk.local else False, home=desk.hub.settings.home)
@@ -197,7 +230,7 @@ def _judge(desk: Desk, suite: Suite) -> OpenedJudge | None:
     except InputError:
         if desk.local:
             raise
-        # A judge that cannot work is none: what needs one is an error that says so.
+        # Without a working judge, judged checks are errors.
         return None
 
 
@@ -206,7 +239,7 @@ CHECK = Tool(
     title="Check recorded evidence",
     about="Decide a suite on recorded runs of an agent; no agent is called. Evidence is one run or a list: our own shape {case?, input?, "
     "text, tool_calls: [{name, arguments, result}], state?, ...}, message lists of the usual providers, OTLP JSON, n8n executions, Flowise "
-    "predictions, Mibo bodies. Every assertion says what was expected, what was found and where.",
+    "predictions, Mibo bodies. Every assertion has the expected and actual value and its place.",
     properties={
         **DOCUMENT,
         "path": text("or where the suite lies"),

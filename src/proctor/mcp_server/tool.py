@@ -1,20 +1,18 @@
-"""What a tool is: a name, what it takes and gives, and the functions behind it.
+"""A tool: name, input and output schema, and its functions.
 
-A tool is either one function (`validate_suite`), or a noun with a required `action` (`criteria` with `list`, `create`, ...). Input schemas
-are flat objects: the interfaces of models refuse alternatives at the top, so which parameters belong to which action is said in words and
-checked here. Every output schema also allows for the shape of errors.
+A tool is one function (`validate_suite`), or a noun with a required `action` (`criteria` with `list`, `create`, ...). Input schemas are
+flat objects, since model APIs reject alternatives at the top level; which parameters belong to which action is described and checked here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from proctor.mcp_server.arguments import Schema, read_arguments
-from proctor.mcp_server.casing import to_snake
+from proctor.mcp_server.arguments import Schema, read_arguments, to_snake
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
 from proctor.service.access.callers import Caller
@@ -26,20 +24,20 @@ if TYPE_CHECKING:
 
 
 class Desk(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a call is answered: who asks, and what there is."""
+    """The context of a call: caller and services."""
 
     hub: Hub
     caller: Caller
     runs: Runs
     folder: Path | None = None
-    """Of a server on the machine of its user: where relative paths begin. None: callers name no files here."""
+    """The base of relative paths; None: callers cannot name files."""
 
     trust: bool | None = None
-    """Whether suites are taken at their word here; nothing said, the environment is asked."""
+    """Whether suites are trusted; None: the environment decides."""
 
     @property
     def local(self) -> bool:
-        """Whether the caller sits at this machine and may name its files."""
+        """Whether the caller may name files of this machine."""
         return self.folder is not None
 
 
@@ -47,19 +45,19 @@ Handler = Callable[[Desk, dict[str, Json]], Awaitable[dict[str, Json]]]
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing a noun can do."""
+    """An action of a noun."""
 
     call: Handler
     does: str
-    """In a few words, for the description."""
+    """A short description."""
     takes: tuple[str, ...] = ()
-    """Names of parameters; a `!` behind one says that it is required."""
+    """Parameter names; a trailing `!` means required."""
     also: dict[str, str] = {}
-    """Second names of parameters, each with the first."""
+    """Aliases of parameters."""
     clears: bool = False
     """Whether null is a value."""
     reads: bool = False
-    """Whether nothing changes."""
+    """Whether it is read-only."""
 
     @property
     def allowed(self) -> tuple[str, ...]:
@@ -68,7 +66,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def required(self) -> tuple[str, ...]:
-        """The names of those that must be there."""
+        """The required parameters."""
         return tuple(name.rstrip("!") for name in self.takes if name.endswith("!"))
 
 
@@ -80,18 +78,18 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     about: str
     properties: dict[str, Schema]
     result: Schema
-    """What comes back when nothing goes wrong."""
+    """The schema of a successful result."""
     actions: dict[str, Action] = {}
     """Of a noun."""
     single: Action | None = None
     """Of a verb."""
     destroys: bool = False
     open_world: bool = False
-    """Whether it reaches agents and models outside."""
+    """Whether it calls agents or models."""
 
     @property
     def read_only(self) -> bool:
-        """Whether nothing it can do changes anything."""
+        """Whether all its actions are read-only."""
         found = [self.single] if self.single is not None else list(self.actions.values())
         return all(action.reads for action in found)
 
@@ -125,7 +123,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         return {"type": "object", "anyOf": [self.result, ERROR]}
 
     async def call(self, desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
-        """Answer one call; raises a `Refusal`."""
+        """Answer one call. Raises `Refusal`."""
         if self.single is not None:
             return await self._call(desk, self.single, given, self.name)
         rest = dict(given)
@@ -147,19 +145,19 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             if found is not None:
                 return found
         close = nearest(str(word), self.actions)
-        told = f"expected one of {', '.join(self.actions)}, got {show(word, 60)}" + (f"; nearest: {', '.join(close)}" if close else "")
-        raise Refusal("VALIDATION_ERROR", f"{self.name} has no such action: {told}", fields={"action": [told]})
+        problem = f"expected one of {', '.join(self.actions)}, got {show(word, 60)}" + (f"; nearest: {', '.join(close)}" if close else "")
+        raise Refusal("VALIDATION_ERROR", f"{self.name} has no such action: {problem}", fields={"action": [problem]})
 
 
 def _use_first_names(given: dict[str, Json], also: dict[str, str]) -> dict[str, Json]:
-    """Return the arguments with the first name of everything that has two."""
+    """Return the arguments with aliases resolved."""
     for second, first in also.items():
         if given.get(second) is None:
             continue
         if given.get(first) is not None:
             fields = {first: [f"given twice, also as {second!r}"]}
-            raise Refusal("VALIDATION_ERROR", f"{first} and {second} say the same", fields=fields)
-        # The first name may be there as null, and could overwrite the value of the second.
+            raise Refusal("VALIDATION_ERROR", f"{first} and {second} are the same parameter", fields=fields)
+        # A null under the first name must not overwrite the second.
         given = {first if name == second else name: value for name, value in given.items() if name != first}
     return given
 
@@ -209,9 +207,50 @@ def page_of(record: Schema) -> Schema:
 
 DELETED = shape({"id": {"type": "string"}, "deleted": {"const": True}})
 ERROR = shape({"error": shape({"code": {"type": "string"}, "message": {"type": "string"}})})
-"""What every tool answers with `isError` when it refuses; `refused.py` says what else is in it."""
+"""The schema of a rejected call."""
 
 PAGING: dict[str, Schema] = {
     "limit": amount("list: how many, 1 to 100 (default 20)", whole=True),
     "cursor": text("list: `_meta.next` or `_meta.prev` of another page"),
 }
+
+
+_SHORT = ("id", "name", "attempt", "outcome", "score", "verdict", "axes")
+_MOST_CASES = 500
+
+RESULT: Schema = shape(
+    {
+        "schema": {"type": "string"},
+        "outcome": {"type": "string", "enum": ["pass", "fail", "error", "skip"]},
+        "score": {"type": ["number", "null"]},
+        "counts": {"type": "object"},
+        "cases": {"type": "array", "items": {"type": "object"}},
+    },
+    run_id={"type": ["string", "null"]},
+    suite={"type": "object"},
+    warnings={"type": "array", "items": {"type": "object"}},
+    unmatched_evidence={"type": "array"},
+    unmet={"type": "object"},
+    incomplete={"type": ["object", "null"]},
+    cases_left_out={"type": "integer"},
+)
+
+
+def shorten_result(result: dict[str, Json], detail: str | None) -> dict[str, Json]:
+    """Return a result with passing cases in one line each, unless all is requested; passing cases are cut first."""
+    if detail == "full":
+        return result
+    cases = [_short(case) for case in cast(list[dict[str, Json]], result["cases"])]
+    left_out = len(cases) - _MOST_CASES
+    if left_out > 0:
+        # The sort is stable: failed cases come first, in suite order.
+        cases = sorted(cases, key=lambda case: case["outcome"] == "pass")[:_MOST_CASES]
+    more: dict[str, Json] = {"cases_left_out": left_out} if left_out > 0 else {}
+    return {**result, "cases": cases, **more}
+
+
+def _short(case: dict[str, Json]) -> dict[str, Json]:
+    if case["outcome"] == "pass":
+        return {name: case[name] for name in _SHORT if name in case}
+    failed = [entry for entry in cast(list[dict[str, Json]], case.get("assertions") or []) if entry["outcome"] != "pass"]
+    return {**case, "assertions": failed}

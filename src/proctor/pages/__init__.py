@@ -1,1 +1,1 @@
-"""The web pages: projects, runs, results and comparisons for people to read. A thin door; the verbs are in `service` and `actions`."""
+"""The web pages: projects, runs, results and comparisons. A thin layer over `service` and `actions`."""

@@ -1,4 +1,4 @@
-"""The service behind a request, for screens that have no twin over a folder: its hub, who asks, and what an address names."""
+"""The service and caller of a request, for screens that `proctor view` does not have."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ Answer = TypeVar("Answer")
 
 
 class Desk(msgspec.Struct, frozen=True):
-    """What verbs of the service are called with."""
+    """The hub and caller that functions of the service take."""
 
     hub: Hub
     caller: Caller
 
 
 def get_hub(request: Request) -> Hub:
-    """Return the service. Raises `Refusal` over the runs of a folder."""
+    """Return the service. Raises `Refusal` in `proctor view`."""
     found: Hub | None = getattr(request.app.state, "hub", None)
     if found is None:
-        raise Refusal("NOT_FOUND", "there is no such page over the runs of a folder", hint="`proctor serve` has it")
+        raise Refusal("NOT_FOUND", "this page is not available in `proctor view`", hint="use `proctor serve`")
     return found
 
 
 def get_caller(request: Request) -> Caller:
-    """Return who asks. Raises `Refusal` for a stranger."""
+    """Return the caller. Raises `Refusal` without one."""
     found: Caller | None = getattr(request.state, "caller", None)
     if found is None:
         raise Refusal("UNAUTHORIZED", "log in first")
@@ -40,15 +40,15 @@ def get_caller(request: Request) -> Caller:
 
 
 def open_desk(request: Request, source: Source, *, to_write: bool = False) -> Desk:
-    """Return the desk for whoever asks. Raises `Refusal` over the runs of a folder, and for readers where something is to be written."""
+    """Return the desk of the caller. Raises `Refusal` in `proctor view`, and for read-only keys if `to_write`."""
     hub = get_hub(request)
     if to_write and not source.may_write:
-        raise Refusal("FORBIDDEN", "things are changed with an organization key only")
+        raise Refusal("FORBIDDEN", "changes require an organization key")
     return Desk(hub, get_caller(request))
 
 
 async def read_if_allowed(answer: Awaitable[Answer]) -> Answer | None:
-    """Return what was asked for, or None where the reader's key does not read it."""
+    """Return the result, or None if the key may not read it."""
     try:
         return await answer
     except Refusal as refusal:
@@ -60,7 +60,7 @@ async def read_if_allowed(answer: Awaitable[Answer]) -> Answer | None:
 async def find_in_project(
     request: Request, source: Source, noun: str, get: Callable[[Hub, Caller, str], Awaitable[Any]]
 ) -> tuple[Record, Record]:
-    """Return the project and the thing that an address names. Raises `Refusal` when one is not there, or it is of another project."""
+    """Return the project and the object that the path names. Raises `Refusal` if either is missing or they do not belong together."""
     project = await source.get_project(request.path_params["project"])
     found = cast(Record, await get(get_hub(request), get_caller(request), request.path_params[noun]))
     if found["project_id"] != project["id"]:

@@ -1,4 +1,4 @@
-"""What the pages share with the report in one file, under one name for templates: `draw`."""
+"""Drawing functions shared with the HTML report, for templates under the name `draw`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from proctor.model.evidence import Json
-from proctor.pages.compared_runs import draw_label as label
-from proctor.pages.words import quote_part
+from proctor.pages.ports import Record
+from proctor.pages.words import quote_part, show_text
 from proctor.report.blocks.assertions import draw_assertions as assertions
 from proctor.report.blocks.attempt import draw_facts as facts
 from proctor.report.blocks.attempt import draw_known as known
@@ -26,7 +26,7 @@ from proctor.report.blocks.outcomes import draw_rate as rate
 from proctor.report.blocks.outcomes import draw_sprite as sprite
 from proctor.report.blocks.systems import draw_systems as systems
 from proctor.report.words.comparison import describe_chance as chance
-from proctor.report.words.elements import Element, Node, write_markup
+from proctor.report.words.elements import Element, Node, make, write_markup
 
 __all__ = [
     "KINDS",
@@ -52,23 +52,28 @@ __all__ = [
 
 
 def markup(drawn: Node | list[Node] | None, prefix: str = "") -> Markup:
-    """Return what was drawn as HTML; `prefix` keeps the names of attempts side by side apart."""
+    """Return HTML; `prefix` makes element ids unique when attempts are side by side."""
     nodes = [] if drawn is None else [drawn] if isinstance(drawn, (str, Element)) else drawn
     return Markup("".join(write_markup(node, prefix) for node in nodes))
 
 
 @functools.lru_cache(maxsize=64)
 def mark(word: str) -> Markup:
-    """Return the shape of an outcome. Every row of a list has one, and there are a handful of them."""
+    """Return the symbol of an outcome, cached because every row has one."""
     return markup(draw_mark(word))
 
 
 @functools.lru_cache(maxsize=64)
 def outcome(word: str) -> Markup:
-    """Return an outcome as its shape and its word, as above."""
+    """Return the symbol and name of an outcome, cached likewise."""
     return markup(draw_outcome(word))
 
 
 def steps(shown: Sequence[tuple[int, Json]], whole: str | None = None) -> Element:
-    """Return a timeline; `whole` is the address below which a text that was shortened can be read in full."""
+    """Return a timeline; `whole` is the base address for texts that were shortened."""
     return draw_steps(shown, None if whole is None else lambda place: f"{whole}/text?at={quote_part(place)}")
+
+
+def label(run: Record) -> Element:
+    """Return the display name of a run."""
+    return make("bdi", "", show_text(run["name"] or run["note"] or run["suite_name"] or run["id"], 60))

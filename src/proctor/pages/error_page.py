@@ -1,4 +1,4 @@
-"""The page that says what happened and what to do, for every refusal on the pages."""
+"""The error page for every refusal."""
 
 from __future__ import annotations
 
@@ -16,77 +16,77 @@ from proctor.pages.words import quote_part
 from proctor.service.refusals import Refusal
 
 _LARGEST_BACK = 1_000_000
-"""Bytes of a form that are given back. Escaped they are up to five times as many, and drawing them keeps others waiting."""
+"""Bytes of a form that are returned to the user; escaping can make them five times as long."""
 
 _KINDS = {
     "not_found": (
-        "There is nothing here",
-        "What this address names does not exist, does not exist any more, or is not for your key.",
-        "Check the address. If it worked before, it was deleted, or was older than the service keeps things: look in the list above it.",
+        "Page not found",
+        "This page does not exist, was deleted, or your key cannot access it.",
+        "Check the address. Deleted and expired objects are no longer in their list.",
     ),
     "forbidden": (
-        "Not with this key",
+        "Access denied",
         "Your key does not allow this.",
-        "Log in with a key that does: organization keys may do everything in their organization, project keys read their project.",
+        "Log in with another key: organization keys have full access, project keys can read their project.",
     ),
     "unauthorized": (
         "Log in first",
-        "Your session is over: its key was revoked or has expired, or you logged out in another window.",
-        "Log in again, and repeat what you wanted to do.",
+        "Your session has ended.",
+        "Log in and try again.",
     ),
     "unavailable": (
-        "The database is away",
-        "The service is there, but cannot reach its database just now. Nothing was changed.",
-        "Wait a moment and try again. If it stays so, tell whoever runs the service; the log has the request below.",
+        "Database unavailable",
+        "The service cannot reach its database. Nothing was changed.",
+        "Try again in a moment. If it persists, contact the administrator and quote the request id below.",
     ),
     "rate_limited": (
         "Too many requests",
-        "More was asked with this key, or from this address, than the service answers in a minute.",
+        "This key or address exceeded its request limit per minute.",
         "Wait a minute and try again.",
     ),
     "conflict": (
-        "Somebody was faster",
-        "What you wanted to change has changed meanwhile. Nothing was done.",
-        "Load the page again and look.",
+        "Conflicting change",
+        "The object was changed in the meantime. Nothing was saved.",
+        "Reload the page and try again.",
     ),
     "bad_request": (
-        "This cannot be answered",
-        "Something in the address or the form cannot be used.",
-        "Go back and choose again.",
+        "Bad request",
+        "The address or the form contains an invalid value.",
+        "Go back and try again.",
     ),
     "validation_error": (
-        "This cannot be answered",
-        "Something in the address or the form cannot be used.",
-        "Go back and choose again.",
+        "Bad request",
+        "The address or the form contains an invalid value.",
+        "Go back and try again.",
     ),
     "method_not_allowed": (
-        "Not in this way",
-        "This address is not asked in this way.",
-        "Open the page it belongs to, and use its button.",
+        "Method not allowed",
+        "This address does not support this method.",
+        "Open the page and use its button.",
     ),
     "internal_error": (
-        "The service failed",
-        "This is a fault of the service, not yours.",
-        "Try again. If it stays so, tell whoever runs the service; the log has more under the request below.",
+        "Internal error",
+        "This is a fault of the service.",
+        "Try again. If it persists, contact the administrator and quote the request id below.",
     ),
     "unknown": (
-        "This did not work",
-        "The service did not do what was asked.",
+        "Request failed",
+        "The service could not complete the request.",
         "Go back and try again.",
     ),
     "stale_form": (
-        "This form is of another session",
-        "You logged in again since the page with the form was opened, or it was sent from elsewhere. Nothing was done.",
-        "Look at what stands below. If it is what you typed, send it again.",
+        "Form of another session",
+        "You logged in again after opening the form, or it was sent from another site. Nothing was saved.",
+        "Check the input below and submit it again.",
     ),
 }
-"""For each code, in lower case: what happened, why, and what to do."""
+"""Title, reason and advice by error code in lower case."""
 _SILENT = frozenset(("seen", "do", "only", "previewed", "expected_version", "subject", "id", "claim", "what", "next"))
-"""Fields that a form has for itself: sent again as they were, and nothing to read."""
+"""Hidden fields of forms: sent again, not shown."""
 
 
 def make_error_page(scope: Scope, status: int, code: str, refusal: Refusal, headers: Mapping[str, str]) -> Response:
-    """Return the page for a refusal; who has no session (any more) and only wants to read is sent to the way in."""
+    """Return the error page; a read without a session redirects to the login page."""
     request = Request(scope)
     if status == 401 and request.method in ("GET", "HEAD") and request.url.path != LOGIN_PATH:
         return redirect(find_login_address(request))
@@ -104,25 +104,25 @@ def make_error_page(scope: Scope, status: int, code: str, refusal: Refusal, head
         "hint": refusal.hint,
         "fields": refusal.fields,
     }
-    values |= {"entered": find_entered(request), "send_to": find_asked_address(request), "silent": _SILENT}
+    values |= {"entered": find_entered(request), "send_to": find_request_address(request), "silent": _SILENT}
     values |= {"is_read": request.method in ("GET", "HEAD"), "back": _find_way_back(request)}
-    kept = {name: value for name, value in headers.items() if name.lower() != "www-authenticate"}
-    return render_page(request, "error.html", values, status=status, headers=kept)
+    passed_on = {name: value for name, value in headers.items() if name.lower() != "www-authenticate"}
+    return render_page(request, "error.html", values, status=status, headers=passed_on)
 
 
 def find_entered(request: Request) -> list[tuple[str, str | None]]:
-    """Return what somebody typed into the form that was refused; None in place of keys and secrets, which are to be typed again."""
+    """Return what was typed into the rejected form; None in place of keys and secrets."""
     fields = _read_refused_form(request)
-    # It comes back with a proof, so what came without one does not: another page made it.
+    # A form without a proof came from another site and is not returned with one.
     if request.url.path in (LOGIN_PATH, "/ui/logout") or "proof" not in fields:
         return []
-    # Without anything but the proof there was nothing to type: a button.
+    # A form with only the proof is a button.
     typed = [(name, values) for name, values in fields.items() if name != "proof"]
     return [(name, None if hides_value(name) else value) for name, values in typed for value in values]
 
 
 def _read_refused_form(request: Request) -> dict[str, list[str]]:
-    """Return the fields of a form that was refused; none of what is no form, or too large to be given back."""
+    """Return the fields of the rejected form; empty if the body is not a form or too large."""
     body: bytes = request.scope.get("state", {}).get("body", b"")
     if request.method != "POST" or not is_form(request.headers) or len(body) > _LARGEST_BACK:
         return {}
@@ -133,30 +133,30 @@ def _read_refused_form(request: Request) -> dict[str, list[str]]:
 
 
 def _is_of_another_session(request: Request) -> bool:
-    """Return whether a form was refused for its proof, and not for what its sender may do."""
+    """Return whether a form was rejected because of its proof."""
     fields = _read_refused_form(request)
     return "proof" in fields and not is_form_proof(request.scope, fields["proof"][-1])
 
 
 def _find_way_back(request: Request) -> str | None:
-    """Return the page from which a form was sent: the address that it was sent to cannot be opened."""
+    """Return the page that the form was sent from."""
     try:
         came = urlsplit(request.headers.get("referer", ""))
     except ValueError:
         return None
-    # The header may name any page: the way back leads to our own pages only.
+    # The header may name any page; only our own are allowed.
     if came.netloc != request.url.netloc or not came.path.startswith("/ui/"):
         return None
     return came.path + (f"?{came.query}" if came.query else "")
 
 
 def find_login_address(request: Request) -> str:
-    """Return the way in, with where to go from there."""
-    wanted = find_asked_address(request)
+    """Return the login address with the page to continue to."""
+    wanted = find_request_address(request)
     return LOGIN_PATH if wanted in ("/ui", "/ui/") else f"{LOGIN_PATH}?next={quote_part(wanted)}"
 
 
-def find_asked_address(request: Request) -> str:
-    """Return the address as it was asked: decoded, a part of the path could be taken for something else."""
+def find_request_address(request: Request) -> str:
+    """Return the requested address undecoded: decoding could change the path."""
     raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
     return raw.decode("latin-1").partition("?")[0] + (f"?{request.url.query}" if request.url.query else "")

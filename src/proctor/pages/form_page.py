@@ -1,7 +1,7 @@
-"""One page for every form and one for every question before something is taken away.
+"""Pages for forms and for confirmations.
 
-A form that is refused comes back with everything that was typed but keys and secrets, each problem beside its input and the rest above.
-What nobody can mend in a form (no session, no database) is answered by `error_page.py`, which keeps what was typed as well.
+A rejected form is shown again with the input (except keys and secrets) and each problem next to its field.
+Errors that a form cannot fix (no session, no database) use `error_page.py`.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from proctor.pages.rendering import render_page
 from proctor.service.refusals import Refusal
 from proctor.service.verification.shared.fields import Table
 
-MENDED_IN_FORM = ("VALIDATION_ERROR", "BAD_REQUEST", "CONFLICT", "PAYLOAD_TOO_LARGE")
-"""Refusals after which the form is shown again. A record that is named and not there is one of them only where a field names it."""
+FORM_ERRORS = ("VALIDATION_ERROR", "BAD_REQUEST", "CONFLICT", "PAYLOAD_TOO_LARGE")
+"""Errors after which the form is shown again; NOT_FOUND only if a field names the record."""
 Ways = Sequence[tuple[str, str]]
-"""Addresses and names of what is above a page."""
+"""Addresses and names of the pages above."""
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
-    """What a form asks for, and where it is sent."""
+    """A form: its fields and its target."""
 
     title: str
     about: str = ""
     action: str
     button: str
     back: str
-    """The page to go to without sending it."""
+    """Where Cancel leads."""
     fields: Table
     choices: Mapping[str, Sequence[tuple[str, str]]] = {}
     partial: bool = False
     seen: str = ""
-    """When the record was changed last, as the form knows it."""
+    """The version (`updated_at`) that the form was opened with."""
     updated_at: str = ""
-    """When it was changed last in truth: who was told of that, and sends the form again, overwrites it."""
+    """The current version: a form submitted again after a conflict overwrites it."""
     crumbs: Ways = ()
     project: Record | None = None
     extra: str = ""
-    """A template with more to see beside the form."""
+    """A template shown next to the form."""
     values: Mapping[str, object] = {}
-    """What that template gets."""
+    """Values of that template."""
 
 
 def show_form(
     request: Request, source: Source, form: Form, typed: Mapping[str, str] | None = None, refusal: Refusal | None = None
 ) -> Response:
-    """Show a form: empty, filled in, or refused."""
+    """Show a form: empty, filled in, or rejected."""
     if refusal is not None and refusal.code == "CONFLICT" and form.updated_at:
-        # Whoever was told of the change and sends the form once more means to overwrite it.
+        # The user has seen the conflict; submitting again overwrites.
         form = msgspec.structs.replace(form, seen=form.updated_at)
     problems = {} if refusal is None else refusal.fields
     apart = sort_problems(form.fields, problems).get("", [])
@@ -69,23 +69,23 @@ def show_form(
     return render_page(request, "form.html", values, status=200 if refusal is None else refusal.status)
 
 
-def is_mended_in_form(refusal: Refusal) -> bool:
-    """Return whether a refusal is told in the form; others have a page of their own."""
-    return refusal.code in MENDED_IN_FORM
+def belongs_in_form(refusal: Refusal) -> bool:
+    """Return whether an error is shown in the form instead of on the error page."""
+    return refusal.code in FORM_ERRORS
 
 
 def refuse_if_changed(form: Mapping[str, str], updated_at: str) -> None:
-    """Refuse a form that was made of a record which somebody changed meanwhile."""
+    """Reject a form if its record was changed after the form was opened."""
     if form.get("seen") and form["seen"] != updated_at:
         raise Refusal(
             "CONFLICT",
-            f"somebody changed this at {updated_at}, after you opened the form; nothing was changed by you",
-            hint="what you typed is still here: compare it with the page in another window, and send it again to overwrite what is there",
+            f"this was changed at {updated_at}, after you opened the form; your changes were not saved",
+            hint="compare your input with the page in another window, and submit again to overwrite",
         )
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked before something is taken away."""
+    """A confirmation before something is deleted."""
 
     title: str
     about: str = ""
@@ -97,5 +97,5 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ask_first(request: Request, source: Source, question: Question) -> Response:
-    """Show the question with a button that does it and a way back."""
+    """Show the confirmation page."""
     return render_page(request, "confirm.html", {"source": source, "project": question.project, "question": question})

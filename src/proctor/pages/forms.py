@@ -1,7 +1,6 @@
-"""Forms that pages send: small, read strictly, and only from our own pages.
+"""Reading of forms: size-limited, and only from our own pages.
 
-What was typed may come back to whoever typed it, but never what is in a field for a key or a secret: which fields those are is decided
-here alone (`hides_value`), by their name, for the forms themselves and for every page that gives a form back.
+Values of fields for keys and secrets are never shown again; `hides_value` decides by the field name.
 """
 
 from __future__ import annotations
@@ -16,18 +15,17 @@ from proctor.service.redaction import names_a_secret
 from proctor.service.refusals import Refusal
 
 LARGEST_FORM = 200_000
-"""Bytes, where a screen does not say otherwise, and of what is given back to somebody whose session has ended."""
+"""Default limit in bytes."""
 _MOST_FIELDS = 200
-"""A run may be started with a hundred cases, each of which is a field, and more is typed beside them."""
+"""A run form has up to a hundred cases, one field each, and a few others."""
 _HIDDEN = frozenset(("proof", "value", "secret", "key"))
 FORM_KIND = "application/x-www-form-urlencoded"
 
 
 async def read_form(request: Request, *, proven: bool = True, largest: int = LARGEST_FORM) -> dict[str, str]:
-    """Return the fields of a form; `proven` asks for the proof that our own page sent it. Raises `Refusal`.
+    """Return the fields of a form; `proven` requires proof that our own page sent it. Raises `Refusal`.
 
-    `request.state.form_proven` says whether the proof is good; `request.state.form_lists` has every value of a field that came several
-    times. What was sent comes back in the page that says what went wrong (`error_page.py`), so that nobody has to type it again.
+    `request.state.form_proven` is whether the proof is valid; `request.state.form_lists` has all values of repeated fields.
     """
     if not is_form(request.headers):
         raise Refusal("UNSUPPORTED_MEDIA_TYPE", f"expected a form, as {FORM_KIND}")
@@ -39,18 +37,18 @@ async def read_form(request: Request, *, proven: bool = True, largest: int = LAR
     fields = {name: values[-1] for name, values in found.items()}
     request.state.form_proven = is_form_proof(request.scope, fields.get("proof", ""))
     request.state.form_lists = found
-    # A form without any proof is no page of ours that was open for too long: giving it back with a proof would make it one.
+    # A form without a proof did not come from our pages: returning it with a proof would sign it.
     if not request.state.form_proven and (proven or ("proof" not in fields and request.url.path != LOGIN_PATH)):
         raise Refusal(
             "FORBIDDEN",
-            "the form was not sent from a page of this session, so nothing was done",
-            hint="the session may have ended meanwhile: load the page again, and send it again",
+            "the form was not sent from a page of this session; nothing was saved",
+            hint="the session may have ended: reload the page and submit again",
         )
     return fields
 
 
 async def _receive_body(request: Request, largest: int) -> bytes:
-    """Return the body of a form, of which no more is held than a form may have. Raises `Refusal`."""
+    """Return the body of a form up to the limit. Raises `Refusal`."""
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
@@ -62,12 +60,12 @@ async def _receive_body(request: Request, largest: int) -> bytes:
 
 
 def is_form(headers: Headers) -> bool:
-    """Return whether a request says that it brings a form as our pages send them."""
+    """Return whether the request has the content type of our forms."""
     return headers.get("content-type", "").partition(";")[0].strip().lower() == FORM_KIND
 
 
 def hides_value(name: str) -> bool:
-    """Return whether what is typed into a field of this name is never shown again: proofs, keys and secrets."""
+    """Return whether values of this field are never shown again: proofs, keys and secrets."""
     return name.strip().lower() in _HIDDEN or names_a_secret(name)
 
 

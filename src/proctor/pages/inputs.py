@@ -21,7 +21,7 @@ from proctor.store.sql.compressed_json import to_json
 
 Control = Literal["line", "area", "json", "number", "choice", "tick", "secret", "time"]
 _LONG_TEXT = 500
-"""Characters from which on a text gets a box for several lines."""
+"""Longer texts get a text area."""
 _MOST_ROWS = 24
 _FIRST_NAME = re.compile(r"[\w-]+")
 
@@ -34,9 +34,9 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     about: str
     control: Control
     value: str = ""
-    """What was typed, or what the record has."""
+    """The text typed, or the value of the record."""
     options: tuple[tuple[str, str], ...] = ()
-    """Value and label of what can be chosen; of a line: what is proposed."""
+    """Value and label of each choice; suggestions for a text input."""
     required: bool = False
     longest: int | None = None
     whole: bool = False
@@ -44,11 +44,11 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     example: str = ""
     problems: tuple[str, ...] = ()
     lost: bool = False
-    """Whether something was typed that is not shown again."""
+    """Whether a secret was typed that is not shown again."""
 
     @property
     def rows(self) -> int:
-        """How many lines the box for it shows."""
+        """Lines of the text area."""
         return min(_MOST_ROWS, max(self.value.count("\n") + 2, 8 if self.control == "json" else 4))
 
 
@@ -60,7 +60,7 @@ def make_inputs(
     choices: Mapping[str, Sequence[tuple[str, str]]] | None = None,
     partial: bool = False,
 ) -> list[Input]:
-    """Return the inputs of a form, with what was typed, but for keys and secrets, and what is wrong with it. `choices` are proposed."""
+    """Return the inputs of a form with typed values (except keys and secrets) and problems. `choices` are suggestions."""
     sorted_problems, chosen = sort_problems(table, problems or {}), choices or {}
     found: list[Input] = []
     for name, field in table.items():
@@ -77,7 +77,7 @@ def make_inputs(
                 control=control,
                 value="" if hidden else value,
                 options=options,
-                # What may not be empty cannot be emptied later; a new record has its default.
+                # A field that must not be null cannot be emptied later; a new record gets its default.
                 required=field.required or (partial and not field.null),
                 longest=field.kind.schema.get("maxLength"),
                 whole=field.kind.schema.get("type") == "integer",
@@ -90,7 +90,7 @@ def make_inputs(
 
 
 def sort_problems(table: Table, problems: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return problems by the field they are about: `assertion.fields[0].path` is about `assertion`. Others stand under an empty name."""
+    """Return problems by field: `assertion.fields[0].path` belongs to `assertion`, others to ""."""
     found: dict[str, list[str]] = {}
     for where, texts in problems.items():
         first = _FIRST_NAME.match(where)
@@ -101,15 +101,15 @@ def sort_problems(table: Table, problems: Mapping[str, Sequence[str]]) -> dict[s
 
 
 def read_inputs(table: Table, form: Mapping[str, str], *, before: Mapping[str, str] | None = None) -> dict[str, Json]:
-    """Return what was typed as JSON. With `before`, what the inputs held when the form was made, only what changed.
+    """Return typed values as JSON. With `before` (the values the form was opened with), return only changes.
 
-    What is left empty is left out, and of a change null. Raises a `Refusal` that names every input that cannot be read.
+    Empty inputs are left out, or null in a change. Raises a `Refusal` that names every invalid input.
     """
     given: dict[str, Json] = {}
     wrong: dict[str, list[str]] = {}
     for name, field in table.items():
         text = _normalise(form.get(name, ""))
-        # What nobody touched is not sent along: a record may hold more than its input can show, and stays as it is.
+        # Unchanged inputs are not sent: an input may not show all of a value.
         if before is not None and text == before.get(name, ""):
             continue
         try:
@@ -125,7 +125,7 @@ def read_inputs(table: Table, form: Mapping[str, str], *, before: Mapping[str, s
 
 
 def write_typed(field: Field, value: Json) -> str:
-    """Return a value as it stands in its input."""
+    """Return a value as input text."""
     if value is None:
         return ""
     if _is_flag(field):
@@ -140,7 +140,7 @@ def write_typed(field: Field, value: Json) -> str:
 
 
 def write_record(table: Table, record: Mapping[str, Json]) -> dict[str, str]:
-    """Return a record as it stands in the inputs of a form."""
+    """Return a record as input texts."""
     return {name: write_typed(field, record.get(name)) for name, field in table.items()}
 
 
@@ -160,19 +160,19 @@ def _read_value(field: Field, text: str) -> Json:
 
 
 def read_json(text: str) -> Json:
-    """Return JSON that a person typed; a `ValueError` says where it goes wrong."""
+    """Return typed JSON. Raises `ValueError` with the position."""
     try:
         return msgspec.json.decode(text.encode())
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        told = str(error)
-        at = re.search(r"\(byte (\d+)\)", told)
+        message = str(error)
+        at = re.search(r"\(byte (\d+)\)", message)
         place = ""
         if at is not None:
-            # msgspec counts bytes, and people count characters.
+            # msgspec counts bytes, people count characters.
             before = text.encode(errors="replace")[: int(at[1])].decode(errors="ignore")
             place = f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}: "
-        reason = re.sub(r"JSON is malformed: | ?\(byte \d+\)", "", told) or "it ends too early"
-        raise ValueError(f"{place}this is no JSON: {reason}") from None
+        reason = re.sub(r"JSON is malformed: | ?\(byte \d+\)", "", message) or "unexpected end"
+        raise ValueError(f"{place}invalid JSON: {reason}") from None
 
 
 def _choose_control(name: str, field: Field) -> Control:
@@ -204,5 +204,5 @@ def _is_long(field: Field) -> bool:
 
 
 def _normalise(text: str) -> str:
-    """Return a text with the ends of lines that forms are compared by: browsers send them as CR LF."""
+    """Return a text with LF line ends; browsers send CR LF."""
     return text.replace("\r\n", "\n").replace("\r", "\n")

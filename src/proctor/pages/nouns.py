@@ -1,7 +1,6 @@
-"""The nouns of the verification API as pages: which operation is behind an address, and which fields a table shows.
+"""Objects of the verification API as pages: operations by address, and the fields of tables.
 
-Nothing here names a noun: what `service/verification/nouns.py` declares has a list, a page for each record and a form for each operation
-by itself. The address of a page is the one of REST below `/ui`, with `/new`, `/change` and `/delete` in place of methods.
+Everything is derived from `service/verification/nouns.py`. A page has the REST path below `/ui`, with `/new`, `/change` and `/delete`.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from proctor.service.verification.shared.declaration import Operation, Resource
 from proctor.service.verification.shared.fields import Field, Shape, Table, id_of, label_of
 
 OLDER = ("runs", "v1")
-"""The first parts of addresses that do the same under an older name, and of those that agents use."""
+"""First path segments of older aliases and of routes for agents."""
 TITLES = ("name", "label", "alias", "reference", "agent")
-"""Fields that say what a record is called, the best first."""
+"""Fields used as the title of a record, best first."""
 _HIDDEN = ("id", "organization_id", "updated_at", "createdAt", "snapshot")
 _WORDS = ("outcome", "verdict", "status")
 _MOST_COLUMNS = 8
@@ -27,7 +26,7 @@ OPERATIONS: tuple[Operation, ...] = tuple(
     for operation in noun.operations
     if operation.rest and not operation.open and operation.path.split("/")[1] not in OLDER
 )
-"""Everything that pages do for whom they know."""
+"""All operations that pages offer to logged-in users."""
 Parts = Sequence[str]
 
 
@@ -37,34 +36,34 @@ def find_operation(method: str, parts: Parts) -> Operation | None:
 
 
 def find_link(method: str, parts: Parts) -> Operation | None:
-    """Return the operation that names one more record behind an address, such as adding a simulator to an environment."""
+    """Return the operation that links another record, such as adding a simulator to an environment."""
     found = find_operation(method, [*parts, ""])
     return found if found is not None and found.takes is None and len(parts) > 1 else None
 
 
 def list_nouns() -> list[tuple[str, Resource]]:
-    """Return the nouns that have a list of their own, and the first part of its address."""
+    """Return the nouns that have a list, with its path."""
     return [(one.path[1:], one.noun) for one in OPERATIONS if one.method == "GET" and one.pages and one.path.count("/") == 1]
 
 
 def list_below(parts: Parts) -> list[tuple[Operation, list[str]]]:
-    """Return the lists of what belongs to a record, each with its address."""
+    """Return the lists of records that belong to a record, each with its address."""
     record = find_operation("GET", parts)
     if record is None or not record.ids:
         return []
     own = record.ids[-1]
     inside = [(one, [*parts, one.path.rpartition("/")[2]]) for one in OPERATIONS if _is_inside(one, parts)]
-    beside = {
-        # Of two nouns that show the same records (criteria, and evals of the generation before) the first one is listed.
+    related = {
+        # If two nouns show the same records (criteria and the older evals), the first is listed.
         one.noun.kind: (one, [one.path[1:]])
         for one in reversed(OPERATIONS)
         if one.within == own and one.method == "GET" and len(parts) == 2
     }
-    return [*reversed(beside.values()), *inside]
+    return [*reversed(related.values()), *inside]
 
 
 def list_apart(parts: Parts) -> list[tuple[Operation, list[str]]]:
-    """Return what else there is to read about a record, each with its address: what holds no records, such as the state of a sandbox."""
+    """Return other documents of a record with their addresses, such as the state of a sandbox."""
     record = find_operation("GET", parts)
     if record is None or not record.ids:
         return []
@@ -73,7 +72,7 @@ def list_apart(parts: Parts) -> list[tuple[Operation, list[str]]]:
 
 
 def list_actions(parts: Parts) -> list[tuple[str, Operation]]:
-    """Return what can be done with a record: the last part of its address, and the operation."""
+    """Return the actions of a record: last path segment and operation."""
     found: list[tuple[str, Operation]] = []
     for one in OPERATIONS:
         words = one.path[1:].split("/")
@@ -89,7 +88,7 @@ def list_actions(parts: Parts) -> list[tuple[str, Operation]]:
 
 
 def is_possible(last: str, record: Mapping[str, Json]) -> bool:
-    """Return whether something can be done with a record as it stands; whoever does it all the same is refused by the service."""
+    """Return whether an action applies to the record in its current state; the service checks again."""
     over = record.get("status") not in (None, "active")
     if last in ("complete", "cancel", "state", "teardown", "reset"):
         return not over
@@ -112,7 +111,7 @@ def find_record_address(kind: str | None, id: str) -> str | None:
 
 
 def find_title(record: Mapping[str, Json], names: Mapping[str, str] | None = None) -> str:
-    """Return what a record is called; without a name of its own, what it is about is called so far as `names` knows it by its id."""
+    """Return the title of a record: its own name, else the name of what it refers to in `names`, else its id."""
     own = next((str(record[name]) for name in TITLES if record.get(name)), None)
     about = (names or {}).get
     return own or next(
@@ -121,7 +120,7 @@ def find_title(record: Mapping[str, Json], names: Mapping[str, str] | None = Non
 
 
 def collect_names(value: Json) -> dict[str, str]:
-    """Return what the records inside a record are called, by their ids: a snapshot has those that it was made of."""
+    """Return the names of all records inside a document by id."""
     found: dict[str, str] = {}
     if isinstance(value, dict):
         if value.get("id") and (called := find_title(value)) != str(value["id"]):
@@ -135,7 +134,7 @@ def collect_names(value: Json) -> dict[str, str]:
 
 
 def choose_columns(shape: Shape) -> list[tuple[str, Field]]:
-    """Return the fields that a table shows beside the title: how it went first, nothing that is large or the same for all."""
+    """Return the columns of a table besides the title: outcome first, no large fields."""
     title = next((name for name in TITLES if name in shape.fields), "id")
     shown = {name: field for name, field in shape.fields.items() if name not in (*_HIDDEN, title) and _is_short(field)}
     ranked = sorted(shown, key=lambda name: (name not in _WORDS, name != "score", name == "created_at", name == "description"))
@@ -143,7 +142,7 @@ def choose_columns(shape: Shape) -> list[tuple[str, Field]]:
 
 
 def choose_facts(shape: Shape, parts: Parts) -> tuple[Table, Table, Table]:
-    """Return the fields of a record in three groups: short ones, large ones, and other records that no list below shows."""
+    """Return the fields of a record in three groups: short, large, and nested records not listed below."""
     listed = {one.path.rpartition("/")[2].replace("-", "_") for one, _ in list_below(parts)}
     shown = {name: field for name, field in shape.fields.items() if name not in ("id", "organization_id") and name not in listed}
     nested = {name: field for name, field in shown.items() if field.kind.shape is not None}
@@ -152,7 +151,7 @@ def choose_facts(shape: Shape, parts: Parts) -> tuple[Table, Table, Table]:
 
 
 def make_link_field(operation: Operation) -> Table:
-    """Return the one field of a form that names the record at the end of an address."""
+    """Return the field for the id at the end of the address."""
     name = operation.ids[-1]
     return {name: Field(id_of(name.removesuffix("_id")), f"the id of the {label_of(name).lower()}", required=True, null=False)}
 
@@ -164,7 +163,7 @@ def _fits(operation: Operation, parts: Parts) -> bool:
 
 def _is_inside(operation: Operation, parts: Parts) -> bool:
     last = operation.path.rpartition("/")[2]
-    # What holds no records, such as the state of a sandbox, is no list.
+    # An answer without records, such as the state of a sandbox, is not a list.
     lists = operation.gives is not None and any(field.kind.shape is not None for field in operation.gives.fields.values())
     return operation.method == "GET" and (operation.pages or lists) and not last.startswith("{") and _fits(operation, [*parts, last])
 

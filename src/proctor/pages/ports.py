@@ -1,7 +1,6 @@
-"""What screens ask for. `service_source.py` answers from the service for its caller, `folder_source.py` from the runs of a folder.
+"""The data source of screens: `service_source.py` reads from the service, `folder_source.py` from stored runs of a folder.
 
-Lists are pages as REST has them: `data` and `_meta` with the cursors of the neighbours. Whatever is not there, or not for this reader,
-is refused (`Refusal`) by the verbs below.
+Lists are pages as in REST: `data` and `_meta` with cursors. Missing or forbidden objects raise `Refusal`.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ Record = dict[str, Any]
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs are listed; what is None does not count."""
+    """A filter of runs; None matches all."""
 
     status: str | None = None
     name: str | None = None
     tag: str | None = None
     query: str | None = None
-    """Looked for in the names of runs and suites, and in notes."""
+    """Text in the names of runs and suites, and in notes."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a page of a list begins: at a cursor, or at a position counted from the newest row."""
+    """The start of a page: a cursor, or a position counted from the newest row."""
 
     cursor: str | None = None
     position: int | None = None
@@ -45,16 +44,16 @@ FIRST = Place()
 
 
 class Source(Protocol):
-    """Projects, runs and results, as one reader may see them."""
+    """Projects, runs and results visible to one caller."""
 
     @property
     def is_local(self) -> bool:
-        """Whether this is the folder of the reader's own machine: no login, one project, nothing to change."""
+        """Whether this is a local folder: no login, one project, read-only."""
         ...
 
     @property
     def may_write(self) -> bool:
-        """Whether the reader may start and cancel runs."""
+        """Whether the caller may make changes."""
         ...
 
     async def list_projects(self, cursor: str | None) -> Page:
@@ -66,11 +65,11 @@ class Source(Protocol):
         ...
 
     async def list_firing_alerts(self, project_id: str) -> list[Record]:
-        """Return the alert rules of a project that fire just now."""
+        """Return the firing alert rules of a project."""
         ...
 
     async def read_overview(self, project_id: str, since: str | None) -> Overview:
-        """Return what is going on in a project, and what has changed since a moment; None: a day ago."""
+        """Return a summary of a project and the changes since a moment (default: a day ago)."""
         ...
 
     async def read_trend(self, project_id: str) -> tuple[TrendPoint, ...]:
@@ -86,11 +85,11 @@ class Source(Protocol):
         ...
 
     async def find_run_before(self, run: Record) -> Record | None:
-        """Return the latest completed run of the same suite that was made before this one, among the newest of the project."""
+        """Return the previous completed run of the same suite, among the newest of the project."""
         ...
 
     async def cancel_run(self, id: str) -> None:
-        """End a run."""
+        """Cancel a run."""
         ...
 
     async def list_results(self, run_id: str, wanted: AttemptFilter = EVERY_ATTEMPT, *, place: Place = FIRST, limit: int = 50) -> Page:
@@ -98,7 +97,7 @@ class Source(Protocol):
         ...
 
     async def group_failures(self, run_id: str) -> Failures:
-        """Return what went wrong in a run, by reason."""
+        """Return the failures of a run, grouped by reason."""
         ...
 
     async def read_result(self, run_id: str, result_id: str) -> ReadResult:
@@ -106,25 +105,25 @@ class Source(Protocol):
         ...
 
     async def show_result(self, run_id: str, result_id: str, view: Hashable, write: Callable[[ReadResult], Record]) -> Record:
-        """Return what `write` makes of one attempt, which may be remembered by the name of `view`."""
+        """Return what `write` makes of an attempt; may be cached under `view`."""
         ...
 
     async def compare_several(self, ids: Sequence[str]) -> SeveralRuns:
-        """Return runs side by side; the first is the base of the others."""
+        """Return runs compared with the first of them."""
         ...
 
     async def read_answers(self, ids: Sequence[str], case: str, *, attempt: int | None = None) -> tuple[Answer, ...]:
-        """Return what was answered to a case in each of these runs, beside the answer in the first of them."""
+        """Return the answers to a case in these runs, compared with the first run."""
         ...
 
     async def measure_latency(self, run_id: str) -> Latency:
-        """Return how long the attempts of a run took."""
+        """Return the durations of the attempts of a run."""
         ...
 
     async def find_event_address(self, run_id: str) -> str | None:
-        """Return where what happens to a run from now on can be followed; None: look again from time to time."""
+        """Return the address of the event stream of a run; None: poll."""
         ...
 
 
 MakeSource = Callable[[Request], Source | None]
-"""Returns the source for whoever asks; None for a stranger, who is shown the way in."""
+"""Returns the source for a request; None without a login."""

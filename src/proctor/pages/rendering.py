@@ -1,8 +1,7 @@
-"""From a template and its values to an answer: escaping, headers, compression.
+"""Renders templates: escaping, headers, compression.
 
-Templates escape everything (`autoescape`); what is markup on purpose comes from macros or from `pictures/`. Text of strangers is made
-harmless first where it could mislead (`shown`), and keeps its own direction of writing. Outcomes, rates, assertions and timelines are
-drawn by the family that the report in one file uses too (`draw`).
+Templates escape everything (`autoescape`); intended markup comes from macros, `pictures.py` or `draw`. The filter `shown` escapes
+misleading characters.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ POLICY = (
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types proctor"
 )
 _SMALLEST_COMPRESSED = 1_000
-"""Bytes from which on compressing pays."""
+"""Bytes; smaller bodies are not compressed."""
 
 
 @functools.cache
 def make_environment() -> Environment:
-    """Return the templates of this package, with what all of them use."""
+    """Return the template environment of this package."""
     try:
         from jinja2 import Environment, PackageLoader  # only pages need it
     except ModuleNotFoundError:
@@ -45,7 +44,7 @@ def make_environment() -> Environment:
         loader=PackageLoader("proctor.pages"), autoescape=True, undefined=UnknownName, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(words.FILTERS)
-    known: dict[str, object] = environment.globals  # type: ignore[assignment]  # declared as what Jinja2 itself puts there
+    known: dict[str, object] = environment.globals  # type: ignore[assignment]
     known |= {"static": find_static_address, "pictures": pictures, "draw": drawing, "version": __version__}
     return environment
 
@@ -53,7 +52,7 @@ def make_environment() -> Environment:
 def render_page(
     request: Request, template: str, values: Mapping[str, Any], *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return a page made from a template."""
+    """Render a template as a response."""
     text = (
         make_environment()
         .get_template(template)
@@ -73,21 +72,21 @@ def render_page(
 
 
 def find_origin(request: Request) -> str:
-    """Return the address by which the reader reaches the service: commands that a page proposes are to work where it is read."""
+    """Return the address of the service as the browser sees it, for commands shown on pages."""
     return f"{'https' if is_secure(request.scope) else 'http'}://{request.url.netloc}"
 
 
 def redirect(address: str) -> Response:
-    """Return the answer that sends a browser on to one of our own pages."""
+    """Return a redirect to one of our own pages."""
     return RedirectResponse(address, 303)
 
 
 def _make_response(request: Request, text: str, status: int, headers: Mapping[str, str]) -> Response:
-    # Halves of characters may stand in what agents said, and no encoding knows them.
+    # Answers of agents may contain lone surrogates.
     body = text.encode("utf-8", errors="replace")
     sent = {
         "content-security-policy": POLICY,
-        # Without any referrer browsers send our own forms with `Origin: null`, which nobody can tell from a foreign page.
+        # Without a referrer, browsers send our own forms with `Origin: null`, like a foreign page.
         "referrer-policy": "same-origin",
         "vary": "accept-encoding, cookie",
         **headers,

@@ -1,34 +1,6 @@
-"""The addresses of the pages, and the screen behind each.
+"""The routes of the pages.
 
-/ui/                                     projects
-/ui/p/{project}                          one project: its trend, its alerts, its latest runs
-/ui/p/{project}/runs                     its runs
-/ui/p/{project}/runs/new                 a run to be started, with a dry run first
-/ui/p/{project}/runs/{run}               one run, live while it goes on
-/ui/p/{project}/runs/{run}/rows          some rows of its list of attempts, for the window over a long one
-/ui/p/{project}/runs/{run}/cancel        ends it (a form)
-/ui/p/{project}/runs/{run}/r/{result}    one attempt; `#a3` its third assertion, `#s5` the fifth step of its timeline
-/ui/p/{project}/runs/{run}/r/{result}?with=ID   beside other attempts of its case
-/ui/p/{project}/runs/{run}/r/{result}/json
-/ui/p/{project}/runs/{run}/r/{result}/text?at=$.text   a text of its evidence, as it is
-/ui/p/{project}/compare?runs=A,B,C       runs side by side, the oldest as the base
-/ui/p/{project}/compare/answers?runs=A,B&case=ID   what was answered to one case in them
-/ui/p/{project}/cases                    its cases; `/new` and `/{case}/edit` the editor
-/ui/p/{project}/cases/{case}             one case: its document, versions, and history; `?from=1&to=2` what changed
-/ui/p/{project}/cases/check              the problems of a document, for the editor (JSON)
-/ui/p/{project}/agents                   its agents; one of them under its id
-/ui/p/{project}/traces                   what agents did, as it comes in; filters stand in the address
-/ui/p/{project}/traces/reevaluate        traces to be evaluated again (a form)
-/ui/p/{project}/traces/{trace}           one trace as a tree of spans; `?span=ID` one of them in full
-/ui/p/{project}/traces/{trace}/label     keeps what somebody says about it (a form)
-/ui/p/{project}/labels                   answers that wait for a person, and how far the judge agrees with the labels there are
-/ui/p/{project}/labels/all               everything that people said
-/ui/p/{project}/labels/{label}           one label with what was judged; `/change` and `/delete` its forms
-/ui/p/{project}/labels/export            the labels as the file that a judge is calibrated on
-/ui/login, /ui/logout                    the way in and out
-/ui/shared/{token}                       a benchmark run by a link to it, for anybody
-
-Those that exist over the service only are in `service_screens.py`.
+Static words (`new`, `check`) come before path parameters at the same position. `proctor view` has only `SCREENS`.
 """
 
 from __future__ import annotations
@@ -44,34 +16,75 @@ from proctor.pages.ports import MakeSource, Source
 from proctor.pages.rendering import redirect
 from proctor.pages.screens import (
     agents,
+    alerts,
     case_edit,
     cases,
     compare,
-    label,
+    keys,
     labels,
     login,
+    noun_forms,
+    nouns,
+    project_settings,
     projects,
-    reevaluation,
     result,
     run,
-    run_new,
-    runs,
-    shared_run,
+    service,
     trace,
     traces,
 )
-from proctor.pages.service_screens import NOUN_SCREENS, SERVICE_SCREENS
 from proctor.pages.static_files import serve_static_file
 from proctor.service.refusals import Refusal
 
 Screen = Callable[[Request, Source], Awaitable[Response]]
-# The first address that fits is taken: those with a word (`new`, `check`) stand before those with a name in the same place.
+SERVICE_SCREENS: tuple[tuple[str, str, Screen], ...] = (
+    ("GET", "/ui/p/{project}/alerts", alerts.show_alerts),
+    ("GET", "/ui/p/{project}/alerts/new", alerts.show_new_alert),
+    ("POST", "/ui/p/{project}/alerts/new", alerts.create_alert),
+    ("GET", "/ui/p/{project}/alerts/{alert}", alerts.show_alert),
+    ("GET", "/ui/p/{project}/alerts/{alert}/change", alerts.show_change),
+    ("POST", "/ui/p/{project}/alerts/{alert}/change", alerts.change_alert),
+    ("POST", "/ui/p/{project}/alerts/{alert}/switch", alerts.switch_alert),
+    ("POST", "/ui/p/{project}/alerts/{alert}/test", alerts.test_alert),
+    ("GET", "/ui/p/{project}/alerts/{alert}/delete", alerts.ask_delete),
+    ("POST", "/ui/p/{project}/alerts/{alert}/delete", alerts.delete_alert),
+    ("GET", "/ui/p/{project}/settings", project_settings.show_settings),
+    ("GET", "/ui/p/{project}/settings/change", project_settings.show_change),
+    ("POST", "/ui/p/{project}/settings/change", project_settings.change_project),
+    ("GET", "/ui/p/{project}/retention", project_settings.show_retention),
+    ("POST", "/ui/p/{project}/retention", project_settings.send_retention),
+    ("POST", "/ui/p/{project}/pause", project_settings.pause_project),
+    ("GET", "/ui/p/{project}/delete", project_settings.ask_delete),
+    ("POST", "/ui/p/{project}/delete", project_settings.delete_project),
+    ("GET", "/ui/p/{project}/secrets", project_settings.show_secret),
+    ("POST", "/ui/p/{project}/secrets", project_settings.keep_secret),
+    ("GET", "/ui/p/{project}/secrets/delete", project_settings.ask_delete_secret),
+    ("POST", "/ui/p/{project}/secrets/delete", project_settings.delete_secret),
+    ("GET", "/ui/projects/new", project_settings.show_new_project),
+    ("POST", "/ui/projects/new", project_settings.create_project),
+    ("GET", "/ui/keys", keys.show_keys),
+    ("GET", "/ui/keys/new", keys.show_new_key),
+    ("POST", "/ui/keys/new", keys.create_key),
+    ("GET", "/ui/keys/{key}/revoke", keys.ask_revoke),
+    ("POST", "/ui/keys/{key}/revoke", keys.revoke_key),
+    ("GET", "/ui/leaderboard/{slug}", nouns.show_leaderboard),
+    ("GET", "/ui/audit", service.show_audit),
+    ("GET", "/ui/health", service.show_health),
+    ("GET", "/ui/search", service.show_search),
+)
+NOUN_SCREENS: tuple[tuple[str, str, Screen], ...] = (
+    ("GET", "/ui/{noun}", nouns.show),
+    ("POST", "/ui/{noun}", noun_forms.act),
+    ("GET", "/ui/{noun}/{rest:path}", nouns.show),
+    ("POST", "/ui/{noun}/{rest:path}", noun_forms.act),
+)
+"""Last: they match any address."""
 SCREENS: tuple[tuple[str, str, Screen], ...] = (
     ("GET", "/ui/", projects.show_projects),
     ("GET", "/ui/p/{project}", projects.show_project),
-    ("GET", "/ui/p/{project}/runs", runs.show_runs),
-    ("GET", "/ui/p/{project}/runs/new", run_new.show_new_run),
-    ("POST", "/ui/p/{project}/runs/new", run_new.send_new_run),
+    ("GET", "/ui/p/{project}/runs", run.show_runs),
+    ("GET", "/ui/p/{project}/runs/new", run.show_new_run),
+    ("POST", "/ui/p/{project}/runs/new", run.send_new_run),
     ("GET", "/ui/p/{project}/runs/{run}", run.show_run),
     ("GET", "/ui/p/{project}/runs/{run}/rows", run.show_rows),
     ("POST", "/ui/p/{project}/runs/{run}/cancel", run.cancel_run),
@@ -98,25 +111,25 @@ SCREENS: tuple[tuple[str, str, Screen], ...] = (
     ("POST", "/ui/p/{project}/agents/{agent}/edit", agents.send_edit_agent),
     ("POST", "/ui/p/{project}/agents/{agent}/delete", agents.delete_agent),
     ("GET", "/ui/p/{project}/traces", traces.show_traces),
-    ("GET", "/ui/p/{project}/traces/reevaluate", reevaluation.show_reevaluation),
-    ("POST", "/ui/p/{project}/traces/reevaluate", reevaluation.send_reevaluation),
+    ("GET", "/ui/p/{project}/traces/reevaluate", traces.show_reevaluation),
+    ("POST", "/ui/p/{project}/traces/reevaluate", traces.send_reevaluation),
     ("GET", "/ui/p/{project}/traces/{trace}", trace.show_trace),
     ("POST", "/ui/p/{project}/traces/{trace}/label", trace.label_trace),
     ("GET", "/ui/p/{project}/labels", labels.show_labels),
     ("POST", "/ui/p/{project}/labels", labels.save_label),
     ("GET", "/ui/p/{project}/labels/export", labels.export_labels),
-    ("GET", "/ui/p/{project}/labels/all", label.show_all_labels),
-    ("GET", "/ui/p/{project}/labels/{label}", label.show_label),
-    ("GET", "/ui/p/{project}/labels/{label}/change", label.show_change),
-    ("POST", "/ui/p/{project}/labels/{label}/change", label.change_label),
-    ("GET", "/ui/p/{project}/labels/{label}/delete", label.ask_delete),
-    ("POST", "/ui/p/{project}/labels/{label}/delete", label.delete_label),
+    ("GET", "/ui/p/{project}/labels/all", labels.show_all_labels),
+    ("GET", "/ui/p/{project}/labels/{label}", labels.show_label),
+    ("GET", "/ui/p/{project}/labels/{label}/change", labels.show_change),
+    ("POST", "/ui/p/{project}/labels/{label}/change", labels.change_label),
+    ("GET", "/ui/p/{project}/labels/{label}/delete", labels.ask_delete),
+    ("POST", "/ui/p/{project}/labels/{label}/delete", labels.delete_label),
 )
-"""Every screen that needs to know who looks at it."""
+"""Screens that need a source."""
 
 
 def make_router(make_source: MakeSource, *, with_login: bool = True) -> APIRouter:
-    """Return the pages over a source."""
+    """Return the router of the pages."""
     router = APIRouter(include_in_schema=False)
     router.add_api_route("/static/{name}", serve_static_file, methods=["GET"], response_model=None)
     for path in ("/", "/ui"):
@@ -127,14 +140,14 @@ def make_router(make_source: MakeSource, *, with_login: bool = True) -> APIRoute
         router.add_api_route("/ui/login", login.show_login, methods=["GET"], response_model=None)
         router.add_api_route("/ui/login", login.log_in, methods=["POST"], response_model=None)
         router.add_api_route("/ui/logout", login.log_out, methods=["POST"], response_model=None)
-        router.add_api_route("/ui/shared/{token}", shared_run.show_shared_run, methods=["GET"], response_model=None)
+        router.add_api_route("/ui/shared/{token}", nouns.show_shared_run, methods=["GET"], response_model=None)
         for method, path, screen in NOUN_SCREENS:
             router.add_api_route(path, _guard(make_source, screen), methods=[method], response_model=None)
     return router
 
 
 def _guard(make_source: MakeSource, screen: Screen) -> Callable[[Request], Awaitable[Response]]:
-    """Return the screen for who is known; others are shown the way in."""
+    """Wrap a screen: without a login, redirect reads to the login page."""
 
     async def answer(request: Request) -> Response:
         source = make_source(request)

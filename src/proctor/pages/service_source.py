@@ -1,4 +1,4 @@
-"""Screens over the service: each question is one verb, asked for the caller of the request."""
+"""The data source of screens that reads from the service, for the caller of the request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from proctor.service.runs import comparisons, figures, requests, results
 from proctor.service.runs.results import ReadResult
 
 _EARLIER = 100
-"""Runs among which the one before is looked for."""
+"""Number of newest runs searched for the previous one."""
 
 
 class ServiceSource:
@@ -37,13 +37,13 @@ class ServiceSource:
 
     @classmethod
     def of_request(cls, request: Request) -> ServiceSource | None:
-        """Return the service for whoever asks; None for a stranger."""
+        """Return the source for the caller; None without one."""
         caller: Caller | None = getattr(request.state, "caller", None)
         return None if caller is None else cls(cast(Hub, request.app.state.hub), caller)
 
     @property
     def may_write(self) -> bool:
-        """Whether the caller may change things."""
+        """Whether the caller may make changes."""
         return self._caller.kind == "organization"
 
     async def list_projects(self, cursor: str | None) -> Page:
@@ -55,11 +55,11 @@ class ServiceSource:
         return await projects.get_project(self._hub, self._caller, id)
 
     async def list_firing_alerts(self, project_id: str) -> list[Record]:
-        """Return the rules that fire, for who may read them; those beyond the newest hundred are not looked at."""
+        """Return the firing rules among the newest hundred, if the caller may read them."""
         return await overview.list_firing_rules(self._hub, self._caller, project_id) or []
 
     async def read_overview(self, project_id: str, since: str | None) -> Overview:
-        """Return what is going on in a project."""
+        """Return the overview of a project."""
         return await overview.read_overview(self._hub, self._caller, project_id, since=since)
 
     async def read_trend(self, project_id: str) -> tuple[TrendPoint, ...]:
@@ -76,13 +76,13 @@ class ServiceSource:
         return await requests.get_run(self._hub, self._caller, id)
 
     async def find_run_before(self, run: Record) -> Record | None:
-        """Return the run that this one is compared with first."""
+        """Return the previous run of the same suite."""
         page = await self.list_runs(run["project_id"], RunFilter(status="completed"), limit=_EARLIER)
         older = (other for other in page["data"] if (other["created_at"], other["id"]) < (run["created_at"], run["id"]))
         return next((other for other in older if other["suite_name"] == run["suite_name"]), None)
 
     async def cancel_run(self, id: str) -> None:
-        """End a run."""
+        """Cancel a run."""
         await requests.cancel_run(self._hub, self._caller, id)
 
     async def list_results(
@@ -94,7 +94,7 @@ class ServiceSource:
         )
 
     async def group_failures(self, run_id: str) -> Failures:
-        """Return what went wrong."""
+        """Return the failures by reason."""
         return await figures.group_run_failures(self._hub, self._caller, run_id)
 
     async def read_result(self, run_id: str, result_id: str) -> ReadResult:
@@ -102,22 +102,22 @@ class ServiceSource:
         return await results.read_run_result(self._hub, self._caller, run_id, result_id)
 
     async def show_result(self, run_id: str, result_id: str, view: Hashable, write: Callable[[ReadResult], Record]) -> Record:
-        """Return what is shown of one attempt."""
+        """Return what a page shows of an attempt."""
         return await results.show_run_result(self._hub, self._caller, run_id, result_id, view=view, write=write)
 
     async def compare_several(self, ids: Sequence[str]) -> SeveralRuns:
-        """Return runs side by side."""
+        """Return runs compared with the first."""
         return await comparisons.read_several(self._hub, self._caller, ids)
 
     async def read_answers(self, ids: Sequence[str], case: str, *, attempt: int | None = None) -> tuple[Answer, ...]:
-        """Return what was answered to a case."""
+        """Return the answers to a case."""
         return await comparisons.read_answers(self._hub, self._caller, ids, case, attempt=attempt)
 
     async def measure_latency(self, run_id: str) -> Latency:
-        """Return how long attempts took."""
+        """Return the durations of attempts."""
         return await figures.measure_latency(self._hub, self._caller, run_id)
 
     async def find_event_address(self, run_id: str) -> str | None:
-        """Return the event stream of REST, which may be read with a session."""
+        """Return the REST event stream, which accepts a session."""
         own_id, last = await results.find_last_event(self._hub, self._caller, run_id)
         return f"/api/runs/{quote_part(own_id)}/events?after={last}"

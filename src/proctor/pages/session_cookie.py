@@ -1,8 +1,7 @@
-"""The cookie that carries a session, and the proof that a form was sent from our own page.
+"""The session cookie, and the proof that a form was sent from our own page.
 
-The cookie is out of reach for scripts (`HttpOnly`), is not sent along when a foreign page submits a form (`SameSite=Lax`), and is `Secure`
-behind TLS. Besides, every form carries a proof made from the session, which only our own page knows. It is masked anew in each answer,
-since answers are compressed and may repeat what somebody put into the address.
+The cookie is `HttpOnly`, `SameSite=Lax`, and `Secure` over TLS. Every form carries a proof derived from the session, masked
+differently in each response because responses are compressed and may echo the address (BREACH).
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from proctor.service.access.callers import Caller
 
 LOGIN_PATH = "/ui/login"
 _COOKIE, _SECURE_COOKIE = "proctor_session", "__Host-proctor_session"
-"""A browser takes the second name only over TLS, from this host alone."""
+"""Browsers accept the second name only over TLS, from this host."""
 _LOCAL_SECRET = secrets.token_bytes(16)
-"""In place of a session for the local user, who has none; forms are good until the process ends."""
+"""Used in place of a session for the local user; forms are valid until the process ends."""
 _PROOF = 16
 """Bytes of a proof."""
 
 
 def is_secure(scope: Scope) -> bool:
-    """Return whether the browser speaks TLS, here or to a proxy in front. A lie about it only harms who tells it."""
-    # Of several proxies the first one speaks to the browser.
+    """Return whether the browser uses TLS, here or at a proxy; a forged header only affects its sender."""
+    # With several proxies, the first is the one next to the browser.
     first: bytes = dict(scope["headers"]).get(b"x-forwarded-proto", b"").partition(b",")[0]
     return scope.get("scheme") == "https" or first.strip().lower() == b"https"
 
@@ -41,33 +40,33 @@ def find_session_token(scope: Scope) -> str | None:
 
 
 def strip_session_cookies(header: str) -> str:
-    """Return the cookies of a request without those that are a session of ours."""
+    """Return the cookies of a request except our session cookies."""
     cookies = (part.strip() for part in header.split(";"))
     return "; ".join(cookie for cookie in cookies if cookie.partition("=")[0].strip() not in (_COOKIE, _SECURE_COOKIE))
 
 
 def set_session_cookie(response: Response, scope: Scope, token: str, lasts_s: int) -> None:
-    """Give the browser its session."""
+    """Set the session cookie."""
     secure = is_secure(scope)
     name = _SECURE_COOKIE if secure else _COOKIE
     response.set_cookie(name, token, max_age=lasts_s, path="/", secure=secure, httponly=True, samesite="lax")
 
 
 def drop_session_cookie(response: Response, scope: Scope) -> None:
-    """Take the session away from the browser."""
+    """Delete the session cookie."""
     secure = is_secure(scope)
     response.delete_cookie(_SECURE_COOKIE if secure else _COOKIE, path="/", secure=secure, httponly=True, samesite="lax")
 
 
 def make_form_proof(scope: Scope) -> str:
-    """Return the proof for a form of this session, different each time it is written."""
+    """Return a proof for a form of this session, different each time."""
     mask = secrets.token_bytes(_PROOF)
     masked = bytes(one ^ other for one, other in zip(mask, _derive_proof(scope), strict=True))
     return (mask + masked).hex()
 
 
 def is_form_proof(scope: Scope, given: str) -> bool:
-    """Return whether a form carries the proof of this session."""
+    """Return whether a form has the proof of this session."""
     try:
         both = bytes.fromhex(given)
     except ValueError:
@@ -75,15 +74,15 @@ def is_form_proof(scope: Scope, given: str) -> bool:
     if len(both) != 2 * _PROOF:
         return False
     proof = bytes(one ^ other for one, other in zip(both[:_PROOF], both[_PROOF:], strict=True))
-    # In constant time: how long it takes must not tell how much of a guess is right.
+    # Compared in constant time.
     return hmac.compare_digest(proof, _derive_proof(scope))
 
 
 def _derive_proof(scope: Scope) -> bytes:
     token = find_session_token(scope)
     caller: Caller | None = scope.get("state", {}).get("caller")
-    # The local user is let in whatever the cookie says; what another service of this machine has put there must not make a proof.
+    # For the local user the cookie is ignored: another service on this machine may have set it.
     is_local = caller is not None and caller.key_id is None
     secret = _LOCAL_SECRET if token is None or is_local else token.encode()
-    # BLAKE2b takes keys of at most 64 bytes.
+    # BLAKE2b keys have at most 64 bytes.
     return hashlib.blake2b(b"form", key=secret[:64], digest_size=_PROOF).digest()

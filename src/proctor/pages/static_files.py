@@ -1,7 +1,6 @@
-"""Style sheets, scripts and pictures of the pages: named after the hash of their content, and kept by browsers for ever.
+"""Style sheets, scripts and images: their names contain the hash of their content, so browsers cache them forever.
 
-A page asks for `/static/pages-1f0c2b3a4d5e.css`; when the content changes, so does the name, and no cache has to be told. Files are read
-once, and compressed once.
+Files are read and compressed once.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ _FILES: dict[str, tuple[str, ...]] = {
     "icon.svg": ("icon.svg",),
     "settings.css": ("settings.css",),
 }
-"""Each file that is served, and what it is joined from. Those of `_OF_REPORTS` are those of the static reports."""
+"""Each served file and its parts; those of `_OF_REPORTS` are shared with the static reports."""
 _QUALITY = re.compile(r"q=[0-9]+(?:\.[0-9]*)?")
 _OF_REPORTS = ("tokens.css", "family.css", "compared.css")
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
 class StaticFile(msgspec.Struct, frozen=True):
-    """One file as it goes over the wire."""
+    """One file as it is sent."""
 
     address: str
     kind: str
@@ -63,10 +62,10 @@ def find_static_address(name: str) -> str:
 
 
 async def serve_static_file(request: Request) -> Response:
-    """Answer with a file. A name with another hash belongs to another version of the program: it is not there."""
+    """Serve a file. A name with another hash belongs to another version and is not found."""
     found = next((file for file in load_static_files().values() if file.address == request.url.path), None)
     if found is None:
-        raise Refusal("NOT_FOUND", "there is no such file; pages of another version may have asked for it: load the page again")
+        raise Refusal("NOT_FOUND", "no such file; the page may be from another version: reload it")
     headers = {"cache-control": "public, max-age=31536000, immutable", "vary": "accept-encoding"}
     if accepts_gzip(request.headers):
         return Response(found.compressed, media_type=found.kind, headers={**headers, "content-encoding": "gzip"})
@@ -74,11 +73,11 @@ async def serve_static_file(request: Request) -> Response:
 
 
 def accepts_gzip(headers: Headers) -> bool:
-    """Return whether whoever asks can read compressed answers."""
+    """Return whether the client accepts gzip."""
     for part in headers.get("accept-encoding", "").lower().replace(" ", "").split(","):
         name, _, quality = part.partition(";")
         if name == "gzip":
-            # Zero has many spellings (RFC 9110, 12.4.2), and what cannot be read is no wish.
+            # Zero has many spellings (RFC 9110, 12.4.2); an unreadable weight counts as zero.
             return not quality or (_QUALITY.fullmatch(quality) is not None and float(quality.removeprefix("q=")) > 0)
     return False
 
@@ -87,7 +86,7 @@ def _load_file(name: str, parts: tuple[str, ...]) -> StaticFile:
     body = "".join(_read_part(part) for part in parts).encode()
     stem, _, kind = name.rpartition(".")
     digest = hashlib.sha256(body).hexdigest()[:12]
-    # The time of compression is left out, so that the same content is the same bytes on every server.
+    # Without a time stamp, the same content gives the same bytes on every server.
     return StaticFile(f"/static/{stem}-{digest}.{kind}", _KINDS[kind], body, gzip.compress(body, 9, mtime=0))
 
 

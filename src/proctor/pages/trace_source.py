@@ -1,6 +1,6 @@
-"""Traces and labels for screens: each question is one verb of the service, asked for the caller of the request.
+"""Traces and labels for screens, for the caller of the request.
 
-They exist over the service only. `proctor view`, which has runs of a folder and no service, has no such screens.
+`proctor view` has no such screens.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from proctor.service.access import agents
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.labels import agreement, queue
-from proctor.service.labels import annotations as said
 from proctor.service.labels.agreement import Agreement
+from proctor.service.labels.annotations import NewAnnotation, create_annotation, list_annotations
 from proctor.service.labels.claims import SubjectKind
 from proctor.service.labels.queue import Posed, Queue
 from proctor.service.traces import feed, search, span_trees
@@ -33,7 +33,7 @@ class TraceSource:
 
     @classmethod
     def of_request(cls, request: Request) -> TraceSource:
-        """Return the traces for whoever asks. Raises `Refusal` where there is no service."""
+        """Return the source for the caller. Raises `Refusal` without a service."""
         return cls(get_hub(request), get_caller(request))
 
     async def list_traces(self, wanted: TraceSearch, cursor: str | None, limit: int) -> Page:
@@ -41,11 +41,11 @@ class TraceSource:
         return await search.list_traces(self._hub, self._caller, wanted, cursor=cursor, limit=limit)
 
     async def count_facets(self, wanted: TraceSearch) -> Facets:
-        """Return what they have in common."""
+        """Return counts by agent, case, outcome and status."""
         return await search.count_facets(self._hub, self._caller, wanted)
 
     def find_event_address(self, project_id: str, agent_id: str | None) -> str:
-        """Return where what happens from now on can be followed."""
+        """Return the address of the event stream."""
         more = f"&agent_id={quote_part(agent_id)}" if agent_id else ""
         return f"/api/traces/events?project_id={quote_part(project_id)}{more}&after={quote_part(feed.find_now(self._hub))}"
 
@@ -55,7 +55,7 @@ class TraceSource:
         return found["data"]
 
     async def find_trace(self, id: str) -> Record:
-        """Return one trace without what was received."""
+        """Return one trace without the received body."""
         return await search.find_trace(self._hub, self._caller, id)
 
     async def read_tree(self, id: str) -> SpanTree:
@@ -67,32 +67,32 @@ class TraceSource:
         return await span_trees.read_one_span(self._hub, self._caller, id, tree, span_id)
 
     async def find_spans(self, id: str, tree: SpanTree, words: str) -> tuple[list[FoundSpan], int]:
-        """Return the spans with a text in them."""
+        """Return spans that contain a text."""
         return await span_trees.find_spans(self._hub, self._caller, id, tree, words)
 
     async def read_results(self, trace_id: str, most: int) -> list[Record]:
-        """Return what was decided on a trace, in full."""
+        """Return the results of a trace."""
         page: Page = await search.list_results(self._hub, self._caller, ResultSearch(trace_id=trace_id), limit=most)
         return [await search.get_result(self._hub, self._caller, one["id"]) for one in page["data"]]
 
     async def list_annotations(self, subject_id: str) -> list[Record]:
-        """Return what people said about something."""
-        return (await said.list_annotations(self._hub, self._caller, subject_id=subject_id, limit=20))["data"]
+        """Return the annotations of a subject."""
+        return (await list_annotations(self._hub, self._caller, subject_id=subject_id, limit=20))["data"]
 
     async def list_latest_labels(self, project_id: str, most: int) -> list[Record]:
         """Return the newest labels of a project."""
-        return (await said.list_annotations(self._hub, self._caller, project_id=project_id, limit=most))["data"]
+        return (await list_annotations(self._hub, self._caller, project_id=project_id, limit=most))["data"]
 
-    async def annotate(self, spoken: said.NewAnnotation) -> Record:
-        """Keep a label or a note."""
-        return await said.create_annotation(self._hub, self._caller, spoken)
+    async def annotate(self, annotation: NewAnnotation) -> Record:
+        """Store a label or a note."""
+        return await create_annotation(self._hub, self._caller, annotation)
 
     async def list_waiting(self, project_id: str) -> Queue:
-        """Return the claims that wait for a person."""
+        """Return the claims to label."""
         return await queue.list_waiting(self._hub, self._caller, project_id)
 
     async def pose_next(self, waiting: Queue) -> Posed | None:
-        """Return the claim to be asked next."""
+        """Return the next claim to label."""
         return await queue.pose_next(self._hub, self._caller, waiting)
 
     async def pose_claim(self, kind: SubjectKind, id: str, number: int) -> Posed | None:
@@ -100,5 +100,5 @@ class TraceSource:
         return await queue.pose_claim(self._hub, self._caller, kind, id, number)
 
     async def read_agreement(self, project_id: str, *, figures: bool = True) -> Agreement:
-        """Return how far the judge agrees with the labels."""
+        """Return the agreement of the judge with the labels."""
         return await agreement.read_agreement(self._hub, self._caller, project_id, figures=figures)

@@ -1,4 +1,4 @@
-"""What a template gets for a name that nobody gave it: an error. A member that a document does not have counts as empty."""
+"""Unknown names in templates raise; missing members of documents are empty."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jinja2.utils import missing
 
 
 class UnknownName(Undefined):
-    """Raises for an unknown name, so that a typing error is found by the first test; members of documents may be left out."""
+    """Raises for an unknown name, so that tests find typing errors; members of documents may be missing."""
 
     def __str__(self) -> str:
         self._refuse_name()

@@ -1,4 +1,4 @@
-"""Shows a case that did not hold in a pytest report: our own text, with no traceback.
+"""Shows failed cases in a pytest report, without a traceback.
 
 pytest loads this file in every session of every project that has proctor installed, so nothing heavy may be imported here.
 """
@@ -17,27 +17,27 @@ from _pytest._code.code import (
 )
 
 WRITTEN_AT = pytest.StashKey[tuple[str, int]]()
-"""Of the item of a case: the file and the line (from 1) it is written at."""
+"""Stash key of a case's item: its file and line (from 1)."""
 
 
 class CheckFailed(AssertionError):
-    """Raised when something claimed of an agent does not hold, or could not be decided."""
+    """Raised when a claim about an agent fails or cannot be decided."""
 
     def __init__(self, headline: str, report: str) -> None:
         super().__init__(report)
         self.headline = headline
-        """What is wrong, in one line."""
+        """The problem in one line."""
         self.report = report
 
 
 def show_failure(failure: CheckFailed, file: str, line: int, *, lead: str = "") -> ReprExceptionInfo:
-    """Return the failure as pytest wants it: the report as text, the headline and the place for summaries and JUnit files."""
+    """Return the failure for pytest: report, headline and place."""
     text = f"{lead}{failure.report.rstrip()}\n"
     return ReprExceptionInfo(ReprTracebackNative([text]), ReprFileLocation(file, line, failure.headline))
 
 
 def find_place(item: pytest.Item, failure: pytest.ExceptionInfo[BaseException]) -> tuple[str, int]:
-    """Return the line of the test function that asked for what failed; else the innermost line of the test's file."""
+    """Return the line of the test function that failed; else the innermost line of the test file."""
     inside = [entry for entry in failure.traceback if Path(entry.path) == item.path]
     if inside:
         return str(item.path), inside[-1].lineno + 1
@@ -46,6 +46,6 @@ def find_place(item: pytest.Item, failure: pytest.ExceptionInfo[BaseException]) 
 
 
 def shorten_path(path: Path, folder: Path | None = None) -> Path:
-    """Return the path relative to the working directory, or to `folder`, where it lies below that."""
+    """Return the path relative to the working directory or `folder`, if it is below."""
     start = folder or Path.cwd()
     return path.relative_to(start) if path.is_relative_to(start) else path

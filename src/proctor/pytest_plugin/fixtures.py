@@ -3,7 +3,7 @@
     def test_refund(proctor_evidence, proctor_check):
         proctor_check("refund.yaml", proctor_evidence("runs/refund.json"))
 
-A relative path is looked for beside the test file, then in the working directory. What is wrong is told in our own report, with the
+A relative path is resolved next to the test file, then in the working directory. Problems are shown in our own report, with the
 line of the test. Nothing of the engine is imported before a fixture is used: pytest loads this file in every session.
 """
 
@@ -64,11 +64,11 @@ class AskTarget:
         timeout_s: float = 120.0,
         capture: Literal["otel"] | None = None,
     ) -> Evidence:
-        """What the agent did when it was told the message, and then each further one in the same conversation.
+        """Return the evidence of the agent for the message, and for further ones in the same conversation.
 
         `target` is a name in `proctor.yaml` (`None`: the default one), what `proctor run --target` takes (an address, `module:function`, a
-        command), a mapping of settings, or a Python function; of a function, `capture="otel"` reads the spans that it leaves behind,
-        too. In an `async` test call it with `await asyncio.to_thread(proctor_target, ...)`.
+        command), a mapping of settings, or a Python function; for a function, `capture="otel"` also reads its spans.
+        In an `async` test call it with `await asyncio.to_thread(proctor_target, ...)`.
         """
         __tracebackhide__ = True
         from proctor.errors import ProctorError  # see above
@@ -93,7 +93,7 @@ class CheckSuite:
     def __call__(
         self, suite: Suite | str | Path, evidence: EvidenceSource, *, case: str | None = None, now: str | None = None
     ) -> RunResult:
-        """Fail the test unless everything that `suite` claims holds of `evidence`, and where there is none; skip where the suite says so.
+        """Fail the test unless all claims of `suite` hold for `evidence`; skip if the suite does.
 
         `suite` is a path, the text of a suite (more than one line), or a loaded suite; `case` takes only the case of that id.
         """
@@ -111,7 +111,7 @@ class CheckSuite:
             stream = CheckStream(_select_case(loaded, case), now=now)
             records = all_records(_read_evidence(evidence, self._folder))
             home = find_home(None, self._folder)
-            # What stands in the code of a test is its author's own word, as the test is.
+            # Code in a test is trusted like the test.
             written = not isinstance(suite, Path) and loaded.path is None
             trust = trust_for("running", granted=True if written else self._trust, home=home)
             result = finish_stream(stream, records, home=home, environment=os.environ, trust=trust)
@@ -151,14 +151,14 @@ class AskJudge:
         return opinion
 
     def opinion(self, answer: Any, criterion: str, *, threshold: float | None = None, context: dict[str, Any] | None = None) -> Opinion:
-        """Return what the judge says, whatever it is."""
+        """Return the opinion of the judge."""
         import asyncio  # see above
 
         from proctor.cassettes.ports import LIVE
         from proctor.model.judgement import Material, Question
 
         question = Question(criterion=criterion, material=Material(subject=answer, context=context or {}), threshold=threshold)
-        # Each question is asked in an event loop of its own, so with connections of its own.
+        # Each question has its own event loop, so its own connections.
         opened = self._open()
         assert opened is not None, "the fixture has skipped the test"
 
@@ -198,8 +198,8 @@ def _fail_test(error: Exception) -> NoReturn:
 
 
 def _find_file(path: str | Path, folder: Path) -> Path:
-    beside = folder / path
-    return shorten_path(beside) if beside.exists() else Path(path)
+    near_test = folder / path
+    return shorten_path(near_test) if near_test.exists() else Path(path)
 
 
 def _load_suite(suite: Suite | str | Path, folder: Path) -> Suite:
@@ -231,7 +231,7 @@ def _read_evidence(source: EvidenceSource, folder: Path) -> Any:
 
 
 def _require_matches(result: RunResult) -> None:
-    """Fail for evidence that names an unknown case, or for none: it decides nothing, and such a test must not look like one that does."""
+    """Fail for evidence of an unknown case, or for none: the test would decide nothing."""
     from proctor.errors import EvidenceError  # see above
 
     if result.outcome == "skip" and result.unmet.cases_without_evidence and not result.unmatched_evidence:

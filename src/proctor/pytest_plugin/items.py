@@ -1,19 +1,17 @@
 """Collects suites as pytest files and cases as pytest items.
 
-A case is decided on evidence from the first of these that is there: `--proctor-evidence`, the file `<suite>.evidence.jsonl` beside the
-suite, the ini option `proctor_evidence`. A case that no evidence answers is driven live with `--proctor-live`, and skipped without. Of a
-suite none of whose cases has evidence every case is an error instead: a session that has looked at nothing must not look as if it had
-(`proctor_without_evidence = skip` in the ini file asks for that).
-A record that cannot be read, or that could answer several cases and names none, may be the one that fails, so it makes every case decided
-on that evidence an error. Suites that share evidence are suites given together: they need case ids of their own, and a record that names
-no case finds its case among those of all of them.
+Evidence of a case comes from the first of these: `--proctor-evidence`, the file `<suite>.evidence.jsonl` next to the suite, the ini option
+`proctor_evidence`. A case without evidence is run with `--proctor-live`, else skipped. If no case of a suite has evidence, every case is
+an error, unless the ini file has `proctor_without_evidence = skip`.
+A record that is unreadable or ambiguous makes every case on that evidence an error. Suites that share evidence need distinct case ids,
+and a record without a case name is matched against the cases of all of them.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +19,12 @@ import msgspec
 import pytest
 
 from proctor.actions.checking.check_stream import CheckStream
+from proctor.actions.running.run_builder import drives_own_agents
+from proctor.actions.running.run_policy import Policy
+from proctor.actions.trust.trust import Named, Trust, refuse_untrusted, trust_for
+from proctor.actions.trust.trust_names import name_judge
 from proctor.actions.workspace.custom_checks import find_registry
+from proctor.actions.workspace.settings import workspace_for
 from proctor.actions.workspace.suites import LIBRARY_NAMES as NO_SUITES
 from proctor.actions.workspace.suites import add_workspace, load_file, shared_ids, with_complete
 from proctor.decide.matching import CaseIndex
@@ -48,9 +51,9 @@ _WORDS_OF_EXPRESSIONS = ("and", "or", "not", "True", "False", "None")
 
 _Read = dict[tuple[tuple[str, ...], DeclaredEvidence | None], tuple[Record, ...]]
 _READ = pytest.StashKey[_Read]()
-"""Evidence that was read in this session, by its paths: several suites may share it."""
+"""Evidence of this session by its paths, shared by suites."""
 _SHARING = pytest.StashKey[dict[tuple[str, ...], list[Suite]]]()
-"""The suites of this session, by the paths of the evidence they are decided on."""
+"""Suites of this session by the paths of their evidence."""
 
 
 class SuiteFile(pytest.File):
@@ -63,7 +66,7 @@ class SuiteFile(pytest.File):
     def collect(self) -> Iterator[CaseItem]:
         """Yield one item per case, in the order of the file."""
         try:
-            # Messages show the short path; whoever needs the file later may stand in another folder.
+            # Messages show the short path; the file is needed later from other folders.
             complete: str = self.config.getini("proctor_complete")
             loaded = load_file(shorten_path(self.path), registry=find_registry(self.path.parent))
             self.suite = with_complete(add_workspace(msgspec.structs.replace(loaded, path=str(self.path)), self.path.parent), complete)
@@ -81,12 +84,12 @@ class SuiteFile(pytest.File):
             yield CaseItem.from_parent(self, name=name, case=case, markers=markers)
 
     def _refuse_shared_ids(self) -> None:
-        """Raise for two suites that are decided on the same evidence and share a case id."""
+        """Raise for two suites with the same evidence and a common case id."""
         paths = self.find_evidence()
         if not paths:
             return
         sharing = self.session.stash.setdefault(_SHARING, {}).setdefault(paths, [])
-        # Where xdist shares tests out, one session collects a suite once for every process; it is no stranger to itself.
+        # With xdist, one session collects a suite once per process.
         others = [suite for suite in sharing if suite.path != self.suite.path]
         problems = shared_ids([*others, self.suite])
         if problems:
@@ -94,22 +97,22 @@ class SuiteFile(pytest.File):
         sharing[:] = [*others, self.suite]
 
     def find_trust(self) -> tuple[Trust, Path]:
-        """Return who is trusted in this session, and the workspace that holds for this suite."""
+        """Return the trust of this session, and the workspace of this suite."""
         from proctor.actions.trust.trust import trust_for  # only what is driven or judged needs these
         from proctor.pytest_plugin.live import find_run_home
 
-        said = trust_for("running", granted=self.config.getoption("proctor_trust"))
-        home = find_run_home(self.path.parent, self.config.rootpath, trusted=said.granted)
-        return trust_for("running", granted=said.granted, home=home), home
+        trust = trust_for("running", granted=self.config.getoption("proctor_trust"))
+        home = find_run_home(self.path.parent, self.config.rootpath, trusted=trust.granted)
+        return trust_for("running", granted=trust.granted, home=home), home
 
     def find_evidence(self) -> tuple[str, ...]:
-        """Return where the evidence of this suite lies; empty where there is none."""
+        """Return the paths of the evidence of this suite, if any."""
         given: list[str] = self.config.getoption("proctor_evidence") or []
         if given:
             return tuple(given)
-        beside = self.path.with_name(f"{_get_bare_name(self.path)}.evidence.jsonl")
-        if beside.is_file():
-            return (str(beside),)
+        next_to_suite = self.path.with_name(f"{_get_bare_name(self.path)}.evidence.jsonl")
+        if next_to_suite.is_file():
+            return (str(next_to_suite),)
         return tuple(str(path) for path in self.config.getini("proctor_evidence"))
 
     def read_all(self) -> tuple[Record, ...]:
@@ -123,7 +126,7 @@ class SuiteFile(pytest.File):
         return read[paths, declared]
 
     def list_records(self, case: Case) -> list[Record]:
-        """Return the records that answer a case. Raises `CheckFailed` where one of them all cannot be read."""
+        """Return the records of a case. Raises `CheckFailed` if any record is unreadable."""
         records = self.read_all()
         index = self._build_index()
         broken: list[Record] = []
@@ -137,15 +140,15 @@ class SuiteFile(pytest.File):
             if record.evidence is None:
                 broken.append(record)
             elif any(index.cases[position] == case for position in positions):
-                # Whatever it is called in the suite, here it is a record of this case.
+                # Whatever its name in the suite, it is a record of this case.
                 found.append(Record(msgspec.structs.replace(record.evidence, case=case.id), record.source))
-        # Told when all were looked at, so that one message names every record that is in the way.
+        # Raised at the end, so that one message names every problem.
         if broken:
             raise make_fault(_describe_unreadable(broken))
         return found
 
     def has_evidence(self) -> bool:
-        """Return whether any record answers any case of this suite."""
+        """Return whether any record matches a case of this suite."""
         if self._has_evidence is None:
             index, own = self._build_index(), len(self.suite.cases)
             records = self.read_all() if self.find_evidence() else ()
@@ -154,10 +157,10 @@ class SuiteFile(pytest.File):
         return self._has_evidence
 
     def explain_undecided(self, case: Case) -> str:
-        """Return why a case that nothing answers is not decided, and what to do about it."""
+        """Return why a case without evidence is not decided, and what to do."""
         if not self.find_evidence():
-            beside = f"{_get_bare_name(self.path)}.evidence.jsonl"
-            return f"no evidence for this suite: put it into {beside}, name it with --proctor-evidence, or drive the agent: --proctor-live"
+            name = f"{_get_bare_name(self.path)}.evidence.jsonl"
+            return f"no evidence for this suite: put it into {name}, use --proctor-evidence, or run the agent: --proctor-live"
         known = self._build_index().names
         named = {record.evidence.case for record in self.read_all() if record.evidence and record.evidence.case is not None}
         close = nearest(case.id, [name for name in named if not known.find(name)])
@@ -165,11 +168,11 @@ class SuiteFile(pytest.File):
         return to_one_line(f"no evidence answers this case{hint}; drive the agent with --proctor-live", 400)
 
     def _build_index(self) -> CaseIndex:
-        """Return the cases of all suites that share the evidence of this one."""
+        """Return the cases of all suites with the same evidence."""
         if self._index is None:
             sharing = self.session.stash.get(_SHARING, {}).get(self.find_evidence(), [])
             others = [case for suite in sharing if suite is not self.suite for case in suite.cases]
-            # Its own cases first: `has_evidence` knows them by their positions.
+            # Its own cases first: `has_evidence` uses their positions.
             self._index = CaseIndex([*self.suite.cases, *others])
         return self._index
 
@@ -200,12 +203,12 @@ class CaseItem(pytest.Item):
     def _decide(self) -> RunResult:
         file = self._file
         records = file.list_records(self.case) if file.find_evidence() else []
-        # Alone, so that nothing is decided here that was not selected.
+        # Alone, so that only selected cases are decided.
         suite = msgspec.structs.replace(file.suite, cases=(self.case,))
         if records:
             stream = CheckStream(suite)
             if stream.judged:
-                from proctor.actions.checking.judged_check import finish_stream  # only claims in plain language need a judge
+                from proctor.actions.checking.judged_check import finish_stream  # only for judged checks
 
                 trust, home = file.find_trust()
                 return finish_stream(stream, records, home=home, environment=os.environ, trust=trust)
@@ -214,7 +217,7 @@ class CaseItem(pytest.Item):
             if self.config.getini("proctor_without_evidence") == "fail" and not file.has_evidence():
                 raise make_fault(file.explain_undecided(self.case))
             pytest.skip(file.explain_undecided(self.case))
-        from proctor.actions.running.named_target import choose_target  # the runner and its event loop; recorded evidence needs neither
+        from proctor.actions.running.named_target import choose_target  # only for live runs
         from proctor.pytest_plugin.live import drive_suite
 
         trust, home = file.find_trust()
@@ -291,3 +294,52 @@ def _describe_unreadable(records: Iterable[Record]) -> str:
         lines.append(f"{record.source.file}{line}: {record.error.message if record.error is not None else 'could not be read'}")
     more = [f"and {len(lines) - _SHOWN_UNREADABLE} more"] if len(lines) > _SHOWN_UNREADABLE else []
     return "\n  ".join(["evidence that cannot be used, and may be the one of this case", *lines[:_SHOWN_UNREADABLE], *more])
+
+
+def refuse_strangers(items: Iterable[pytest.Item], config: pytest.Config) -> None:
+    """Raise `pytest.UsageError` with everything that the suites of these items name and are not trusted with."""
+    cases: dict[SuiteFile, list[Case]] = {}
+    for item in items:
+        # Skipped cases are neither run nor judged.
+        if isinstance(item, CaseItem) and isinstance(item.parent, SuiteFile) and item.case.skip is None:
+            cases.setdefault(item.parent, []).append(item.case)
+    found: list[tuple[Suite, list[Named]]] = []
+    for file, selected in cases.items():
+        trust, home = file.find_trust()
+        if not trust.takes(file.suite):
+            found += _list_named(file, selected, trust, home)
+    try:
+        refuse_untrusted(found, trust_for("running", granted=config.getoption("proctor_trust")))
+    except InputError as error:
+        # The message is that of the command line, where the flag has another name.
+        raise pytest.UsageError(f"proctor: {error}".replace("--trust", "--proctor-trust")) from None
+
+
+def _list_named(file: SuiteFile, selected: Sequence[Case], trust: Trust, home: Path) -> list[tuple[Suite, list[Named]]]:
+    """Return what a suite names for its live cases, and for its judged recorded cases."""
+    config, suite = file.config, file.suite
+    recorded = [case for case in selected if _is_recorded(file, case)]
+    found: list[tuple[Suite, list[Named]]] = []
+    try:
+        if recorded and CheckStream(_take(suite, recorded)).judged:
+            found.append((suite, name_judge(suite, workspace_for(suite, home), None, trust)))
+        driven = _take(suite, [case for case in selected if case not in recorded])
+        if driven.cases and config.getoption("proctor_live"):
+            policy = Policy(home, trust, dict(os.environ))
+            target: str | None = config.getoption("proctor_target")
+            found += policy.list_named(driven, target, own_agents=drives_own_agents(driven, target, policy))
+    except InputError:
+        pass  # its cases show the error; nothing of it is run
+    return found
+
+
+def _is_recorded(file: SuiteFile, case: Case) -> bool:
+    try:
+        return bool(file.find_evidence() and file.list_records(case))
+    except CheckFailed:
+        # Unusable evidence: neither run nor judged.
+        return True
+
+
+def _take(suite: Suite, cases: Sequence[Case]) -> Suite:
+    return msgspec.structs.replace(suite, cases=tuple(cases))

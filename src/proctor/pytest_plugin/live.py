@@ -1,4 +1,4 @@
-"""Drives an agent from inside a pytest session; the runs are kept like those of `proctor run`."""
+"""Runs an agent inside a pytest session; runs are stored like those of `proctor run`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from proctor.runner.limits import RunSettings
 
 
 def find_run_home(folder: Path, root: Path, *, trusted: bool = True) -> Path:
-    """Return the folder where runs are kept: beside the nearest `proctor.yaml` above `folder`, else in the root folder of the session.
+    """Return the folder of stored runs: next to the nearest `proctor.yaml` above `folder`, else in the root folder.
 
-    Unless it is `trusted`, only what lies in the working folder is believed: a suite from elsewhere may bring a `proctor.yaml`, too.
+    Unless it is `trusted`, only the working folder counts: a foreign suite may bring its own `proctor.yaml`.
     """
     here = find_home(None)
     for home in (find_home(None, start=folder), find_home(None, start=root)):
@@ -42,7 +42,7 @@ def drive_suite(
     trust: bool | None = None,
     capture: Literal["otel"] | None = None,
 ) -> LiveRun:
-    """Drive the agent through the suite. Raises `KeyboardInterrupt` when it was interrupted; what is finished is kept."""
+    """Run the suite. Raises `KeyboardInterrupt` if interrupted; finished attempts are stored."""
     if is_loop_running():
         raise InputError(
             "an agent cannot be driven from inside a running event loop; in an async test: await asyncio.to_thread(proctor_target, ...)"
@@ -51,7 +51,7 @@ def drive_suite(
     run = asyncio.run(drive(suite, options, target=target, home=home))
     if run.ended == "interrupted":
         GUARD.note_interruption()
-        # pytest ends the session by this; after a failed test it would drive the next one.
+        # pytest ends the session on this; after a failed test it would continue.
         raise KeyboardInterrupt
     return run
 
@@ -66,7 +66,7 @@ def ask_target(
     timeout_s: float = 120.0,
     capture: Literal["otel"] | None = None,
 ) -> Evidence:
-    """Return what the agent did when it was told these messages, one turn each. Raises `TargetError` where it left no evidence."""
+    """Return the evidence of the agent for these messages, one turn each. Raises `TargetError` without evidence."""
     case = Case(
         id="asked",
         input=messages[0] if len(messages) == 1 else None,
@@ -75,11 +75,11 @@ def ask_target(
     )
     suite = Suite(name=note, cases=(case,))
     if isinstance(target, str) and (capture is None or parse_target(target) is not None):
-        # What a test names is its author's own word, as what the command line names is.
+        # What a test names is trusted, like the command line.
         target, capture = choose_target(target, suite, home, capture=capture), None
     run = drive_suite(suite, target=target, home=home, note=note, timeout_s=timeout_s, capture=capture)
     entry = run.entries[case.id, 0]
     if entry.evidence is None:
         raise TargetError(entry.reason or "the agent left no evidence")
-    # It answers the case of whatever suite it is checked with, by what was asked.
+    # It matches the case of any suite by its input.
     return msgspec.structs.replace(entry.evidence, case=None)

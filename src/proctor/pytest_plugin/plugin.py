@@ -45,12 +45,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="TARGET",
         help="a target of proctor.yaml, or module:function, a URL or a command (default: default_target)",
     )
-    group.addoption("--proctor-capture", choices=("otel",), help="of a function as the target: read the spans that it leaves behind, too")
+    group.addoption("--proctor-capture", choices=("otel",), help="for a function as the target: also read its spans")
     group.addoption(
         "--proctor-trust", action="store_true", default=None, help="take suites at their word that do not lie in the working folder"
     )
     parser.addini(
-        "proctor_suites", "suite files to collect beside *.proctor.yaml: paths or patterns like suites/**/*.yaml", type="linelist"
+        "proctor_suites", "suite files to collect in addition to *.proctor.yaml: paths or patterns like suites/**/*.yaml", type="linelist"
     )
     parser.addini(
         "proctor_without_evidence",
@@ -58,21 +58,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="fail",
     )
     parser.addini("proctor_complete", "parts that recordings contain completely, as `proctor check --complete`", default="")
-    parser.addini("proctor_evidence", "files or folders of evidence, for suites with no evidence beside them", type="paths")
+    parser.addini("proctor_evidence", "files or folders of evidence, for suites without evidence next to them", type="paths")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Check the options: a file that is not there is a mistake, not an empty session."""
+    """Check the options: a missing file is a mistake, not an empty session."""
     config.addinivalue_line("markers", "proctor: a case of a proctor suite")
-    # Absolute, because the processes of xdist may stand in another folder.
+    # Absolute, because xdist processes may have another working directory.
     evidence = [config.invocation_params.dir / path for path in config.option.proctor_evidence]
     config.option.proctor_evidence = [str(path) for path in evidence]
     for path in (*evidence, *config.getini("proctor_evidence")):
         if not path.exists():
             raise pytest.UsageError(f"proctor: no evidence at {str(path)!r}: no such file or folder")
-    said = config.getini("proctor_without_evidence")
-    if said not in ("fail", "skip"):
-        raise pytest.UsageError(f"proctor_without_evidence: expected fail or skip, found {said!r}")
+    choice = config.getini("proctor_without_evidence")
+    if choice not in ("fail", "skip"):
+        raise pytest.UsageError(f"proctor_without_evidence: expected fail or skip, found {choice!r}")
     for entry in config.getini("proctor_suites"):
         if not any(mark in entry for mark in _WILDCARDS) and not (_get_root(config) / entry).is_file():
             raise pytest.UsageError(f"proctor_suites: no suite file at {str(_get_root(config) / entry)!r}")
@@ -107,24 +107,23 @@ def _get_root(config: pytest.Config) -> Path:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Refuse suites that are not trusted before anything is driven."""
     config = session.config
-    # Only where a suite was collected is there anything to refuse; whoever shares tests out over processes does it for all of them.
+    # Only if a suite was collected; with xdist, the controller does it for all workers.
     if "proctor.pytest_plugin.items" not in sys.modules or config.option.collectonly or hasattr(config, "workerinput"):
         return
-    from proctor.pytest_plugin.admission import refuse_strangers  # the rules of runs; see above
+    from proctor.pytest_plugin.items import refuse_strangers  # the rules of runs; see above
 
     refuse_strangers(session.items, config)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None:
-    """Do the same where pytest-xdist shares tests out: it does so when all processes have told what they found."""
+    """Do the same under pytest-xdist, after all workers have reported their items."""
     session: pytest.Session | None = node.config.pluginmanager.getplugin("session")
     places = dict.fromkeys(node.config.rootpath / id.partition("::")[0] for id in ids)
     suites = [path for path in places if path.name.endswith(SUITE_ENDINGS) or _is_listed(path, node.config)]
     if session is None or not suites:
         return
-    from proctor.pytest_plugin.admission import refuse_strangers  # the rules of runs; see above
-    from proctor.pytest_plugin.items import SuiteFile
+    from proctor.pytest_plugin.items import SuiteFile, refuse_strangers  # see above
 
     selected = set(ids)
     items = [item for path in suites for item in SuiteFile.from_parent(session, path=path).collect()]
@@ -137,7 +136,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     written = item.stash.get(WRITTEN_AT, None)
     if written is not None and report.skipped and isinstance(report.longrepr, tuple):
-        # pytest names the line of Python that raised the skip, and nobody wrote the case there.
+        # pytest names the Python line of the skip, not the case.
         report.longrepr = (*written, report.longrepr[2])
     elif written is None and report.failed and call.excinfo is not None and isinstance(call.excinfo.value, CheckFailed):
         file, line = find_place(item, call.excinfo)

@@ -41,15 +41,13 @@ def conclude(result: RunResult) -> None:
 
 
 def make_fault(message: str) -> CheckFailed:
-    """Return the failure for what kept us from deciding at all: a suite or evidence that cannot be read, an agent that cannot be
-    reached.
-    """
+    """Return the failure for an unreadable suite or evidence, or an unreachable agent."""
     lines = to_lines(message, limit=20_000, most_lines=200) or ["no reason given"]
     return CheckFailed(f"error: {lines[0]}", "\n".join([f"error: {lines[0]}", *lines[1:]]))
 
 
 def make_refusal(criterion: str, opinion: Opinion, threshold: float | None) -> CheckFailed:
-    """Return the failure for what a judge did not pass: the criterion, its reason, and who said so."""
+    """Return the failure of a judged claim: criterion, reason, judge."""
     verdict = make_verdict(opinion)
     if threshold is not None:
         verdict = msgspec.structs.replace(verdict, details={**verdict.details, "threshold": threshold})

@@ -9,7 +9,7 @@ from docs.verification_pages import verification_page
 from fastapi import FastAPI
 from pydantic import ValidationError
 
-from proctor.mcp_server.casing import to_camel
+from proctor.mcp_server.arguments import to_camel
 from proctor.mcp_server.nouns import NOUNS as TOOLS
 from proctor.mcp_server.nouns import make_tool
 from proctor.model.evidence import Json

@@ -24,17 +24,17 @@ _VERBS = {
 
 
 def run(arguments: list[str]) -> int:
-    """Choose, show or forget the baseline; returns the exit code."""
+    """Set, show or unset the baseline; returns the exit code."""
     parser = make_parser(
         "baseline",
-        "The run that later runs of a suite are compared with, one for each suite.\n\n"
+        "The run that later runs of a suite are compared with, one per suite.\n\n"
         + "\n".join(f"  {verb:<6} {does}" for verb, does in _VERBS.items()),
         ["proctor baseline set latest", "proctor baseline set @release", "proctor baseline show", "proctor baseline unset"],
     )
     parser.add_argument("verb", metavar="VERB", choices=tuple(_VERBS), help=", ".join(_VERBS))
-    parser.add_argument("run", metavar="RUN", nargs="?", help=f"of set: {RUN_HELP}")
-    parser.add_argument("--suite", metavar="NAME", help="of unset: only that of this suite")
-    parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="of show: terminal or json (default: terminal)")
+    parser.add_argument("run", metavar="RUN", nargs="?", help=f"for set: {RUN_HELP}")
+    parser.add_argument("--suite", metavar="NAME", help="for unset: only this suite")
+    parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="for show: terminal or json (default: terminal)")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
     options = parser.parse_args(arguments)
     if options.verb == "set" and options.run is None:
@@ -50,11 +50,11 @@ def _run_set(home: Path, options: argparse.Namespace) -> int:
     chosen = files.open(options.run)
     header = chosen.header
     if chosen.folder.resolve().parent != files.folder.resolve():
-        raise InputError(f"{options.run!r} is not kept in {str(files.folder)!r}; a baseline is a run of this workspace")
+        raise InputError(f"{options.run!r} is not stored in {str(files.folder)!r}; a baseline is a run of this workspace")
     ending = chosen.find_ending()
     if ending != "completed":
-        # Whoever is compared with half a run would be told nothing about the other half.
-        raise InputError(f"run {header.run_id!r} did not come to its end ({ending.replace('_', ' ')}); a baseline is a whole run")
+        # A comparison with an incomplete run would miss the rest.
+        raise InputError(f"run {header.run_id!r} did not finish ({ending.replace('_', ' ')}); a baseline must be complete")
     Baselines(home).set(header.suite_name, header.run_id)
     print(f"the baseline of {header.suite_name!r} is {_describe(header)}", file=sys.stderr)
     return Exit.PASSED
@@ -70,15 +70,15 @@ def _run_show(home: Path, options: argparse.Namespace) -> int:
             output.write_text("there is no baseline yet; `proctor baseline set RUN` chooses one\n")
             return Exit.NOTHING
         for suite, run_id in sorted(known.items()):
-            kept = (RunFiles(home).folder / run_id).is_dir()
-            told = _describe(RunFiles(home).open(run_id).header) if kept else f"{run_id}, which is not kept any more"
-            output.write_text(f"{to_one_line(suite, 60)}  {told}\n")
+            exists = (RunFiles(home).folder / run_id).is_dir()
+            described = _describe(RunFiles(home).open(run_id).header) if exists else f"{run_id}, which no longer exists"
+            output.write_text(f"{to_one_line(suite, 60)}  {described}\n")
     return Exit.PASSED
 
 
 def _run_unset(home: Path, options: argparse.Namespace) -> int:
     gone = Baselines(home).unset(options.suite)
-    print(f"forgotten: {', '.join(gone)}" if gone else "there was no baseline", file=sys.stderr)
+    print(f"removed: {', '.join(gone)}" if gone else "there was no baseline", file=sys.stderr)
     return Exit.PASSED
 
 

@@ -12,8 +12,7 @@ from proctor.batches.judged.judging import read_bounds
 from proctor.batches.options import BatchOptions, name_output
 from proctor.batches.run import ENGINES, EngineOptions, ProgressLine, open_batch, open_executor, run_batch
 from proctor.batches.slices.slicer import read_groupings
-from proctor.cli.options.judge_flags import open_judge
-from proctor.cli.options.now_option import add_now_flag, require_moment
+from proctor.cli.options.flags import add_now_flag, open_judge, require_moment
 from proctor.cli.parser import add_complete_flag, add_prices_flag, add_trust_flag, make_parser, parse_positive, parse_share
 from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import wants_colour
@@ -27,19 +26,19 @@ from proctor.runner.ports import Judge
 
 FORMATS = ("terminal", "json", "markdown", "html")
 SHOW = "show"
-"""In place of a suite: the figures of a batch that is there."""
+"""In place of a suite: show an existing batch."""
 
 
 def run(arguments: list[str]) -> int:
-    """Evaluate a data set, or show what came of one; returns the exit code."""
+    """Evaluate a data set, or show a batch; returns the exit code."""
     parser = _make_parser()
-    # Files may stand before, between and behind the flags.
+    # Files may come before, between and after the flags.
     options = parser.parse_intermixed_args(arguments)
     if options.suite == SHOW:
         if len(options.dataset) != 1 or options.output is not None:
             parser.error("show: expected the folder of one batch: proctor batch show DIR")
         if options.by or options.where is not None:
-            parser.error("show: what a batch reads and by what it is sliced is said when it is evaluated, not when it is shown")
+            parser.error("show: options that select data and slices apply to the evaluation, not to show")
         summary = open_batch(options.dataset[0])
         _show_summary(summary, options)
         return Exit.PASSED if summary.is_complete else Exit.INTERRUPTED
@@ -63,7 +62,7 @@ def _choose_exit(summary: BatchSummary, fail_under: float | None) -> Exit:
 def _evaluate(options: argparse.Namespace) -> BatchSummary | None:
     """Evaluate a data set; None for a dry run."""
     if options.suite == STANDARD_INPUT:
-        raise InputError("a batch keeps its suite for a second run; name the file of the suite")
+        raise InputError("a batch needs the suite as a file, for later runs")
     if options.now is not None:
         require_moment(options.now)
     loaded = with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust), options.prices)
@@ -90,10 +89,10 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary | None:
     try:
         with open_executor(options.engine, engine) as executor:
             return run_batch(suite, wanted, executor, progress.show, lambda memory: _open_judge(suite, options, memory))
-    # The moving line is wiped before the message, which would stand behind it otherwise.
+    # Wipe the progress line first.
     except KeyboardInterrupt:
         progress.finish()
-        print(f"what is committed stays in {options.output}; --resume goes on", file=sys.stderr)
+        print(f"committed results are in {options.output}; continue with --resume", file=sys.stderr)
         raise
     finally:
         progress.finish()
@@ -101,7 +100,7 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary | None:
 
 def _open_judge(suite: Suite, options: argparse.Namespace, memory: Path) -> Judge | None:
     from proctor.actions.judging.judge_settings import JudgeOptions
-    from proctor.actions.workspace.run_history import find_home  # most suites have nothing to judge
+    from proctor.actions.workspace.run_history import find_home  # rarely needed
 
     opened = open_judge(suite, find_home(None), options, JudgeOptions(model=options.judge_model, memory=memory))
     return None if opened is None else opened.judge
@@ -112,7 +111,7 @@ def _read_tls(options: argparse.Namespace) -> TlsFiles | None:
     if not any(files):
         return None
     if not all(files):
-        raise InputError("--tls-ca, --tls-cert and --tls-key belong together: the scheduler and this machine must know each other")
+        raise InputError("--tls-ca, --tls-cert and --tls-key must be given together")
     for name in files:
         if not Path(name).is_file():
             raise InputError(f"no file at {name!r}")
@@ -140,8 +139,8 @@ def _show_summary(summary: BatchSummary, options: argparse.Namespace) -> None:
 def _make_parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "batch",
-        "Evaluate a large set of recorded evidence (Parquet, JSON lines) against a suite, on all cores; results are a Parquet data set. "
-        "No agent is called, and a judge only about a sample whose size you give. Given again, it evaluates what is new or has changed.",
+        "Evaluate a large set of recorded evidence (Parquet, JSON lines) against a suite, on all cores; results are Parquet files. "
+        "No agent is called, and a judge only for a sample of the size you set. Run it again to evaluate new and changed data.",
         [
             "proctor batch suite.yaml traces/ --output checked",
             "proctor batch suite.yaml 'traces/day=2026-10-*/*.parquet' --column record --output october",
@@ -151,14 +150,14 @@ def _make_parser() -> argparse.ArgumentParser:
             "proctor batch show checked --format html --report checked.html",
         ],
     )
-    parser.add_argument("suite", metavar="SUITE", help="a suite file, or a folder of suites; `show` shows what came of a batch")
+    parser.add_argument("suite", metavar="SUITE", help="a suite file, or a folder of suites; `show` prints an existing batch")
     parser.add_argument(
         "dataset", metavar="DATASET", nargs="+", help="Parquet and JSON lines (plain, .gz, .zst): files, folders, patterns, addresses"
     )
     parser.add_argument("--output", metavar="DIR", help="the folder for results, errors and the manifest, or its address")
-    parser.add_argument("--column", metavar="NAME", help="the column with the record, as JSON or as a struct (default: recognised)")
+    parser.add_argument("--column", metavar="NAME", help="the column with the record, as JSON or a struct (default: auto-detect)")
     add_complete_flag(parser)
-    parser.add_argument("--evidence-format", metavar="NAME", help="how to read the records (default: recognised by shape)")
+    parser.add_argument("--evidence-format", metavar="NAME", help="how to read the records (default: auto-detect)")
     parser.add_argument(
         "--where",
         metavar="CONDITION",
@@ -172,16 +171,16 @@ def _make_parser() -> argparse.ArgumentParser:
         help="slice the summary by columns or keys of metadata: model, or model,day for both together (may be repeated)",
     )
     _add_part_flags(parser)
-    parser.add_argument("--resume", action="store_true", help="go on with a batch that was not finished")
-    parser.add_argument("-j", "--workers", type=parse_positive, metavar="N", help="processes at work (default: one for each core)")
+    parser.add_argument("--resume", action="store_true", help="continue an unfinished batch")
+    parser.add_argument("-j", "--workers", type=parse_positive, metavar="N", help="worker processes (default: one per core)")
     _add_engine_flags(parser)
     add_now_flag(parser)
-    parser.add_argument("--dialect", metavar="NAME", help="native, mcplab, mibo, verial or mcpjam (default: recognised by shape)")
+    parser.add_argument("--dialect", metavar="NAME", help="native, mcplab, mibo, verial or mcpjam (default: auto-detect)")
     _add_judge_flags(parser)
     add_prices_flag(parser)
     add_trust_flag(parser, "let it name files of data outside its folder")
     parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json, markdown or html (default: terminal)")
-    parser.add_argument("--report", metavar="FILE", help="write the summary there instead of to standard output")
+    parser.add_argument("--report", metavar="FILE", help="write the summary to this file instead of standard output")
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
     parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
     return parser
@@ -191,27 +190,27 @@ def _add_part_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--carry", metavar="NAME", action="append", default=[], help="copy a column or key into `results` (may be repeated)"
     )
-    parser.add_argument("--limit", type=parse_positive, metavar="N", help="read the first N records alone")
-    parser.add_argument("--sample", type=parse_share, metavar="SHARE", help="read a share of the records, always the same: 0.01")
-    parser.add_argument("--dry-run", action="store_true", help="show what would be read and an estimate of the cost; nothing is written")
+    parser.add_argument("--limit", type=parse_positive, metavar="N", help="read only the first N records")
+    parser.add_argument("--sample", type=parse_share, metavar="SHARE", help="read a stable sample of the records: 0.01")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be read and the estimated cost; write nothing")
     parser.add_argument(
         "--fail-under",
         type=parse_share,
         metavar="SHARE",
-        help="exit 0 where each case passed at least this often, and nothing was unreadable",
+        help="exit 0 if each case has at least this pass rate and all records are readable",
     )
 
 
 def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=ENGINES, default="local", help="local processes, or dask (default: local)")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="of dask: a scheduler that is there already (default: one is started here)")
-    parser.add_argument("--tls-ca", metavar="FILE", help="of dask: the certificate that vouches for the scheduler (PEM)")
-    parser.add_argument("--tls-cert", metavar="FILE", help="of dask: the certificate of this machine (PEM)")
-    parser.add_argument("--tls-key", metavar="FILE", help="of dask: the key of that certificate (PEM)")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="for dask: an existing scheduler (default: start one here)")
+    parser.add_argument("--tls-ca", metavar="FILE", help="for dask: the CA certificate of the scheduler (PEM)")
+    parser.add_argument("--tls-cert", metavar="FILE", help="for dask: the certificate of this machine (PEM)")
+    parser.add_argument("--tls-key", metavar="FILE", help="for dask: its private key (PEM)")
 
 
 def _add_judge_flags(parser: argparse.ArgumentParser) -> None:
     judge = parser.add_argument_group("the judge of claims in plain language, of which a batch asks about a sample")
-    judge.add_argument("--judge-sample", type=parse_positive, metavar="N", help="about how many results, drawn from each outcome by itself")
-    judge.add_argument("--max-tokens", type=parse_positive, metavar="N", help="the most tokens of the judge")
-    judge.add_argument("--judge-model", metavar="NAME", help="the model that judges: one of `models`, or provider/name")
+    judge.add_argument("--judge-sample", type=parse_positive, metavar="N", help="approximate sample size, stratified by outcome")
+    judge.add_argument("--max-tokens", type=parse_positive, metavar="N", help="token limit of the judge")
+    judge.add_argument("--judge-model", metavar="NAME", help="the judge model: one of `models`, or provider/name")

@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING
 
 from proctor.actions.checking.check_stream import CheckStream, Shows
 from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite, with_complete, with_prices
+from proctor.cli.options.flags import (
+    FirstFailure,
+    add_judge_flags,
+    add_now_flag,
+    add_selection_flags,
+    open_judge,
+    read_judge_options,
+    require_moment,
+    select_cases,
+    stop_at_failure,
+)
 from proctor.cli.options.gates import add_gate_flags, open_gate
-from proctor.cli.options.judge_flags import add_judge_flags, open_judge, read_judge_options
-from proctor.cli.options.now_option import add_now_flag, require_moment
-from proctor.cli.options.select_cases import FirstFailure, add_selection_flags, select_cases, stop_at_failure
 from proctor.cli.parser import (
     add_complete_flag,
     add_output_flags,
@@ -24,11 +32,9 @@ from proctor.cli.parser import (
     add_trust_flag,
     make_parser,
 )
-from proctor.cli.show.output import Output
-from proctor.cli.show.renderers import FORMATS, make_renderer
+from proctor.cli.show.output import Output, append_summary, find_summary_file
+from proctor.cli.show.renderers import FORMATS, make_renderer, print_case
 from proctor.cli.show.showing import choose_exit_code, print_unmet
-from proctor.cli.show.step_summary import append_summary, find_summary_file
-from proctor.cli.show.verbose import print_case
 from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError
 from proctor.model.result import CaseResult, RunResult
@@ -44,11 +50,11 @@ _EVERY_S = 0.25
 
 
 class Progress:
-    """Counts results and, on a terminal, says so now and then."""
+    """Counts results, with a progress line on a terminal."""
 
     def __init__(self, *, enabled: bool) -> None:
         self.enabled = enabled and sys.stderr.isatty()
-        """Whether anybody is looking."""
+        """Whether standard error is a terminal."""
         self._started = time.monotonic()
         self._next = self._started + _QUIET_S
         self._count = 0
@@ -60,7 +66,7 @@ class Progress:
         self._count += 1
         if result.outcome in ("fail", "error"):
             self._failed += 1
-        # The clock is not asked for every result: at a hundred thousand a second that would show.
+        # Checking the clock for every result would slow it down.
         if self._count % 64 == 0 and (now := time.monotonic()) >= self._next:
             self._next = now + _EVERY_S
             rate = self._count / (now - self._started)
@@ -103,12 +109,12 @@ def run(arguments: list[str]) -> int:
             if opened is not None:
                 _judge_records(stream, opened, options, records, show, count)
         except KeyboardInterrupt:
-            # What was finished is kept, and the report says that it is not all.
+            # Finished results are reported as incomplete.
             stream.interrupted = True
         except FirstFailure:
             stream.interrupted = stopped = True
         progress.finish()
-        run_result = stream.finish(render.list_kept())
+        run_result = stream.finish(render.list_held())
         decision = gate.decide(run_result, choose_exit_code(run_result, strict=options.strict))
         run_result = decision.mark(run_result)
         render.finish(run_result)
@@ -117,9 +123,9 @@ def run(arguments: list[str]) -> int:
     if not options.quiet and options.format != "terminal":
         _print_problems(run_result)
     if stopped:
-        print("stopped at the first failure; the evidence was not read to its end", file=sys.stderr)
+        print("stopped at the first failure; the rest of the evidence was not read", file=sys.stderr)
         return Exit.INTERRUPTED
-    # Only now, when the report is written; `main` has the exit code for it.
+    # After the report; `main` chooses the exit code.
     if stream.interrupted:
         raise KeyboardInterrupt
     return decision.finish()
@@ -129,7 +135,7 @@ def _refuse_senseless(options: argparse.Namespace) -> None:
     if options.now is not None:
         require_moment(options.now)
     if options.record is not None and not options.explain:
-        raise InputError("--record says which record to explain; it goes with --explain")
+        raise InputError("--record requires --explain")
     if options.suite == STANDARD_INPUT and STANDARD_INPUT in options.evidence:
         raise InputError("standard input is either the suite or the evidence, not both")
 
@@ -141,7 +147,7 @@ def _print_problems(run: RunResult) -> None:
 
 
 def _choose_shown(options: argparse.Namespace) -> Shows:
-    """Return what results carry beside their verdicts. A stream carries least: the other formats hold every result anyway."""
+    """Return what results carry in addition to verdicts; a stream carries the least."""
     if options.explain:
         return "evidence" if options.format in ("json", "jsonl") else "account"
     if options.format in ("csv", "parquet"):
@@ -154,13 +160,13 @@ def _read_records(stream: CheckStream, options: argparse.Namespace, output: Outp
     records = read_records(options.evidence, format=options.evidence_format, declared=declared, repeated_keys=unique)
     if not options.explain or options.format != "terminal":
         return records
-    from proctor.cli.show.print_evidence import Explainer  # most runs explain nothing
+    from proctor.cli.show.print_evidence import Explainer  # rarely needed
 
     return Explainer(output, no_color=options.no_color, record=options.record).explain_each(records)
 
 
 def _open_judge(stream: CheckStream, options: argparse.Namespace) -> OpenedJudge | None:
-    from proctor.actions.workspace.run_history import find_home  # most suites have nothing to judge
+    from proctor.actions.workspace.run_history import find_home  # rarely needed
 
     return open_judge(stream.suite, find_home(options.home), options, read_judge_options(options))
 
@@ -173,7 +179,7 @@ def _judge_records(
     show: Callable[[CaseResult], None],
     count: Callable[[CaseResult], None] | None,
 ) -> None:
-    import asyncio  # only a judge needs these
+    import asyncio  # only for judges
 
     from proctor.actions.checking.judged_check import JudgedStream
 
@@ -190,10 +196,10 @@ def _judge_records(
 
 
 def _make_summary() -> MarkdownReport | None:
-    """Return the report for the summary of a GitHub job, where there is one; results stream by and are not kept."""
+    """Return the report for a GitHub job summary, if there is one; results are streamed and not held."""
     if find_summary_file() is None:
         return None
-    from proctor.report.text.markdown import MarkdownReport  # only a job of GitHub needs it
+    from proctor.report.text.markdown import MarkdownReport  # only for GitHub jobs
 
     return MarkdownReport()
 
@@ -207,7 +213,7 @@ def _call_both(first: Callable[[CaseResult], None], second: Callable[[CaseResult
 
 
 def _tune_collector() -> None:
-    # Results hold no cycles, so that looking for them over and over while they stream by finds nothing.
+    # Results have no reference cycles, so garbage collection is a waste of time here.
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
@@ -216,7 +222,7 @@ def _tune_collector() -> None:
 def _make_parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "check",
-        "Evaluate recorded evidence against a suite. No agent is called; only a configured judge is asked, about claims in plain language.",
+        "Evaluate recorded evidence against a suite. No agent is called; only judged checks call the configured judge.",
         [
             "proctor check suite.yaml evidence.jsonl",
             "proctor check scenarios.yaml trace.jsonl -k 'refund and not slow'",
@@ -236,14 +242,13 @@ def _make_parser() -> argparse.ArgumentParser:
     add_gate_flags(parser)
     add_trust_flag(parser, "ask the judge and the models that it describes itself")
     add_complete_flag(parser)
-    parser.add_argument("--evidence-format", metavar="NAME", help="how to read the evidence (default: recognised by shape)")
+    parser.add_argument("--evidence-format", metavar="NAME", help="how to read the evidence (default: auto-detect)")
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="before the verdicts: who read each record, what is known of its parts and why not, and what was read "
-        "(json, jsonl: in the result)",
+        help="before the verdicts: the reader of each record, known and unknown parts, and its content (json, jsonl: in the result)",
     )
-    parser.add_argument("--record", metavar="LINE|ID", help="explain only the record on this line, with this id, or of this case")
-    parser.add_argument("--no-judge", action="store_true", help="ask no judge: claims that need one are errors")
+    parser.add_argument("--record", metavar="LINE|ID", help="explain only the record with this line, id or case")
+    parser.add_argument("--no-judge", action="store_true", help="call no judge: judged checks become errors")
     add_judge_flags(parser)
     return parser

@@ -10,11 +10,9 @@ from proctor.actions.workspace.run_history import find_home
 from proctor.batches.compare import compare_batches, is_batch
 from proctor.cli.options.find_run import RUN_HELP, choose_run, choose_two_runs
 from proctor.cli.parser import make_parser
-from proctor.cli.show.compare_markdown import write_comparison
-from proctor.cli.show.compare_terminal import describe_comparison
-from proctor.cli.show.output import Output
+from proctor.cli.show.compare_text import describe_comparison, write_comparison
+from proctor.cli.show.output import Output, append_summary
 from proctor.cli.show.renderers import wants_colour
-from proctor.cli.show.step_summary import append_summary
 from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError
 from proctor.model.json_values import write_document
@@ -26,10 +24,10 @@ FORMATS = ("terminal", "json", "markdown", "html")
 
 
 def run(arguments: list[str]) -> int:
-    """Compare two kept runs; returns the exit code."""
+    """Compare two stored runs; returns the exit code."""
     parser = make_parser(
         "compare",
-        "Two kept runs side by side: regressed, improved, unchanged or too little data; a gate for CI.\n\n"
+        "Two stored runs side by side: regressed, improved, unchanged or too little data; a gate for CI.\n\n"
         "With one run, the baseline of its suite is the base; with none, the latest run is compared with its baseline. Of several runs "
         "each is compared with the first, and their p-values are adjusted for that (Holm). The folders of two "
         "batches are compared likewise: every trace is an attempt.",
@@ -43,17 +41,17 @@ def run(arguments: list[str]) -> int:
         ],
     )
     parser.add_argument("base", metavar="BASE", nargs="?", help=f"the run to compare with (default: the baseline); {RUN_HELP}")
-    parser.add_argument("candidate", metavar="CANDIDATE", nargs="*", help="the run to judge (default: latest); each of several runs")
+    parser.add_argument("candidate", metavar="CANDIDATE", nargs="*", help="the run or runs to evaluate (default: latest)")
     parser.add_argument("--by", metavar="AXIS=A,B", help="two columns of one run, instead of two runs: model=small,large of its matrix")
     parser.add_argument(
         "--fail-on",
         metavar="REASONS",
         action="append",
         default=[],
-        help="exit 1 for a new-failure, a regression, or what is missing (a case that the base decided, or evidence), by the rule of "
+        help="exit 1 for a new-failure, a regression, or missing cases or evidence, by the rule of "
         "`run` and `check` (a list with commas; may be repeated)",
     )
-    parser.add_argument("--alpha", type=float, default=0.05, metavar="P", help="the chance of a false alarm (default: 0.05)")
+    parser.add_argument("--alpha", type=float, default=0.05, metavar="P", help="the false-alarm rate (default: 0.05)")
     _add_output_flags(parser)
     options = parser.parse_args(arguments)
     if not LEAST_ALPHA <= options.alpha < 1:
@@ -75,7 +73,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _compare_several(options: argparse.Namespace, parser: argparse.ArgumentParser, words: list[str], reasons: tuple[str, ...]) -> int:
-    """Compare each of several runs with the base; every p-value is adjusted for their number."""
+    """Compare several runs with the base, with p-values adjusted for their number."""
     if options.by is not None or options.format == "html" or len(words) >= MOST_RUNS or any(map(is_batch, (options.base, *words))):
         parser.error(
             f"more than two runs: up to {MOST_RUNS}, no batches, without --by and --format html (`proctor view` shows them in a browser)"
@@ -103,7 +101,7 @@ def _compare_several(options: argparse.Namespace, parser: argparse.ArgumentParse
 
 
 def _compare(options: argparse.Namespace, parser: argparse.ArgumentParser) -> RunComparison:
-    """Compare what was named: two batches, two columns of one run, or two runs."""
+    """Compare two batches, two columns of one run, or two runs."""
     home = find_home(options.home)
     if options.by is not None and options.candidate is not None:
         parser.error("--by compares two columns of one run: name one run")
@@ -119,14 +117,14 @@ def _compare(options: argparse.Namespace, parser: argparse.ArgumentParser) -> Ru
 
 def _add_output_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json, markdown or html (default: terminal)")
-    parser.add_argument("--output", metavar="FILE", help="write the result there instead of to standard output")
+    parser.add_argument("--output", metavar="FILE", help="write the result to this file instead of standard output")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
-    parser.add_argument("--quiet", action="store_true", help="do not say which runs were taken")
+    parser.add_argument("--quiet", action="store_true", help="do not print which runs were chosen")
     parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
 
 
 def _read_gates(given: list[str]) -> tuple[str, ...]:
-    """Return the reasons to fail for. Raises `InputError` for one that two kept runs cannot show."""
+    """Return the reasons to fail for. Raises `InputError` for one that stored runs cannot show."""
     reasons = read_reasons(given)
     for reason in reasons:
         if reason not in OF_TWO_RUNS:
@@ -137,7 +135,7 @@ def _read_gates(given: list[str]) -> tuple[str, ...]:
 
 
 def _decide(found: RunComparison, reasons: tuple[str, ...]) -> Exit:
-    """Return the exit code, having said why it is not 0."""
+    """Return the exit code, and print why it is not 0."""
     fails = list_missing(found.unmet, found.lacking) if "missing" in reasons else []
     fails += hold_against(found.comparison, found.failing, found.base.run_id, reasons) if reasons else []
     for line in fails:
@@ -151,7 +149,7 @@ def _write(found: RunComparison, format: str, output: Output, *, colour: bool) -
     elif format == "markdown":
         output.write_text(write_comparison(found))
     elif format == "html":
-        from proctor.cli.show.compare_html import write_comparison_page  # only this format needs it
+        from proctor.cli.show.compare_html import write_comparison_page  # only for this format
 
         output.write_text(write_comparison_page(found))
     else:

@@ -35,12 +35,12 @@ _VERBS = {
 
 
 def run(arguments: list[str]) -> int:
-    """Look after the database of the service; returns the exit code."""
+    """Manage the database of the service; returns the exit code."""
     parser = make_parser(
         "db",
         "Export, import, migrate or show the database of the service.\n\n"
         + "\n".join(f"  {verb:<8} {does}" for verb, does in _VERBS.items())
-        + "\n\nHow long traces, runs and benchmark runs stay is said to the service: proctor serve --retention-days, --retention-bytes.",
+        + "\n\nRetention is set by proctor serve --retention-days, --retention-bytes.",
         [
             "proctor db status",
             "proctor db export backup.jsonl",
@@ -50,14 +50,14 @@ def run(arguments: list[str]) -> int:
     )
     parser.add_argument("verb", metavar="VERB", choices=tuple(_VERBS), help=", ".join(_VERBS))
     parser.add_argument(
-        "file", metavar="FILE", nargs="?", help="of export and import; - for standard output or input; of Parquet files: a new folder"
+        "file", metavar="FILE", nargs="?", help="for export and import; - for standard output or input; for Parquet: a new folder"
     )
-    parser.add_argument("--merge", action="store_true", help="import into a database that is not empty: rows that are there stay")
+    parser.add_argument("--merge", action="store_true", help="import into a non-empty database; existing rows are not changed")
     parser.add_argument(
         "--format",
         choices=(*_STATUS_FORMATS, *_EXPORT_FORMATS),
         metavar="FORMAT",
-        help="of status: terminal or json (default: terminal); of export: jsonl or parquet (default: jsonl)",
+        help="for status: terminal or json (default: terminal); for export: jsonl or parquet (default: jsonl)",
     )
     add_database_flags(parser)
     options = parser.parse_args(arguments)
@@ -101,7 +101,7 @@ def _run_parquet_export(options: argparse.Namespace) -> int:
         print(f"wrote {count_noun(done.traces, 'trace')} and {count_noun(done.results, 'result')} to {options.file}", file=sys.stderr)
 
     if options.file == "-":
-        raise InputError("Parquet files are written to a folder; name a new one")
+        raise InputError("Parquet export needs a new folder")
     with _keep_private():
         use_hub(options, use)
     return Exit.PASSED
@@ -109,7 +109,7 @@ def _run_parquet_export(options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _keep_private() -> Generator[None]:
-    # What agents were told is for the owner of the file, as in the database itself.
+    # The file is readable only by its owner, like the database.
     before = os.umask(0o077)
     try:
         yield
@@ -175,7 +175,7 @@ def _run_rekey(options: argparse.Namespace) -> int:
 
         return await relock_all(hub)
 
-    print(f"locked {use_hub(options, use)} secrets with the newest key")
+    print(f"re-encrypted {use_hub(options, use)} secrets with the newest key")
     return Exit.PASSED
 
 
@@ -189,8 +189,8 @@ def _open_file(name: str) -> Generator[BinaryIO]:
 
 
 def _read_lines(file: BinaryIO) -> Iterator[bytes]:
-    # A file that is no export may have no line break at all, and would be read into memory as a whole.
+    # A file that is not an export may have no line break and would fill the memory.
     while line := file.readline(_LONGEST_LINE):
         if len(line) == _LONGEST_LINE:
-            raise InputError("a line is too long to be one of an export")
+            raise InputError("a line is too long for an export file")
         yield line

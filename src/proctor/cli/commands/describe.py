@@ -23,13 +23,13 @@ def run(arguments: list[str]) -> int:
     as_json = options.format == "json"
     with Output(None) as output:
         if options.kind == "trace":
-            from proctor.cli.show.print_trace_survey import describe_file  # reads spans, which nothing else here needs
+            from proctor.cli.show.print_trace_survey import describe_file  # only for traces
 
             if options.name is None:
                 raise InputError("describe trace: which file? `proctor describe trace FILE` takes evidence in any format")
             return describe_file(options.name, output=output, as_json=as_json, evidence_format=options.evidence_format)
         if options.kind == "evidence" and options.name is not None and _is_file(options.name):
-            from proctor.cli.show.print_trace_survey import describe_log  # reads files, which nothing else here does
+            from proctor.cli.show.print_trace_survey import describe_log  # only for logs
 
             return describe_log(options.name, output=output, as_json=as_json, evidence_format=options.evidence_format)
         if options.kind is None:
@@ -47,9 +47,9 @@ def run(arguments: list[str]) -> int:
 def _make_parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "describe",
-        "What exists: checks, matchers, functions, formats, shapes of evidence, targets, models, the judge; with fields and examples. "
-        "Of a file of evidence (trace FILE): what it is made of, what was understood of it and what was not. "
-        "Of a log in a format of your own (evidence FILE): what was read, what is unknown, and a mapping to read it by.",
+        "List checks, matchers, functions, formats, shapes of evidence, targets, models, the judge; with fields and examples. "
+        "With trace FILE: the content of an evidence file, and what was not recognised. "
+        "With evidence FILE: what is read from a log in your own format, what is unknown, and a proposed mapping.",
         [
             "proctor describe",
             "proctor describe checks",
@@ -63,7 +63,7 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("kind", metavar="KIND", nargs="?", help=", ".join((*KINDS, "schema", "trace")))
     parser.add_argument("name", metavar="NAME", nargs="?", help="one of them; after trace or evidence, a file of evidence")
     parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
-    parser.add_argument("--evidence-format", metavar="NAME", help="with trace and evidence: how to read the file (default: by its shape)")
+    parser.add_argument("--evidence-format", metavar="NAME", help="for trace and evidence: how to read the file (default: auto-detect)")
     return parser
 
 
@@ -72,19 +72,19 @@ def _is_file(name: str) -> bool:
 
 
 def _write_kinds() -> str:
-    beside = {
+    documents = {
         "schema": "the JSON Schema of the native format",
         "trace": "what a file of evidence is made of, and what was understood of it",
         "evidence FILE": "what was read of a log, what is unknown, and a proposed mapping",
     }
-    kinds = {**{kind: about for kind, (about, _) in KINDS.items()}, **beside}
-    return "".join(f"{kind:<13} {about}\n" for kind, about in kinds.items()) + "\n`proctor describe KIND [NAME]` says more.\n"
+    kinds = {**{kind: about for kind, (about, _) in KINDS.items()}, **documents}
+    return "".join(f"{kind:<13} {about}\n" for kind, about in kinds.items()) + "\n`proctor describe KIND [NAME]` shows details.\n"
 
 
 def _write_found(found: list[Description], kind: str, name: str | None) -> str:
     if name is not None:
         return _write_page(found[0])
-    # The judge has few parts, and whoever asks wants to read them.
+    # The judge has few parts, so all are shown.
     return "\n".join(map(_write_page, found)) if kind == "judge" else _write_listing(found)
 
 

@@ -18,10 +18,10 @@ from proctor.model.show import escape_unseen
 
 
 def run(arguments: list[str]) -> int:
-    """Look around, choose, and write the starting files; returns the exit code."""
+    """Find an agent and write the starting files; returns the exit code."""
     options = _make_parser().parse_args(arguments)
     if options.target is not None and options.wanted is not None:
-        raise InputError("--target and --for both say what to start from: give one of them")
+        raise InputError("--target and --for exclude each other")
     if options.evidence is not None:
         return _start_with_log(options)
     target = parse_target(options.target) if options.target is not None else None
@@ -40,35 +40,35 @@ def run(arguments: list[str]) -> int:
     for path in written:
         print(f"wrote {path}")
     if "suite.yaml" in starter.files and Path(options.folder, "suite.yaml") not in written:
-        print(f"kept {Path(options.folder, 'suite.yaml')} as it is")
+        print(f"unchanged: {Path(options.folder, 'suite.yaml')}")
     if gaps and not candidate:
         gaps.append(f"write for your own agent with --target: {WAYS}")
     for remark in (*starter.remarks, *gaps):
         print(f"note: {escape_unseen(remark, keep=chr(10))}")
     if others:
-        print("also found, chosen with --for:")
+        print("also found (use --for):")
         for one in others:
             print(f"  {one.kind:<16} {escape_unseen(one.why)}")
-    print(f"\nnext: {_tell_next(starter.next, options.folder, kind, written)}")
+    print(f"\nnext: {_describe_next(starter.next, options.folder, kind, written)}")
     return Exit.PASSED
 
 
 def _start_with_log(options: argparse.Namespace) -> int:
-    from proctor.actions.checking.describe_evidence import start_with_log  # few begin with a log
+    from proctor.actions.checking.describe_evidence import start_with_log  # rarely needed
 
     if options.target is not None or options.wanted is not None:
-        raise InputError("--evidence is for a suite on a recorded log; it does not go with --target and --for")
+        raise InputError("--evidence cannot be combined with --target or --for")
     starter = start_with_log(options.evidence, Path(options.folder))
     for path in write_starter(options.folder, starter):
         print(f"wrote {path}")
     for remark in starter.remarks:
         print(f"note: {escape_unseen(remark)}")
-    print(f"\nnext: {_tell_next(starter.next, options.folder, '', ())}")
+    print(f"\nnext: {_describe_next(starter.next, options.folder, '', ())}")
     return Exit.PASSED
 
 
 def _choose(candidates: Sequence[Candidate], wanted: str | None) -> tuple[str, Candidate | None]:
-    """Return the kind to write for, and what was found of it."""
+    """Return the kind to write for, and the agent found."""
     if wanted is not None:
         return wanted, next((one for one in candidates if one.kind == wanted), None)
     if not candidates:
@@ -80,7 +80,7 @@ def _choose(candidates: Sequence[Candidate], wanted: str | None) -> tuple[str, C
 
 
 def _ask(candidates: Sequence[Candidate]) -> Candidate | None:
-    """Return the agent that the user chooses, or None for none of them; only asked on a terminal."""
+    """Return the agent that the user chooses on a terminal, or None."""
     print("Which agent is the suite for?", file=sys.stderr)
     for number, one in enumerate(candidates, 1):
         print(f"  {number}  {_show(one)}", file=sys.stderr)
@@ -88,7 +88,7 @@ def _ask(candidates: Sequence[Candidate]) -> Candidate | None:
     while True:
         print("number [1]: ", end="", file=sys.stderr, flush=True)
         line = sys.stdin.readline()
-        # Standard input has ended, so that nobody can choose any more.
+        # End of standard input.
         if not line:
             raise KeyboardInterrupt
         given = line.strip() or "1"
@@ -100,8 +100,8 @@ def _show(candidate: Candidate) -> str:
     return escape_unseen(f"{candidate.kind} ({candidate.why})")
 
 
-def _tell_next(command: str, folder: str, kind: str, written: Sequence[Path]) -> str:
-    """Return the next command as it is given from here."""
+def _describe_next(command: str, folder: str, kind: str, written: Sequence[Path]) -> str:
+    """Return the next command, relative to the current folder."""
     if kind == RECORDED and len(written) > 1 and written[1].suffix == ".jsonl":
         return shlex.join(["proctor", "check", str(written[0]), str(written[1])])
     return command if Path(folder).resolve() == Path.cwd() else f"cd {shlex.quote(folder)} && {command}"
@@ -110,7 +110,7 @@ def _tell_next(command: str, folder: str, kind: str, written: Sequence[Path]) ->
 def _make_parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "init",
-        "Look around, and write a suite, a target and a first case for the agent that is there; else a small suite with recorded evidence.",
+        "Find an agent in a folder and write a suite, target and first case for it; else write a small suite with recorded evidence.",
         [
             "proctor init",
             "proctor init --for pydantic-ai",
@@ -118,8 +118,8 @@ def _make_parser() -> argparse.ArgumentParser:
             "proctor init --evidence logs/agent.jsonl",
         ],
     )
-    parser.add_argument("folder", metavar="DIR", nargs="?", default=".", help="where to look and to write (default: here)")
-    parser.add_argument("--for", dest="wanted", metavar="NAME", help=f"what to start from (default: what is found): {', '.join(KINDS)}")
-    parser.add_argument("--evidence", metavar="FILE", help="write for this log of an agent, with a mapping if its format is not known")
+    parser.add_argument("folder", metavar="DIR", nargs="?", default=".", help="the folder (default: the current one)")
+    parser.add_argument("--for", dest="wanted", metavar="NAME", help=f"what to start from (default: auto-detect): {', '.join(KINDS)}")
+    parser.add_argument("--evidence", metavar="FILE", help="write a suite for this log, with a mapping if its format is unknown")
     parser.add_argument("--target", metavar="TARGET", help=f"write for this agent: {WAYS}")
     return parser

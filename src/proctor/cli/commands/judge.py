@@ -51,9 +51,9 @@ _EVERY_S = 0.2
 
 
 def run(arguments: list[str]) -> int:
-    """Calibrate a judge, teach it, or print answers to label; returns the exit code."""
+    """Calibrate or improve a judge, or print answers to label; returns the exit code."""
     parser = _make_parser()
-    # Files may stand before, between and behind the flags.
+    # Files may come before, between and after the flags.
     options = parser.parse_intermixed_args(arguments)
     if options.yes_no and options.threshold is not None:
         parser.error("--yes-no asks without scores, and --threshold for scores: give one of them")
@@ -80,7 +80,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _read_chosen_labels(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Labels:
-    """Return the labels of the files named, else of the set that comes with proctor."""
+    """Return the labels of the files, else of the built-in set."""
     if options.rubric is not None:
         if options.starter:
             parser.error("calibrate: --starter is a set of its own; leave it out, and --rubric takes the set of that rubric")
@@ -221,7 +221,7 @@ async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namesp
 
 
 class _Progress:
-    """One line on standard error that moves, where anybody is looking."""
+    """A progress line on standard error."""
 
     def __init__(self, total: int, *, quiet: bool) -> None:
         self._total = total
@@ -233,8 +233,8 @@ class _Progress:
     def begin(self, models: tuple[str, ...], samples: int) -> None:
         if not self._quiet:
             requests = self._total * len(models) * samples
-            asked = f"{count_noun(self._total, 'answer')}, {count_noun(requests, 'request')} less what is remembered"
-            print(f"asking {', '.join(models)}: {asked}", file=sys.stderr)
+            amount = f"{count_noun(self._total, 'answer')}, {count_noun(requests, 'request')} minus cached ones"
+            print(f"judging with {', '.join(models)}: {amount}", file=sys.stderr)
 
     def __call__(self, one: JudgedAnswer) -> None:
         self._done += 1
@@ -279,7 +279,7 @@ def _choose_exit(found: Calibration, least_kappa: float | None, least_decided: f
         print(f"the judge decided {decided}; --min-decided demands {wanted * 100:g} %", file=sys.stderr)
         return Exit.FAILED
     kappa = found.figures["kappa"]
-    # The lower bound: a kappa of few labels is high by luck.
+    # The lower bound: with few labels, kappa may be high by chance.
     if least_kappa is not None and (kappa.interval is None or kappa.interval.low < least_kappa - 1e-9):
         reached = "cannot be computed"
         if kappa.value is not None and kappa.interval is not None:
@@ -292,7 +292,7 @@ def _choose_exit(found: Calibration, least_kappa: float | None, least_decided: f
 def _make_parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "judge",
-        "Measure how far a judge agrees with people, on answers that people have labelled, and teach it to agree better.",
+        "Measure how far a judge agrees with human labels, and improve it.",
         [
             "proctor judge calibrate --starter --judge-model openai/gpt-4o-mini",
             "proctor judge calibrate labels.jsonl --format html --output calibration.html",
@@ -306,7 +306,7 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "action",
         choices=("calibrate", "starter", "labels", "improve"),
-        help="calibrate a judge, print the labelled set to start from, print answers of a run to label, or find examples that help",
+        help="calibrate a judge, print the built-in labelled set, print answers of a run to label, or find examples that help",
     )
     parser.add_argument(
         "labels",
@@ -315,7 +315,7 @@ def _make_parser() -> argparse.ArgumentParser:
         help="files of lines {answer, criterion, label: true|false, threshold?, context?, kind?, reference?, rubric?,"
         " negative_constraints?, batch?} or {check, with, evidence, label}; for `labels` a run (default: latest)",
     )
-    parser.add_argument("--starter", action="store_true", help="use the labelled set that comes with proctor")
+    parser.add_argument("--starter", action="store_true", help="use the built-in labelled set")
     parser.add_argument(
         "--rubric",
         choices=(*RUBRICS, *WITHOUT_SET),
@@ -334,15 +334,17 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--samples", type=parse_positive, metavar="N", help="how often each model is asked the same (default: as configured)"
     )
+    parser.add_argument("--yes-no", action="store_true", help="yes-or-no verdicts instead of scores, without a threshold")
+    parser.add_argument("--samples", type=parse_positive, metavar="N", help="samples per model and answer (default: as configured)")
     parser.add_argument(
         "-j",
         "--concurrency",
         type=parse_positive,
         metavar="N",
-        help=f"how many requests at once (default: as configured, else {CONCURRENCY})",
+        help=f"concurrent requests (default: as configured, else {CONCURRENCY})",
     )
-    parser.add_argument("--no-cache", action="store_true", help="ask anew, and remember nothing")
-    parser.add_argument("--max-judge-calls", type=parse_positive, metavar="N", help="the most requests; what comes after is undecided")
+    parser.add_argument("--no-cache", action="store_true", help="do not use the cache")
+    parser.add_argument("--max-judge-calls", type=parse_positive, metavar="N", help="request limit; further answers stay undecided")
     parser.add_argument(
         "--min-kappa", type=parse_share, metavar="K", help="exit 1 if the lower bound of kappa is below K, or cannot be computed"
     )

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from proctor.service.hub import Hub
 
 _VERBS = {
-    "create": "make a key and print it; it cannot be shown again",
-    "list": "the keys there are, masked",
+    "create": "create a key and print it once",
+    "list": "list keys, masked",
     "revoke": "make a key open nothing any more",
 }
 _NEEDED = {"project": "project", "solver": "solver", "run": "benchmark-run"}
@@ -30,7 +30,7 @@ def run(arguments: list[str]) -> int:
     """Manage the keys of the service; returns the exit code."""
     parser = make_parser(
         "keys",
-        "Create, list and revoke the keys of the service. Whoever can write the database may.\n\n"
+        "Create, list and revoke the keys of the service. Requires write access to the database.\n\n"
         + "\n".join(f"  {verb:<8} {does}" for verb, does in _VERBS.items())
         + "\n\nOnce an organization key was created, every request needs a key; on the local machine too.",
         [
@@ -41,16 +41,16 @@ def run(arguments: list[str]) -> int:
         ],
     )
     parser.add_argument("verb", metavar="VERB", choices=tuple(_VERBS), help=", ".join(_VERBS))
-    parser.add_argument("id", metavar="KEY", nargs="?", help="of revoke: the id of the key")
-    parser.add_argument("--kind", choices=_KINDS, metavar="KIND", help=f"of create and list: {', '.join(_KINDS)}")
-    parser.add_argument("--name", help="of create: what it is for, as the list shows it (default: the kind)")
-    parser.add_argument("--project", metavar="ID", help="of a project key: the project")
-    parser.add_argument("--agent", metavar="ID", action="append", help="of a project key: only this agent (repeatable; default: all)")
-    parser.add_argument("--solver", metavar="ID", help="of a solver key: the solver")
-    parser.add_argument("--benchmark-run", metavar="ID", help="of a run key: the benchmark run")
-    parser.add_argument("--expires", metavar="ISO", help="of create: when it stops to work (default: never)")
+    parser.add_argument("id", metavar="KEY", nargs="?", help="for revoke: the id of the key")
+    parser.add_argument("--kind", choices=_KINDS, metavar="KIND", help=f"for create and list: {', '.join(_KINDS)}")
+    parser.add_argument("--name", help="for create: a display name (default: the kind)")
+    parser.add_argument("--project", metavar="ID", help="for project keys: the project")
+    parser.add_argument("--agent", metavar="ID", action="append", help="for project keys: only this agent (repeatable; default: all)")
+    parser.add_argument("--solver", metavar="ID", help="for solver keys: the solver")
+    parser.add_argument("--benchmark-run", metavar="ID", help="for run keys: the benchmark run")
+    parser.add_argument("--expires", metavar="ISO", help="for create: expiry time (default: never)")
     parser.add_argument(
-        "--organization", metavar="NAME", help="whose keys, by id or name; create makes one that is not there (default: the first)"
+        "--organization", metavar="NAME", help="the organization, by id or name; create adds a missing one (default: the first)"
     )
     parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
     add_database_flags(parser)
@@ -98,7 +98,7 @@ def _run_create(options: argparse.Namespace) -> int:
             output.write(write_document({**row, "key": plain}))
         else:
             output.write_text(f"{plain}\n")
-    print(f"{row['id']}: keep it now, it is not shown again", file=sys.stderr)
+    print(f"{row['id']}: copy it now, it is shown only once", file=sys.stderr)
     if is_open:
         print(
             "there is no organization key yet: a service on this machine stays open to everybody on it\n"

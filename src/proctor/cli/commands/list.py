@@ -12,11 +12,9 @@ _MOST_TAGS = 8
 
 
 def run(arguments: list[str]) -> int:
-    """List kept runs; returns the exit code."""
-    parser = make_parser(
-        "list", "The runs that are kept, newest first.", ["proctor list", "proctor list @nightly", "proctor list --format json"]
-    )
-    parser.add_argument("run", metavar="RUN", nargs="?", help=f"only what this means, of a name or @TAG every run; {RUN_HELP}")
+    """List stored runs; returns the exit code."""
+    parser = make_parser("list", "Stored runs, newest first.", ["proctor list", "proctor list @nightly", "proctor list --format json"])
+    parser.add_argument("run", metavar="RUN", nargs="?", help=f"only matching runs; {RUN_HELP}")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
     parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
     options = parser.parse_args(arguments)
@@ -29,42 +27,42 @@ def run(arguments: list[str]) -> int:
         if not runs:
             output.write_text(f"no runs in {home}\n")
             return Exit.NOTHING
-        for kept in runs:
-            output.write_text(describe_run(kept) + "\n")
+        for stored in runs:
+            output.write_text(describe_run(stored) + "\n")
     return Exit.PASSED
 
 
-def describe_run(kept: StoredRun) -> str:
-    """Return one run in one line; of a broken one, what is wrong with it."""
-    if kept.header is None:
-        return f"{kept.run_id}  {_describe_fault(kept.problem or 'it cannot be read')}"
-    counted = [f"{number} {outcome}" for outcome, number in sorted(kept.counts.items())]
+def describe_run(stored: StoredRun) -> str:
+    """Return one run in one line, with its problem if it has one."""
+    if stored.header is None:
+        return f"{stored.run_id}  {_describe_fault(stored.problem or 'unreadable')}"
+    counted = [f"{number} {outcome}" for outcome, number in sorted(stored.counts.items())]
     counts = ", ".join(counted) or "nothing finished"
-    ending = (kept.ended or "not_ended").replace("_", " ")
-    told = [to_one_line(kept.header.suite_name, 40), to_one_line(kept.header.target, 30), counts]
-    if kept.planned is not None and kept.finished < kept.planned:
-        told.append(f"[incomplete: {kept.finished} of {kept.planned} attempts, {ending}]")
-    elif kept.ended != "completed":
-        told.append(f"[{ending}]")
-    told += _describe_labels(kept)
-    if kept.problem is not None:
-        told.append(_describe_fault(kept.problem))
-    return "  ".join([kept.run_id, *told])
+    ending = (stored.ended or "not_ended").replace("_", " ")
+    parts = [to_one_line(stored.header.suite_name, 40), to_one_line(stored.header.target, 30), counts]
+    if stored.planned is not None and stored.finished < stored.planned:
+        parts.append(f"[incomplete: {stored.finished} of {stored.planned} attempts, {ending}]")
+    elif stored.ended != "completed":
+        parts.append(f"[{ending}]")
+    parts += _describe_labels(stored)
+    if stored.problem is not None:
+        parts.append(_describe_fault(stored.problem))
+    return "  ".join([stored.run_id, *parts])
 
 
 def _describe_fault(problem: str) -> str:
     return f"broken: {to_one_line(problem, 200)}"
 
 
-def _describe_labels(kept: StoredRun) -> list[str]:
-    """Return what somebody called the run: its name, its tags, its note, and whether it is a baseline."""
-    header = kept.header
+def _describe_labels(stored: StoredRun) -> list[str]:
+    """Return name, tags and note of the run, and whether it is a baseline."""
+    header = stored.header
     assert header is not None
-    told = ["(baseline)"] if kept.is_baseline else []
+    parts = ["(baseline)"] if stored.is_baseline else []
     if header.name:
-        told.append(f"name: {to_one_line(header.name, 60)}")
+        parts.append(f"name: {to_one_line(header.name, 60)}")
     if header.tags:
-        told.append(" ".join(f"@{to_one_line(tag, 40)}" for tag in header.tags[:_MOST_TAGS]))
+        parts.append(" ".join(f"@{to_one_line(tag, 40)}" for tag in header.tags[:_MOST_TAGS]))
     if header.note:
-        told.append(f"note: {to_one_line(header.note, 80)}")
-    return told
+        parts.append(f"note: {to_one_line(header.note, 80)}")
+    return parts

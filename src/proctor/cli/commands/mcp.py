@@ -39,7 +39,7 @@ def run(arguments: list[str]) -> int:
         "Over HTTP the same server is at /mcp of `proctor serve`.",
         ["proctor mcp", "proctor mcp --home shop"],
     )
-    parser.add_argument("--organization", metavar="NAME", help="whose criteria and traces, by id or name (default: the first)")
+    parser.add_argument("--organization", metavar="NAME", help="the organization, by id or name (default: the first)")
     add_trust_flag(parser, "do what suites name that are sent as text, or that lie elsewhere")
     add_database_flags(parser)
     options = parser.parse_args(arguments)
@@ -67,23 +67,23 @@ def run(arguments: list[str]) -> int:
 
 @contextlib.contextmanager
 def _end_by_signals(hub: Hub, runs: LocalRuns) -> Generator[None]:
-    """End well when told to. Standard input is read by a thread that nothing can wake, so nobody waits for it."""
+    """Stop on signals. Standard input is read by a thread that cannot be woken, so it is not awaited."""
     loop = asyncio.get_running_loop()
     ending: list[asyncio.Task[None]] = []
 
     async def leave(code: int) -> None:
         try:
-            # What does not close in time is left: whoever sent the signal waits for the process to end.
+            # Whatever does not close in time is abandoned.
             async with asyncio.timeout(LEAVING_S):
                 await runs.close()
                 await hub.database.close()
         finally:
             end_process(code)
 
-    # The event loop on Windows has no signal handlers; there Ctrl-C comes as an exception.
+    # Windows event loops have no signal handlers; Ctrl-C is an exception there.
     with contextlib.suppress(NotImplementedError):
         for number, code in _ENDINGS:
-            # Kept in a list: the event loop itself holds a task so weakly that it may be collected while it runs.
+            # The event loop references tasks weakly, so a list holds them.
             loop.add_signal_handler(number, lambda code=code: ending.append(loop.create_task(leave(code))))
     try:
         yield

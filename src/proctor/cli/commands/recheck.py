@@ -10,7 +10,7 @@ from proctor.actions.judging.judges import OpenedJudge
 from proctor.actions.workspace.run_history import find_home, open_run
 from proctor.actions.workspace.suites import load_suite, with_complete, with_prices
 from proctor.cli.options.find_run import RUN_HELP, choose_run
-from proctor.cli.options.judge_flags import add_judge_flags, open_judge, read_judge_options
+from proctor.cli.options.flags import add_judge_flags, open_judge, read_judge_options
 from proctor.cli.parser import (
     add_complete_flag,
     add_output_flags,
@@ -20,9 +20,9 @@ from proctor.cli.parser import (
     add_trust_flag,
     make_parser,
 )
+from proctor.cli.show.output import append_summary
 from proctor.cli.show.renderers import FORMATS
 from proctor.cli.show.showing import choose_exit_code, print_unmet, show_run, write_markdown
-from proctor.cli.show.step_summary import append_summary
 from proctor.cli.signals.exit_codes import Exit
 from proctor.decide.selection import select
 from proctor.model.case import Suite
@@ -32,22 +32,22 @@ from proctor.store.files.run_references import LATEST
 
 
 def run(arguments: list[str]) -> int:
-    """Decide kept evidence again; returns the exit code."""
+    """Decide stored evidence again; returns the exit code."""
     parser = make_parser(
         "recheck",
-        "Evaluate the kept evidence of a run again, with the suite it was started with or with another. No agent is called.",
+        "Evaluate the stored evidence of a run again, with its own suite or another one. No agent is called.",
         ["proctor recheck latest", "proctor recheck baseline --suite stricter.yaml"],
     )
     parser.add_argument("run", metavar="RUN", nargs="?", default=LATEST, help=f"{RUN_HELP} (default: latest)")
-    parser.add_argument("--suite", metavar="SUITE", help="another suite, instead of the one the run was started with")
-    parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags fit, as in `proctor run`")
+    parser.add_argument("--suite", metavar="SUITE", help="another suite (default: the suite of the run)")
+    parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags match, as in `proctor run`")
     add_output_flags(parser, FORMATS)
     add_suite_flags(parser)
     add_strict_flag(parser)
     add_complete_flag(parser)
     add_prices_flag(parser)
     add_trust_flag(parser, "ask the judge and the models that it describes itself")
-    parser.add_argument("--no-judge", action="store_true", help="ask no judge: claims that need one are errors")
+    parser.add_argument("--no-judge", action="store_true", help="call no judge: judged checks become errors")
     add_judge_flags(parser)
     options = parser.parse_args(arguments)
     suite = load_suite(options.suite, dialect=options.dialect) if options.suite else None
@@ -56,13 +56,13 @@ def run(arguments: list[str]) -> int:
     priced = with_prices(suite or suite_to_recheck(home, options.run), options.prices)
     chosen = select(with_complete(priced, options.complete), options.k)
     if not chosen.cases:
-        print(f"nothing selected: no case fits -k {options.k!r}" if options.k else "the suite has no cases", file=sys.stderr)
+        print(f"nothing selected: no case matches -k {options.k!r}" if options.k else "the suite has no cases", file=sys.stderr)
         return Exit.NOTHING
     opened = None if options.no_judge else open_judge(chosen, home, options, read_judge_options(options))
     result = recheck(home, options.run, chosen) if opened is None else asyncio.run(_recheck_with_judge(home, options, opened, chosen))
     if options.format == "terminal":
         result = drop_exchanges(result)
-    # A row of a table shows the answer, the calls and the tokens of the evidence, which the run has kept.
+    # Table rows show answer, calls and tokens of the stored evidence.
     entries = open_run(home, options.run)[1] if options.format in ("csv", "parquet") else None
     show_run(result, format=options.format, output=options.output, no_color=options.no_color, entries=entries)
     if options.format != "terminal" and not options.quiet:

@@ -20,17 +20,17 @@ ENDINGS = {
 
 
 def run(arguments: list[str]) -> int:
-    """Write a report of a kept run; returns the exit code."""
+    """Write a report of a stored run; returns the exit code."""
     parser = make_parser(
         "report",
-        "Write HTML, JUnit, Markdown, JSON, CSV, Parquet or OpenTelemetry events (OTLP in lines of JSON) of a kept run.",
+        "Write HTML, JUnit, Markdown, JSON, CSV, Parquet or OpenTelemetry events (OTLP in lines of JSON) of a stored run.",
         ["proctor report latest", "proctor report latest --format junit --output results.xml", "proctor report latest --format otlp"],
     )
     parser.add_argument("run", metavar="RUN", nargs="?", default=LATEST, help=f"{RUN_HELP} (default: latest)")
     parser.add_argument("--format", choices=tuple(ENDINGS), default="html", metavar="FORMAT", help=f"{', '.join(ENDINGS)} (default: html)")
-    parser.add_argument("--output", metavar="FILE", help="where to write (default: report.html and so on, here)")
+    parser.add_argument("--output", metavar="FILE", help="the output file (default: report.html or similar in this folder)")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
-    parser.add_argument("--quiet", action="store_true", help="do not say where it was written")
+    parser.add_argument("--quiet", action="store_true", help="do not print the output file")
     add_pivot_flag(parser)
     options = parser.parse_args(arguments)
     home = find_home(options.home)

@@ -18,9 +18,15 @@ from proctor.actions.workspace.run_history import find_home
 from proctor.actions.workspace.run_names import read_tags
 from proctor.actions.workspace.suites import find_suites, load_suites, with_complete, with_prices
 from proctor.cli.options.find_run import RUN_HELP
+from proctor.cli.options.flags import (
+    add_judge_flags,
+    add_last_failed_flag,
+    add_selection_flags,
+    has_failed,
+    read_judge_options,
+    select_cases,
+)
 from proctor.cli.options.gates import Decision, Gate, add_gate_flags, open_gate
-from proctor.cli.options.judge_flags import add_judge_flags, read_judge_options
-from proctor.cli.options.select_cases import add_last_failed_flag, add_selection_flags, has_failed, select_cases
 from proctor.cli.parser import (
     add_capture_flag,
     add_complete_flag,
@@ -35,10 +41,9 @@ from proctor.cli.parser import (
     parse_whole,
 )
 from proctor.cli.show.live_progress import make_listener, write_annotations
-from proctor.cli.show.output import reserve_standard_output
+from proctor.cli.show.output import append_summary, is_on_github, reserve_standard_output
 from proctor.cli.show.renderers import FORMATS
 from proctor.cli.show.showing import add_pivot_flag, check_showing, choose_exit_code, print_unmet, show_run, write_markdown
-from proctor.cli.show.step_summary import append_summary, is_on_github
 from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError
 from proctor.model.case import Suite
@@ -54,21 +59,21 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP
 
 @contextlib.contextmanager
 def end_by_signals(task: asyncio.Task[Any]) -> Generator[None]:
-    """Cancel the task at the first signal, end the process at the second."""
+    """Cancel the task on the first signal, end the process on the second."""
     loop = asyncio.get_running_loop()
-    told: list[int] = []
+    signals: list[int] = []
 
     def end(number: int) -> None:
-        told.append(number)
-        if len(told) == 1:
+        signals.append(number)
+        if len(signals) == 1:
             GUARD.note_interruption()
             task.cancel()
         else:
             end_at_once()
 
-    # `nohup` sets SIGHUP to be ignored before it starts us, and a handler would undo that.
+    # `nohup` ignores SIGHUP before it starts us; a handler would undo that.
     chosen = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    # The event loop on Windows has no signal handlers; there Ctrl-C comes as an exception.
+    # Windows event loops have no signal handlers; Ctrl-C is an exception there.
     with contextlib.suppress(NotImplementedError):
         for number in chosen:
             loop.add_signal_handler(number, end, number)
@@ -81,26 +86,26 @@ def end_by_signals(task: asyncio.Task[Any]) -> Generator[None]:
 
 
 def end_at_once() -> None:
-    """End this process and its children now; what was finished is on the disk."""
+    """End this process and its children now; finished attempts are stored."""
     GUARD.kill_all()
     with contextlib.suppress(OSError, ValueError):
         print("interrupted", file=sys.stderr, flush=True)
-    # Without cleaning up: whoever asks for the second time does not want to wait for threads and servers again.
+    # Without cleanup: a second signal means stop now.
     os._exit(Exit.INTERRUPTED)
 
 
 def add_rate_flags(parser: argparse.ArgumentParser) -> None:
-    """Add both flags."""
+    """Add the pass-rate flags."""
     parser.add_argument(
-        "--min-pass-rate", type=parse_share, metavar="SHARE", help="the share of attempts that must pass, instead of all; errors still fail"
+        "--min-pass-rate", type=parse_share, metavar="SHARE", help="the required pass rate of attempts (default: all); errors still fail"
     )
-    parser.add_argument("--allow-errors", action="store_true", help="with --min-pass-rate: errors count as attempts that did not pass")
+    parser.add_argument("--allow-errors", action="store_true", help="with --min-pass-rate: count errors as failed attempts")
 
 
 def check_rate_flags(options: argparse.Namespace) -> None:
-    """Refuse flags that mean nothing; raises `InputError`."""
+    """Reject flags without effect; raises `InputError`."""
     if options.allow_errors and options.min_pass_rate is None:
-        raise InputError("--allow-errors goes with --min-pass-rate")
+        raise InputError("--allow-errors requires --min-pass-rate")
 
 
 def choose_rate_exit(run: RunResult, least: float, *, allow_errors: bool) -> tuple[Exit, str]:
@@ -114,47 +119,47 @@ def choose_rate_exit(run: RunResult, least: float, *, allow_errors: bool) -> tup
         return Exit.NOTHING, "nothing was examined, so that no pass rate is reached"
     if errors and not allow_errors:
         many = "1 attempt ended in an error and was" if errors == 1 else f"{errors:,} attempts ended in an error and were"
-        told = f"{many} not examined, so that no pass rate is reached; --allow-errors counts them as attempts that did not pass"
-        return Exit.FAILED, told
+        reason = f"{many} not examined, so there is no pass rate; --allow-errors counts them as failed"
+        return Exit.FAILED, reason
     if not examined:
         return Exit.FAILED, "nothing was examined, so that no pass rate is reached"
     attempts = examined + errors
-    # A rate that is the bound itself must not miss it by a rounding error.
+    # A rate equal to the bound must not miss it by rounding.
     reached = passes / attempts >= least - 1e-9
-    beside = f", {errors:,} of them an error" if errors else ""
+    with_errors = f", {errors:,} of them an error" if errors else ""
     held = f"at least {100 * least:.1f} %: {'reached' if reached else 'not reached'}"
-    told = f"pass rate {100 * passes / attempts:.1f} % ({passes:,} of {attempts:,} attempts{beside}), {held}"
-    return (Exit.PASSED if reached else Exit.FAILED), told
+    reason = f"pass rate {100 * passes / attempts:.1f} % ({passes:,} of {attempts:,} attempts{with_errors}), {held}"
+    return (Exit.PASSED if reached else Exit.FAILED), reason
 
 
 _MOST = 3
-"""Attempts of a first run; whoever has more cases knows by then what their agent tells."""
+"""Attempts of a first run, after which the hint is not repeated."""
 
 
-def tell_unrecorded(entries: Mapping[tuple[str, int], RunEntry], target: str | None) -> str | None:
-    """Return a line about tool calls that nothing tells of; None for every other run."""
+def describe_unrecorded(entries: Mapping[tuple[str, int], RunEntry], target: str | None) -> str | None:
+    """Return a hint about unrecorded tool calls, or None."""
     if not 0 < len(entries) <= _MOST or any(entry.outcome != "pass" for entry in entries.values()):
         return None
     seen = [entry.evidence for entry in entries.values()]
-    if not all(evidence is not None and evidence.error is None and not _tells_calls(evidence) for evidence in seen):
+    if not all(evidence is not None and evidence.error is None and not _has_calls(evidence) for evidence in seen):
         return None
-    asked = next((evidence.input for evidence in seen if evidence is not None and isinstance(evidence.input, str)), None)
-    if asked is None or len(asked) > 200 or "\n" in asked:
-        # The line is there to be copied into a shell; a long message, or one of several lines, would spoil it.
-        asked = "MESSAGE"
+    message = next((evidence.input for evidence in seen if evidence is not None and isinstance(evidence.input, str)), None)
+    if message is None or len(message) > 200 or "\n" in message:
+        # A long or multi-line message cannot be copied into a shell.
+        message = "MESSAGE"
     flag = f" --target {shlex.quote(target)}" if target is not None else ""
-    return f"which tools were called is not recorded; how the agent can tell it: proctor try {shlex.quote(asked)}{flag}"
+    return f"tool calls are not recorded; to see how to record them: proctor try {shlex.quote(message)}{flag}"
 
 
-def _tells_calls(evidence: Evidence) -> bool:
+def _has_calls(evidence: Evidence) -> bool:
     return evidence.tool_calls is not None or any(turn.tool_calls is not None for turn in evidence.turns or ())
 
 
 def add_name_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of a command that keeps a run."""
-    parser.add_argument("--name", default="", metavar="NAME", help="what to call the run; of several with one name the newest is meant")
-    parser.add_argument("--tag", default=[], action="append", metavar="TAG", help="a word to find the run by, as @TAG; may be repeated")
-    parser.add_argument("--note", default="", metavar="TEXT", help="a remark to keep with the run")
+    parser.add_argument("--name", default="", metavar="NAME", help="a name of the run; a name refers to the newest run that has it")
+    parser.add_argument("--tag", default=[], action="append", metavar="TAG", help="a tag to find the run by, as @TAG; may be repeated")
+    parser.add_argument("--note", default="", metavar="TEXT", help="a note stored with the run")
 
 
 def run(arguments: list[str]) -> int:
@@ -180,7 +185,7 @@ def _run_suite(options: argparse.Namespace) -> int:
     decision = _decide(live, gate, options)
     result = decision.mark(live.result)
     if not options.quiet:
-        print(f"kept in {live.folder}", file=sys.stderr)
+        print(f"stored in {live.folder}", file=sys.stderr)
     show_run(
         result,
         format=options.format,
@@ -191,8 +196,8 @@ def _run_suite(options: argparse.Namespace) -> int:
     )
     if options.format != "terminal" and not options.quiet:
         print_unmet(live.result)
-    told = () if options.quiet else (live.unused, tell_unrecorded(live.entries, options.target))
-    print("".join(f"{line}\n" for line in told if line is not None), end="", file=sys.stderr)
+    lines = () if options.quiet else (live.unused, describe_unrecorded(live.entries, options.target))
+    print("".join(f"{line}\n" for line in lines if line is not None), end="", file=sys.stderr)
     if is_on_github():
         print("\n".join(write_annotations(result.cases, level="warning" if result.let_through else "error")), file=sys.stderr)
     append_summary(lambda: write_markdown(result), options.summary)
@@ -223,8 +228,8 @@ def _decide(live: LiveRun, gate: Gate, options: argparse.Namespace) -> Decision:
     gate.add_all(live.result.cases)
     if options.min_pass_rate is None:
         return gate.decide(live.result, choose_exit_code(live.result))
-    code, told = choose_rate_exit(live.result, options.min_pass_rate, allow_errors=options.allow_errors)
-    return gate.decide(live.result, code, (told,), lenient=False)
+    code, reason = choose_rate_exit(live.result, options.min_pass_rate, allow_errors=options.allow_errors)
+    return gate.decide(live.result, code, (reason,), lenient=False)
 
 
 async def _drive_suite(suite: Suite, options: argparse.Namespace) -> LiveRun:
@@ -267,7 +272,7 @@ async def _drive_suite(suite: Suite, options: argparse.Namespace) -> LiveRun:
         with end_by_signals(task):
             return await task
     except asyncio.CancelledError:
-        # Told to end before the target was open: nothing was driven.
+        # Stopped before the target was open: nothing was run.
         raise KeyboardInterrupt from None
     finally:
         progress.finish()
@@ -302,29 +307,25 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--timeout", type=float, default=120.0, metavar="S", help="seconds for one attempt, its retries included (default: 120)"
     )
-    parser.add_argument(
-        "--retries", type=parse_whole, default=2, metavar="N", help="how often a transport fault is tried again (default: 2)"
-    )
-    parser.add_argument("--no-adapt", action="store_true", help="do not slow down when the other side is overloaded")
-    parser.add_argument("--max-tokens", type=parse_whole, metavar="N", help="stop when so many tokens are spent")
-    parser.add_argument("--max-cost", type=parse_amount, metavar="AMOUNT", help="stop when so much is spent, by the prices of models")
-    parser.add_argument(
-        "--max-seconds", type=float, metavar="S", help="stop after so many seconds; what is cut off is driven again by --resume"
-    )
-    parser.add_argument("--max-failures", type=parse_whole, metavar="N", help="stop after so many failed attempts")
+    parser.add_argument("--retries", type=parse_whole, default=2, metavar="N", help="retries after a transport fault (default: 2)")
+    parser.add_argument("--no-adapt", action="store_true", help="do not slow down when the target is overloaded")
+    parser.add_argument("--max-tokens", type=parse_whole, metavar="N", help="stop after this many tokens")
+    parser.add_argument("--max-cost", type=parse_amount, metavar="AMOUNT", help="stop at this cost, by model prices")
+    parser.add_argument("--max-seconds", type=float, metavar="S", help="stop after this many seconds; --resume repeats unfinished attempts")
+    parser.add_argument("--max-failures", type=parse_whole, metavar="N", help="stop after this many failed attempts")
     add_rate_flags(parser)
-    parser.add_argument("--record", metavar="FILE", help="keep everything said over a wire in a cassette")
-    parser.add_argument("--replay", metavar="FILE", help="answer from a cassette; nothing is sent")
+    parser.add_argument("--record", metavar="FILE", help="record all requests and responses in a cassette")
+    parser.add_argument("--replay", metavar="FILE", help="replay a cassette; send nothing")
     parser.add_argument("--resume", metavar="RUN", help=f"finish an interrupted run; {RUN_HELP}")
     add_judge_flags(parser)
-    parser.add_argument("--allow-missing-judge", action="store_true", help="run without a judge: claims that need one are errors")
+    parser.add_argument("--allow-missing-judge", action="store_true", help="run without a judge: judged checks become errors")
     _add_mcplab_flags(parser)
     add_name_flags(parser)
     add_complete_flag(parser)
     add_strict_flag(parser)
     add_prices_flag(parser)
     add_gate_flags(parser)
-    parser.add_argument("--summary", metavar="FILE", help="append a Markdown summary to this file, as to the summary of a GitHub job")
+    parser.add_argument("--summary", metavar="FILE", help="append a Markdown summary to this file, like a GitHub job summary")
     add_trust_flag(parser, "start, import and reach what it names although it does not lie in the working folder")
     add_output_flags(parser, FORMATS)
     add_pivot_flag(parser)
@@ -335,7 +336,7 @@ def _make_parser() -> argparse.ArgumentParser:
 def _add_mcplab_flags(parser: argparse.ArgumentParser) -> None:
     """Add what only suites of MCPLab know."""
     mcplab = parser.add_argument_group("MCPLab workspaces")
-    mcplab.add_argument("--agents", metavar="A,B", help="the agents to drive (default: run_defaults.selected_agents, else all)")
+    mcplab.add_argument("--agents", metavar="A,B", help="the agents to run (default: run_defaults.selected_agents, else all)")
     mcplab.add_argument("--agents-all", action="store_true", help="every agent, also those of the library")
     mcplab.add_argument("--server-override-all", metavar="A,B", help="these servers for every scenario")
     mcplab.add_argument(

@@ -46,10 +46,10 @@ def run(arguments: list[str]) -> int:
     )
     parser.add_argument("verb", metavar="VERB", choices=tuple(_VERBS), help=", ".join(_VERBS))
     parser.add_argument(
-        "what", metavar="WHAT", help="of up: an environment, or a type such as fhir; else the id of a sandbox or playground"
+        "what", metavar="WHAT", help="for up: an environment, or a type such as fhir; else the id of a sandbox or playground"
     )
-    parser.add_argument("--seed", metavar="FILE", help="of up with a type: JSON with what the system holds in the beginning")
-    parser.add_argument("--organization", metavar="NAME", help="whose, by id or name (default: the first)")
+    parser.add_argument("--seed", metavar="FILE", help="for up with a type: JSON with the initial state of the system")
+    parser.add_argument("--organization", metavar="NAME", help="the organization, by id or name (default: the first)")
     parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
     add_database_flags(parser)
     options = parser.parse_args(arguments)
@@ -111,7 +111,7 @@ async def _do(hub: Hub, caller: Caller, verb: str, what: str, seed: Any) -> Any:
 
 
 async def _list_sandboxes(hub: Hub, caller: Caller, what: str) -> list[str]:
-    """Return the sandboxes of a playground behind which something runs, or the one that is named."""
+    """Return the running sandboxes of a playground, or the named one."""
     from proctor.service.verification.sandboxes.playgrounds import get_playground  # as above
     from proctor.simulators.type_names import find_kind
 
@@ -136,7 +136,7 @@ async def _list_events(hub: Hub, caller: Caller, sandbox: str) -> list[dict[str,
 
 
 def _describe(verb: str, found: Any, *, several: bool) -> list[str]:
-    """Return what was found in lines; of several systems each line names its own."""
+    """Return the events as lines; with several systems each line names its system."""
     if verb == "events":
         return [_describe_event(event, f"{event['system']:<8} " if several else "") for event in found] or ["nothing has happened"]
     if verb == "diff":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from proctor.actions.workspace.run_history import find_database_home
 from proctor.cli.parser import make_parser
-from proctor.cli.show.missing_parts import explain_missing
+from proctor.cli.show.output import explain_missing
 from proctor.cli.signals.exit_codes import Exit
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def run(arguments: list[str]) -> int:
     """Serve until a signal comes; returns the exit code."""
-    # All that is loaded stays: to look through it for garbage meanwhile would be a sixth of the start.
+    # Loaded modules stay: garbage collection during the start would take a sixth of it.
     gc.disable()
     try:
         return _serve(arguments)
@@ -31,7 +31,7 @@ def _serve(arguments: list[str]) -> int:
     except ModuleNotFoundError as error:
         missing = explain_missing(error, "`proctor serve`", "serve")
         if {"-h", "--help"} & set(arguments):
-            # Whoever asks what it does is told so, and what is missing for its options.
+            # Help is shown even if the extra is missing.
             _start_parser(f"\n\n{missing}; its options are shown then.").parse_args(["--help"])
         raise missing from error
     options = vars(_make_parser(SETTINGS).parse_args(arguments))

@@ -17,19 +17,19 @@ from proctor.store.files.run_references import LATEST
 
 
 def run(arguments: list[str]) -> int:
-    """Show one kept run; returns the exit code."""
+    """Show one stored run; returns the exit code."""
     parser = make_parser(
         "show",
-        "One kept run in full.",
+        "Show one stored run in full.",
         ["proctor show latest", "proctor show latest --evidence -k refund", "proctor show @nightly --format json"],
     )
     parser.add_argument("run", metavar="RUN", nargs="?", default=LATEST, help=f"{RUN_HELP} (default: latest)")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
-    parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags fit: 'refund and not slow'")
+    parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags match: 'refund and not slow'")
     parser.add_argument(
         "--evidence",
         action="store_true",
-        help="instead of the verdicts: who read the evidence of each case, what is known of its parts and why not, and what was read "
+        help="instead of the verdicts: the reader of each case's evidence, known and unknown parts, and its content "
         "(json, jsonl: in the result)",
     )
     add_output_flags(parser, FORMATS)
@@ -38,7 +38,7 @@ def run(arguments: list[str]) -> int:
     home = find_home(options.home)
     result, entries = open_run(home, choose_run(home, options.run, quiet=options.quiet))
     if options.k:
-        from proctor.decide.selection import compile_selection  # most want the whole run
+        from proctor.decide.selection import compile_selection  # rarely needed
 
         result = select_results(result, compile_selection(options.k))
         if not result.cases and result.incomplete is None:
@@ -64,7 +64,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _show_evidence(result: RunResult, entries: Entries, *, output: str | None, no_color: bool) -> None:
-    from proctor.cli.show.print_evidence import explain_entry, make_painter  # only this road needs them
+    from proctor.cli.show.print_evidence import explain_entry, make_painter  # only for --evidence
     from proctor.report.words.wording import case_title
 
     with Output(output) as place:

@@ -25,9 +25,9 @@ DEFAULT_SUITE = "suite.yaml"
 
 
 def run(arguments: list[str]) -> int:
-    """Send one message and show what was seen; returns the exit code."""
+    """Send one message and show the evidence; returns the exit code."""
     options = _make_parser().parse_args(arguments)
-    # What cannot be kept is told before anybody is asked.
+    # Check that the file can be saved before the agent is called.
     Output(options.output).probe()
     if options.save is not None:
         read_begun_suite(Path(options.save))
@@ -46,7 +46,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _save(tried: Tried, name: str) -> SavedCase | None:
-    """Make a case of what was seen; of an agent that failed there is none to make."""
+    """Return a case made from the evidence; None if the agent failed."""
     if tried.error is not None or tried.evidence is None or tried.is_unanswered():
         return None
     path = Path(name)
@@ -64,13 +64,13 @@ def _paint(tried: Tried, saved: SavedCase | None, options: argparse.Namespace, s
         lines += ["", "a proposed mapping, for the target in proctor.yaml:", *mapping.rstrip().splitlines()]
     if saved is not None:
         lines += ["", f"{'wrote' if saved.created else 'added to'} {saved.path}, to be reviewed:", *saved.text.rstrip().splitlines()]
-        lines += ["", f"next: {_tell_next(saved.path, options)}"]
+        lines += ["", f"next: {_describe_next(saved.path, options)}"]
     elif options.save is not None:
         lines += ["", "nothing was saved: there is no answer to make a case of"]
     return lines
 
 
-def _tell_next(path: Path, options: argparse.Namespace) -> str:
+def _describe_next(path: Path, options: argparse.Namespace) -> str:
     """Return the command that runs the suite with the same target."""
     given = "" if options.target is None else f" --target {shlex.quote(options.target)}"
     return f"proctor run {shlex.quote(str(path))}{given}" + ("" if options.capture is None else f" --capture {options.capture}")
@@ -93,17 +93,17 @@ def _make_parser() -> argparse.ArgumentParser:
             'proctor try "Where is order 17?" --target "python agent.py" --format json',
         ],
     )
-    parser.add_argument("message", metavar="MESSAGE", help="what is said to the agent")
+    parser.add_argument("message", metavar="MESSAGE", help="the message to send")
     parser.add_argument(
         "--target", metavar="TARGET", help=f"a target of proctor.yaml by its name, or {WAYS} (default: default_target of proctor.yaml)"
     )
     add_capture_flag(parser)
     parser.add_argument(
-        "--save", metavar="FILE", nargs="?", const=DEFAULT_SUITE, help=f"make it a case of this suite (default: {DEFAULT_SUITE})"
+        "--save", metavar="FILE", nargs="?", const=DEFAULT_SUITE, help=f"save it as a case of this suite (default: {DEFAULT_SUITE})"
     )
     parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds to wait for the answer (default: 120)")
     parser.add_argument("--format", choices=FORMATS, default="terminal", metavar="FORMAT", help="terminal, json (default: terminal)")
-    parser.add_argument("--output", metavar="FILE", help="write it there instead of to standard output")
+    parser.add_argument("--output", metavar="FILE", help="write to this file instead of standard output")
     parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
     return parser

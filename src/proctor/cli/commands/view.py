@@ -14,16 +14,16 @@ from typing import NamedTuple
 from proctor.actions.workspace.run_history import find_home
 from proctor.cli.options.find_run import RUN_HELP, choose_run
 from proctor.cli.parser import make_parser
-from proctor.cli.show.missing_parts import explain_missing
+from proctor.cli.show.output import explain_missing
 from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError, StoreError
 
 _RUNS = "runs"
-_KEPT = ".proctor"
+_HOME = ".proctor"
 
 
 class Shown(NamedTuple):
-    """Where the runs are that are shown, which one to open at, and what brings them up to date."""
+    """The folder of runs to show, the run to open, and how to update them."""
 
     home: Path
     run: str | None = None
@@ -62,23 +62,23 @@ def run(arguments: list[str]) -> int:
 
 @contextlib.contextmanager
 def _find_shown(options: argparse.Namespace) -> Generator[Shown]:
-    """Find what is to be shown: a run, the runs of a folder, or evidence, which is put into a folder that is gone afterwards."""
+    """Find what to show: a run, runs of a folder, or evidence, which gets a temporary folder."""
     home = find_home(options.home)
     word: str | None = options.run
     path = None if word is None else Path(word)
-    for kept in () if path is None else (path, path / _KEPT):
-        if (kept / _RUNS).is_dir() and options.suite is None:
-            yield Shown(kept)
+    for home in () if path is None else (path, path / _HOME):
+        if (home / _RUNS).is_dir() and options.suite is None:
+            yield Shown(home)
             return
     try:
         chosen = None if word is None or options.suite is not None else choose_run(home, word)
     except StoreError:
-        # Neither a run nor a way to one; what lies there may be evidence.
+        # Not a run; the path may be evidence.
         if path is None or not path.exists():
             raise
         chosen = None
     if chosen is not None and Path(chosen).is_absolute():
-        # The folder of a run somewhere else: its neighbours are shown with it.
+        # A run folder elsewhere: its neighbours are shown too.
         yield Shown(Path(chosen).parent.parent, Path(chosen).name)
     elif chosen is not None or path is None:
         if options.suite is not None:
@@ -91,12 +91,12 @@ def _find_shown(options: argparse.Namespace) -> Generator[Shown]:
 
 def _put_evidence(path: Path, suite: str | None, place: Path) -> Shown:
     from proctor.actions.checking.view_evidence import RUN_ID, EvidenceRun
-    from proctor.actions.workspace.suites import load_suite  # most look at runs
+    from proctor.actions.workspace.suites import load_suite  # rarely needed
 
     if not path.exists():
         raise InputError(f"no evidence at {str(path)!r}: no such file or folder")
     name = path.resolve().name or "evidence"
-    evidence = EvidenceRun(path.resolve(), place / name / _KEPT, None if suite is None else load_suite(suite))
+    evidence = EvidenceRun(path.resolve(), place / name / _HOME, None if suite is None else load_suite(suite))
     evidence.refresh()
     return Shown(evidence.home, RUN_ID, path, evidence.refresh)
 
@@ -110,7 +110,7 @@ def _read_port(text: str) -> int:
 def _open_browser(address: str) -> None:
     import webbrowser  # only here
 
-    # Beside the server: some browsers keep whoever starts them waiting, and the page is asked for meanwhile.
+    # In a thread: some browsers block their caller, and the page must be served meanwhile.
     threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""Shell completion made from the real parsers: what a command takes is asked of the command itself."""
+"""Shell completion generated from the parsers of the commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Flag(NamedTuple):
     names: tuple[str, ...]
     takes_value: bool
     values: tuple[str, ...]
-    """What the value may be, where that is known."""
+    """The possible values, if known."""
     about: str
 
 
@@ -33,11 +33,11 @@ class CommandWords(NamedTuple):
     about: str
     flags: tuple[Flag, ...]
     words: tuple[str, ...]
-    """What may stand without a dash, beside files."""
+    """Words without a dash, other than files."""
 
 
 def list_command_words(commands: Iterable[tuple[str, str]]) -> list[CommandWords]:
-    """Return what each command takes; one whose extra is not installed takes nothing that is known."""
+    """Return the options of each command; none if its extra is not installed."""
     found: list[CommandWords] = []
     for name, about in commands:
         try:

@@ -1,4 +1,4 @@
-"""Opens the database that a command means.
+"""Opens the database of a command.
 
 `--database URL`, else `PROCTOR_DATABASE_URL`, else the file `proctor.db` in the workspace.
 """
@@ -37,13 +37,13 @@ def find_database(options: argparse.Namespace) -> tuple[str, Path]:
 def use_hub(options: argparse.Namespace, use: Callable[[Hub], Awaitable[T]], *, migrating: bool = True) -> T:
     """Open the database, do one thing with it, close it."""
     try:
-        # The service is an optional part, and takes a second to load.
+        # The service is optional and takes a second to load.
         from proctor.service.access.secret_box import SecretBox
         from proctor.service.hub import Hub, ServiceSettings
         from proctor.service.refusals import Refusal
         from proctor.store.sql.database import open_database
     except ModuleNotFoundError as error:
-        # Another module that is missing is a bug or a broken installation, and no extra would mend it.
+        # Another missing module is a bug or a broken installation.
         if error.name is None or error.name.partition(".")[0] not in _PARTS:
             raise
         raise MissingExtra("The database of the service", "serve") from None
@@ -60,5 +60,5 @@ def use_hub(options: argparse.Namespace, use: Callable[[Hub], Awaitable[T]], *, 
     try:
         return asyncio.run(whole())
     except Refusal as refusal:
-        told = [f"{field}: {text}" for field, texts in refusal.fields.items() for text in texts if text not in refusal.message]
-        raise InputError("\n  ".join([refusal.message, *told])) from None
+        problems = [f"{field}: {text}" for field, texts in refusal.fields.items() for text in texts if text not in refusal.message]
+        raise InputError("\n  ".join([refusal.message, *problems])) from None

@@ -1,4 +1,4 @@
-"""Finds the run that a word on the command line means, and says which it is where the word does not."""
+"""Finds the run that an argument refers to, and prints which it is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RUN_HELP = "a run: its id or the beginning of one, its name, @TAG, latest, previ
 
 
 def choose_run(home: Path, word: str, *, quiet: bool = False) -> str:
-    """Return the run as every action takes it, its id or its folder. Raises `StoreError`."""
+    """Return the id or folder of a run. Raises `StoreError`."""
     found = find_chosen_run(home, word)
     if found.note is not None and not quiet and word != LATEST:
         print(found.note, file=sys.stderr)
@@ -20,9 +20,9 @@ def choose_run(home: Path, word: str, *, quiet: bool = False) -> str:
 
 
 def choose_two_runs(home: Path, first: str | None, second: str | None, *, quiet: bool = False) -> tuple[str, str]:
-    """Return the base and the candidate of a comparison, and say which they are; a single run is the candidate. Raises `StoreError`."""
+    """Return base and candidate of a comparison and print which they are; a single run is the candidate. Raises `StoreError`."""
     base, candidate = choose_pair(home, first if second is not None else None, second or first)
-    for said in dict.fromkeys((base.note, candidate.note)):
-        if said is not None and not quiet:
-            print(said, file=sys.stderr)
+    for note in dict.fromkeys((base.note, candidate.note)):
+        if note is not None and not quiet:
+            print(note, file=sys.stderr)
     return base.run, candidate.run

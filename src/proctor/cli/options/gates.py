@@ -1,4 +1,4 @@
-"""The flag `--fail-on` of `check` and `run`: read before anything happens, decided when everything has."""
+"""The flag `--fail-on` of `check` and `run`."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ def add_gate_flags(parser: argparse.ArgumentParser) -> None:
         metavar="REASONS",
         action="append",
         default=[],
-        help="exit 1 also for skipped, missing or flaky cases; with new-failure, cases that fail in the baseline too are let through, with "
+        help="exit 1 also for skipped, missing or flaky cases; with new-failure, cases that also fail in the baseline are allowed, with "
         "regression, failures that are no worse than there beyond chance (a list with commas; may be repeated)",
     )
-    parser.add_argument("--against", metavar="RUN", help="the run that new-failure and regression hold against (default: the baseline)")
+    parser.add_argument("--against", metavar="RUN", help="the run to compare with for new-failure and regression (default: the baseline)")
     parser.add_argument(
         "--allow-missing-baseline",
         action="store_true",
-        help="where the suite has no baseline, or none of its cases is in it, every failure counts (default: exit 4)",
+        help="without a baseline for the suite or its cases, count every failure (default: exit 4)",
     )
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What a gate decides, before the report is written: it shows why failures are let through."""
+    """The decision of a gate, made before the report, which shows why failures are allowed."""
 
     code: int
     why: tuple[str, ...] = ()
     error: InputError | None = None
-    """Why nothing could be decided."""
+    """Why no decision was possible."""
 
     def mark(self, run: RunResult) -> RunResult:
-        """Return the run with why it is let through, where it is."""
+        """Return the run with the reason why its failures are allowed, if any."""
         is_excused = self.error is None and self.code == Exit.PASSED and run.outcome in ("fail", "error")
         return msgspec.structs.replace(run, let_through="; ".join(self.why)) if is_excused else run
 
     def finish(self) -> int:
-        """Print why, and return the exit code. Raises `InputError` where nothing could be decided."""
+        """Print the reasons and return the exit code. Raises `InputError` if no decision was possible."""
         for line in self.why:
             print(line, file=sys.stderr)
         if self.error is not None:
@@ -60,7 +60,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Gate:
-    """Holds a run against what was asked for; asked for nothing, it changes nothing."""
+    """Applies the gate flags to a run."""
 
     def __init__(
         self, reasons: tuple[str, ...], counter: OutcomeCounter | None, base: BaseRun | None, *, allow_missing: bool = False
@@ -72,25 +72,25 @@ class Gate:
 
     @property
     def enabled(self) -> bool:
-        """Whether anything was asked for."""
+        """Whether any gate flag was given."""
         return self._counter is not None
 
     def add_all(self, results: Iterable[CaseResult]) -> None:
-        """Look at results, of which very many are read when they are asked for: only where anything was asked for."""
+        """Count results, if any gate flag was given."""
         for result in results if self.enabled else ():
             self.add(result)
 
     def add(self, result: CaseResult) -> None:
-        """Look at one result."""
+        """Count one result."""
         if self._counter is not None:
             self._counter.add(result)
 
     def decide(self, run: RunResult, code: int, why: tuple[str, ...] = (), *, lenient: bool = True) -> Decision:
-        """Return the exit code and why, after `why`; `lenient` says whether known failures may be let through."""
-        # A run that was broken off, or could not be used, stays that: no gate can tell more of it.
+        """Return the exit code and reasons, after `why`; `lenient` allows known failures."""
+        # A run that failed or was unusable keeps its exit code.
         if self._counter is None or code not in (Exit.PASSED, Exit.FAILED, Exit.NOTHING):
             return Decision(code, why)
-        from proctor.report.words.neutral import to_one_line  # only a gate needs it
+        from proctor.report.words.neutral import to_one_line  # only for gates
 
         try:
             verdict = self._counter.decide(self._reasons, run, self._base)
@@ -107,7 +107,7 @@ class Gate:
 
 
 def open_gate(options: argparse.Namespace, suite: str) -> Gate:
-    """Return the gate that the flags ask for; an earlier run that is not there is told before anything is done. Raises `ProctorError`."""
+    """Return the gate of the flags. Raises `ProctorError` if the earlier run is missing."""
     if not options.fail_on and options.against is None:
         return Gate((), None, None)
     from proctor.actions.workspace.gating import AGAINST, OutcomeCounter, open_base, read_reasons  # most commands have no gate

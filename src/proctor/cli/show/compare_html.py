@@ -1,4 +1,4 @@
-"""Writes two runs side by side as one page that loads nothing and runs nothing, with the tables of the page of the service."""
+"""A comparison of two runs as one HTML file without scripts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STYLES = ("tokens.css", "family.css", "compared.css", "comparison.css")
 
 
 def write_comparison_page(found: RunComparison) -> str:
-    """Return the page: the verdict, the figures, and the cases that changed, worst first, with reasons."""
+    """Return the page: verdict, figures, and changed cases with reasons, worst first."""
     comparison = found.comparison
     incomplete = describe_incomplete(found)
     suite = to_one_line(found.candidate.suite_name or "suite", 200)

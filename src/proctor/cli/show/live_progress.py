@@ -1,7 +1,6 @@
-"""Shows a person how a run goes: one line that moves on a terminal, one plain line per attempt elsewhere.
+"""Progress of a run: one updating line on a terminal, else one line per attempt.
 
-On GitHub every failure also becomes an annotation at the place where the assertion is written, so that a pull request shows it beside
-the suite.
+On GitHub every failure also becomes an annotation at the source of the assertion, so that a pull request shows it in place.
 """
 
 import sys
@@ -10,11 +9,10 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Literal
 
-from proctor.cli.show.verbose import print_case
+from proctor.cli.show.renderers import print_case
 from proctor.model.result import CaseResult
 from proctor.model.show import tell_more
-from proctor.report.words.case_faults import CaseFaults, find_case_fault
-from proctor.report.words.judge_faults import find_fault
+from proctor.report.words.faults import CaseFaults, find_case_fault, find_fault
 from proctor.report.words.neutral import to_one_line
 from proctor.runner.ports import Event, Listener
 
@@ -23,7 +21,7 @@ _MOST_NAMES = 3
 
 
 def make_listener(*, quiet: bool, verbose: bool = False) -> "LiveProgress":
-    """Return the display that fits where standard error goes."""
+    """Return the progress display for standard error."""
     if verbose:
         return LiveProgress(_print_assertions)
     if quiet:
@@ -40,7 +38,7 @@ def _print_assertions(event: Event) -> None:
 
 
 class LiveProgress:
-    """A listener that can be told to clear up."""
+    """A listener that can be closed."""
 
     def __init__(self, listen: Listener) -> None:
         self._listen = listen
@@ -50,14 +48,14 @@ class LiveProgress:
         self._listen(event)
 
     def finish(self) -> None:
-        """Leave the screen as it was found."""
+        """Restore the screen."""
         finish: Callable[[], None] | None = getattr(self._listen, "finish", None)
         if finish is not None:
             finish()
 
 
 class _MovingLine:
-    """One line: what is running, how many are done, how fast, how many failed, how long to go."""
+    """One line: running cases, progress, rate, failures, time left."""
 
     def __init__(self) -> None:
         self._total = 0
@@ -82,7 +80,7 @@ class _MovingLine:
         elif event.kind in ("slowed", "stopping"):
             self._print_above(f"{event.kind}: {to_one_line(event.message, 160)}")
         now = time.monotonic()
-        # A terminal takes longer to draw a line than some attempts take; the last state is always drawn.
+        # Drawing is slower than some attempts; the last state is always drawn.
         if now >= self._next or self._done == self._total:
             self._next = now + _EVERY_S
             self._draw_line(now)
@@ -127,38 +125,38 @@ class _PlainLines:
 
 
 class _FailureLines:
-    """A failed attempt on one line: the case, and the first thing that went wrong. Why the judge is away is told once."""
+    """A failed attempt on one line: case and first finding. A judge fault is shown once."""
 
     def __init__(self) -> None:
-        self._told: tuple[str, str] | None = None
+        self._shown_fault: tuple[str, str] | None = None
         self._case_faults = CaseFaults()
 
     def __call__(self, result: CaseResult) -> str:
         first = next(iter(result.failures()), None)
         reason = result.reason or "" if first is None else first.reason
         fault = find_fault(first.verdict) if first is not None else None
-        if fault is not None and fault == self._told:
+        if fault is not None and fault == self._shown_fault:
             reason = "not judged, as above"
-        self._told = fault or self._told
-        if self._case_faults.is_told(result):
+        self._shown_fault = fault or self._shown_fault
+        if self._case_faults.is_repeat(result):
             reason = f"as above [{result.code}]"
         attempt = _describe_attempt(result.attempt)
         return f"{result.outcome}  {to_one_line(result.case.id, 80)}{attempt}  {to_one_line(reason, 160)}".rstrip()
 
 
 def _describe_attempt(number: int) -> str:
-    """Return which attempt it was, where it was not the first."""
+    """Return the attempt number, unless it is the first."""
     return f" (attempt {number + 1})" if number else ""
 
 
 def write_annotations(results: Iterable[CaseResult], *, level: Literal["error", "warning"] = "error") -> list[str]:
-    """Return GitHub's workflow commands for every assertion that did not hold, at the place where it is written."""
+    """Return GitHub workflow commands for every failed assertion, at its source."""
     lines: list[str] = []
     faults = CaseFaults()
     for result in results:
-        if faults.is_told(result):
+        if faults.is_repeat(result):
             continue
-        # What keeps a whole case from being decided stands beside its first claim.
+        # A fault of the whole case is shown at its first claim.
         most = 1 if find_case_fault(result) is not None else None
         for entry in islice(result.failures(), most):
             origin = entry.assertion.origin
@@ -169,7 +167,7 @@ def write_annotations(results: Iterable[CaseResult], *, level: Literal["error", 
 
 
 def _escape_message(text: str) -> str:
-    # The percent sign first, or it would escape the escapes that come after it.
+    # The percent sign first, or it would escape later escapes.
     return to_one_line(text, 500).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

@@ -9,31 +9,31 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, TextIO
 
-from proctor.errors import InputError
+from proctor.errors import InputError, MissingExtra
 
 _reserved: list[TextIO] = []
-"""Standard output, while nobody else may write to it; the innermost last."""
+"""Reserved outputs, innermost last."""
 
 
 def get_standard_output() -> TextIO:
-    """Return where results go, whatever `sys.stdout` is for others at the moment."""
+    """Return the output for results, whatever `sys.stdout` currently is."""
     return _reserved[-1] if _reserved else sys.stdout
 
 
 @contextlib.contextmanager
 def reserve_standard_output() -> Generator[None]:
-    """Keep standard output for results: what a function under test prints meanwhile, in whatever thread, goes to standard error.
+    """Reserve standard output for results: what a function under test prints goes to standard error.
 
     That holds for what it starts and for libraries that write to the descriptor itself, too.
     """
     place = get_standard_output()
-    with _keep_descriptor(place) as kept:
-        _reserved.append(kept)
+    with _keep_descriptor(place) as descriptor:
+        _reserved.append(descriptor)
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 yield
@@ -43,20 +43,20 @@ def reserve_standard_output() -> Generator[None]:
 
 @contextlib.contextmanager
 def _keep_descriptor(place: TextIO) -> Generator[TextIO]:
-    """Give another descriptor to results, while the first one leads to standard error; where there is none all stays as it is."""
+    """Move results to another descriptor and point the first to standard error, if possible."""
     try:
-        # What waits in the buffer is meant for where the descriptor leads now, and not for where it will lead.
+        # Flush before the descriptor is redirected.
         place.flush()
         usual = place.fileno() == 1 and sys.stderr.fileno() == 2
-        kept = os.dup(1) if usual else -1
+        descriptor = os.dup(1) if usual else -1
     except (OSError, ValueError, AttributeError):
-        # Closed, or no file at all.
-        usual, kept = False, -1
+        # Closed, or not a file.
+        usual, descriptor = False, -1
     if not usual:
         yield place
         return
-    os.set_inheritable(kept, False)
-    file = os.fdopen(kept, "w", encoding=place.encoding, errors=place.errors)
+    os.set_inheritable(descriptor, False)
+    file = os.fdopen(descriptor, "w", encoding=place.encoding, errors=place.errors)
     os.dup2(2, 1)
     try:
         yield file
@@ -64,13 +64,13 @@ def _keep_descriptor(place: TextIO) -> Generator[TextIO]:
         try:
             file.flush()
         finally:
-            os.dup2(kept, 1)
+            os.dup2(descriptor, 1)
             with contextlib.suppress(OSError):
                 file.close()
 
 
 class Output:
-    """A place to write bytes to; a file is written beside its name and moved there at the end.
+    """A destination for bytes; a file is written under a temporary name and moved at the end.
 
     A link is followed, and what is no plain file (a device, a pipe) is written to as it is: moving a file there would replace it.
     """
@@ -79,7 +79,7 @@ class Output:
         self._name = path
         self._path = Path(os.path.realpath(path)) if path else None
         replaces = self._path is not None and (self._path.is_file() or not self._path.exists())
-        # In the same folder, because only within one file system a move is one step; by process, so that two runs do not share it.
+        # In the same folder, so that the move is atomic; named by process, so that two runs do not share it.
         self._partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.part") if self._path and replaces else None
         self._file: BinaryIO | None = None
 
@@ -88,7 +88,7 @@ class Output:
             place = get_standard_output()
             if place is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
                 raise InputError("cannot write to standard output: it is closed")
-            # What was printed as text comes first: the bytes go past the buffer that it waits in.
+            # Text first: the bytes bypass its buffer.
             place.flush()
             self._file = place.buffer
             return self
@@ -107,20 +107,20 @@ class Output:
                 return
             self._file.close()
             if self._partial is not None and kind is None:
-                # In one step, and only after success: a reader finds the old file or the whole new one, never a half.
+                # Atomic and only on success: readers see the old or the new file.
                 os.replace(self._partial, self._path)
-        # Left as it is: `main` knows that a reader went away, which is not the user's to mend.
+        # `main` handles a closed pipe.
         except BrokenPipeError:
             raise
         except OSError as failure:
             raise self._make_error(failure) from failure
         finally:
             if self._partial is not None:
-                # Nothing is left of it where it was moved.
+                # It was moved away.
                 self._partial.unlink(missing_ok=True)
 
     def probe(self) -> None:
-        """Raise `InputError` where the file could not be written; leaves nothing behind, and a file that is there as it is."""
+        """Raise `InputError` if the file could not be written; an existing file is not changed."""
         if self._path is None:
             return
         if self._path.is_dir():
@@ -133,7 +133,7 @@ class Output:
                 raise self._make_error(error) from error
 
     def write(self, data: bytes) -> None:
-        """Write bytes; usable inside the `with` block."""
+        """Write bytes, inside the `with` block."""
         assert self._file is not None, "an output is written to inside its `with` block"
         try:
             self._file.write(data)
@@ -143,7 +143,7 @@ class Output:
             raise self._make_error(error) from error
 
     def write_with(self, write: Callable[[BinaryIO], None]) -> None:
-        """Let something else write to the file; usable inside the `with` block."""
+        """Let a function write the file, inside the `with` block."""
         assert self._file is not None, "an output is written to inside its `with` block"
         try:
             write(self._file)
@@ -156,14 +156,57 @@ class Output:
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a file, which nobody reads before it is complete."""
+        """Whether this is a file, which is read only when complete."""
         return self._path is not None
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person is looking at it."""
+        """Whether this is a terminal."""
         return self._path is None and get_standard_output().isatty()
 
     def write_text(self, text: str) -> None:
-        """Write text; what no encoding can carry (half of a surrogate pair) is escaped."""
+        """Write text, with lone surrogates escaped."""
         self.write(text.encode("utf-8", errors="backslashreplace"))
+
+
+def explain_missing(error: ModuleNotFoundError, what: str, extra: str) -> MissingExtra:
+    """Return what to install. Re-raises if no extra contains the module."""
+    top = (error.name or "proctor").partition(".")[0]
+    if top == "proctor" or top in sys.stdlib_module_names:
+        raise error
+    return MissingExtra(what, extra)
+
+
+def is_on_github(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether this is a GitHub job."""
+    return environment.get("GITHUB_ACTIONS") == "true"
+
+
+def find_summary_file(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the summary file, if any."""
+    path = environment.get("GITHUB_STEP_SUMMARY")
+    return path if path and is_on_github(environment) and not _is_output(path) else None
+
+
+def append_summary(text: Callable[[], str], file: str | None = None) -> None:
+    """Append the result of `text` to the job summary, if there is one, and to `file`."""
+    for path in filter(None, (find_summary_file(), file)):
+        _append(path, text)
+
+
+def _append(path: str, text: Callable[[], str]) -> None:
+    # Lone surrogates become question marks.
+    content = f"{text().rstrip()}\n\n".encode("utf-8", "replace")
+    try:
+        with open(path, "ab") as file:
+            file.write(content)
+    except OSError as error:
+        print(f"warning: the job summary {path!r} cannot be written: {error.strerror or error}", file=sys.stderr)
+
+
+def _is_output(path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(get_standard_output().fileno()), os.stat(path))
+    except (OSError, ValueError, AttributeError):
+        # No such file yet, or standard output is closed.
+        return False

@@ -1,4 +1,4 @@
-"""Prints what was read of records before the verdicts: `check --explain` and `show --evidence`."""
+"""Prints evidence before the verdicts: `check --explain` and `show --evidence`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from proctor.report.words.wording import evidence_place
 from proctor.sources.records import Record
 
 MOST_EXPLAINED = 20
-"""How many records are explained where none is chosen."""
+"""Records explained by default."""
 
 
 class Explainer:
-    """Prints what was read of each record that passes by."""
+    """Explains records of a stream."""
 
     def __init__(self, output: Output, *, no_color: bool, record: str | None = None) -> None:
         self._output = output
@@ -30,7 +30,7 @@ class Explainer:
         self._passed_over = 0
 
     def explain_each(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Yield every record, each explained before it is decided. Raises `InputError` where the chosen one never came."""
+        """Yield every record after explaining it. Raises `InputError` if the chosen one is missing."""
         for record in records:
             if self._record is None or is_chosen(record, self._record):
                 self._explain(record)
@@ -47,8 +47,8 @@ class Explainer:
         self._explained += 1
         place = evidence_place(record.source) or "evidence"
         if record.evidence is None:
-            told = "nobody says why" if record.error is None else record.error.message
-            lines = "\n  ".join(to_lines(told))
+            reason = "no reason given" if record.error is None else record.error.message
+            lines = "\n  ".join(to_lines(reason))
             self._output.write_text(f"{to_one_line(place, 300)}\n  could not be read: {lines}\n\n")
             return
         case = "" if record.evidence.case is None else f" · case {record.evidence.case}"
@@ -56,19 +56,19 @@ class Explainer:
 
 
 def is_chosen(record: Record, wanted: str) -> bool:
-    """Return whether a record is the one on this line, of this id, or of this case."""
+    """Return whether a record has this line, id or case."""
     source, evidence = record.source, record.evidence
     return wanted in (str(source.line), source.id, evidence.case if evidence is not None else None)
 
 
 def explain_entry(painter: EvidencePainter, title: str, entry: RunEntry | None, reader: str) -> list[str]:
-    """Return the lines about the evidence of one kept attempt."""
+    """Return the lines about the evidence of one stored attempt."""
     if entry is None or entry.evidence is None:
-        return [to_one_line(title, 300), "  no evidence was kept of this attempt"]
+        return [to_one_line(title, 300), "  no evidence was stored for this attempt"]
     return painter.paint_block(title, entry.evidence, reader)
 
 
 def make_painter(output: Output, *, no_color: bool) -> EvidencePainter:
-    """Return what paints evidence for this output."""
+    """Return the painter for this output."""
     width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
     return EvidencePainter(Style(colour=wants_colour(output, no_color)), max(60, min(width, 120)))

@@ -11,18 +11,18 @@ from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import wants_colour
 from proctor.cli.signals.exit_codes import Exit
 from proctor.model.json_values import encode_strangers
-from proctor.report.blocks.trace_text import TracePainter, counts_document, record_document
+from proctor.report.blocks.evidence_text import TracePainter, counts_document, record_document
 from proctor.report.words.style import Style
 from proctor.report.words.wording import count_noun
 
 MOST_LOGGED = 2
-"""How many records of a log are shown."""
+"""Records of a log that are shown."""
 MOST_SHOWN = 20
-"""How many records are shown on a terminal; JSON has more."""
+"""Records shown on a terminal; JSON has more."""
 
 
 def describe_file(path: str, *, output: Output, as_json: bool, evidence_format: str | None) -> int:
-    """Write what is in a file and what was understood of it; returns the exit code."""
+    """Print the content of a file and what was not recognised; returns the exit code."""
     found = describe_trace(path, format=evidence_format)
     if as_json:
         output.write(msgspec.json.format(encode_strangers(_make_document(found)), indent=2) + b"\n")
@@ -32,8 +32,8 @@ def describe_file(path: str, *, output: Output, as_json: bool, evidence_format: 
 
 
 def describe_log(path: str, *, output: Output, as_json: bool, evidence_format: str | None) -> int:
-    """Write what was read of a log, what is unknown, and a proposed mapping; returns the exit code."""
-    from proctor.actions.checking.describe_evidence import describe_evidence  # few look for a mapping
+    """Print what was read from a log, what is unknown, and a proposed mapping; returns the exit code."""
+    from proctor.actions.checking.describe_evidence import describe_evidence  # rarely needed
 
     found = describe_evidence(path, format=evidence_format)
     if as_json:

@@ -1,4 +1,4 @@
-"""Shows a finished run in whatever format was asked for, and chooses the exit code."""
+"""Shows a finished run in the requested format, and chooses the exit code."""
 
 import argparse
 import sys
@@ -16,7 +16,7 @@ Entries = Mapping[tuple[str, int], RunEntry]
 
 
 PIVOT_FORMATS = ("terminal", "markdown", "html", "csv")
-"""Formats that have a place for a table of pass rates."""
+"""Formats that support a table of pass rates."""
 
 
 def add_pivot_flag(parser: argparse.ArgumentParser) -> None:
@@ -24,13 +24,13 @@ def add_pivot_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pivot",
         metavar="TAG,TAG",
-        help="a table of pass rates by these tags, the last one as columns (default: the axes of the suite's matrix); "
+        help="a table of pass rates by these tags, the last as columns (default: the axes of the suite's matrix); "
         f"with --format {', '.join(PIVOT_FORMATS)}",
     )
 
 
 def check_showing(suite: Suite, *, format: str, output: str | None, pivot: str | None) -> None:
-    """Refuse before a run what could not be shown after it, when the agent has been paid; raises `InputError`."""
+    """Check before the run that it can be shown after it; raises `InputError`."""
     if pivot is not None:
         from proctor.report.blocks.pivot import read_axes  # most runs have no such table
 
@@ -54,13 +54,13 @@ def show_run(
     entries: Entries | None = None,
     pivot: str | None = None,
 ) -> None:
-    """Write the run; `entries` hold what only some formats show: conversations, traces, times. `pivot` names the axes of a table."""
+    """Write the run; `entries` contain conversations, traces and times. `pivot` names the axes of a table."""
     axes = _choose_axes(run, format, pivot)
     with Output(output) as place:
         if entries is not None and format in ("json", "jsonl", "terminal"):
             from proctor.report.blocks.exchange import add_exchanges  # only some formats show them
 
-            # For people what was asked stands beside what failed; of a large run the rest need not be read for that.
+            # The terminal shows the exchange of failed cases only.
             run = add_exchanges(run, entries, only_failed=format == "terminal")
         if format == "html":
             from proctor.report.html.report import render_html
@@ -106,15 +106,15 @@ def _check_pivot_format(format: str) -> None:
 
 
 def _write_pivot(run: RunResult, axes: tuple[str, ...], format: str) -> str:
-    from proctor.report.blocks import pivot_tables
+    from proctor.report.blocks import pivot
     from proctor.report.blocks.pivot import build_pivot
 
     table = build_pivot(run, axes)
     if format == "csv":
-        return pivot_tables.write_pivot_csv(table)
+        return pivot.write_pivot_csv(table)
     if format == "markdown":
-        return pivot_tables.write_pivot_markdown(table)
-    return pivot_tables.write_pivot_text(table)
+        return pivot.write_pivot_markdown(table)
+    return pivot.write_pivot_text(table)
 
 
 def write_markdown(run: RunResult) -> str:
@@ -125,7 +125,7 @@ def write_markdown(run: RunResult) -> str:
 
 
 def choose_exit_code(run: RunResult, *, strict: bool = False) -> int:
-    """Return the exit code for the outcome of a run; `strict` wants every case and every record to have met."""
+    """Return the exit code of a run; `strict` requires every case and record to match."""
     if run.incomplete is not None:
         return Exit.INTERRUPTED
     if strict and run.unmet.fails_strict:
@@ -136,12 +136,12 @@ def choose_exit_code(run: RunResult, *, strict: bool = False) -> int:
 
 
 def choose_shown_code(run: RunResult) -> int:
-    """Return the exit code for having shown a run: success whatever its outcome, unless a part of the run is missing."""
+    """Return the exit code of a shown run: success, unless part of the run is missing."""
     return Exit.PASSED if run.incomplete is None else Exit.INTERRUPTED
 
 
 def print_unmet(run: RunResult) -> None:
-    """Say on standard error what is missing of the run, and which cases and records did not meet, for formats that cannot tell it."""
+    """Print missing results and unmatched cases and records to standard error, for formats that do not show them."""
     print_incomplete(run)
     if run.unmet.any or run.unmet.records_not_selected:
         from proctor.report.words.wording import unmet_words  # most runs have nothing to say here
@@ -150,7 +150,7 @@ def print_unmet(run: RunResult) -> None:
 
 
 def print_incomplete(run: RunResult) -> None:
-    """Say on standard error how much there is of a run that is not all there."""
+    """Print how much of an incomplete run exists to standard error."""
     if run.incomplete is not None:
         from proctor.report.words.wording import incomplete_words  # most runs are all there
 

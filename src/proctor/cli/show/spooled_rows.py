@@ -1,4 +1,4 @@
-"""Report formats that begin with what is known only when the run has ended: results are put aside in a temporary file until then."""
+"""Report formats whose header is known only at the end: results are spooled to a temporary file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from proctor.report.data.json_text import CaseEncoder, indent_item, iterate_docu
 from proctor.report.data.result_rows import Cells, RowWriter, iterate_csv, name_run
 
 _IN_MEMORY = 1 << 18
-"""Bytes that are held before a file is made for them."""
+"""Bytes held before a file is created."""
 
 
 class _PutAside:
-    """Pieces of bytes without a NUL in them, in the order they came."""
+    """Pieces of bytes without NUL, in order."""
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY, prefix="proctor-results-")  # noqa: SIM115 - given back by `take`
@@ -47,12 +47,12 @@ class JsonRun:
         self._cases = _PutAside()
 
     def add(self, result: CaseResult) -> None:
-        """Put a result aside."""
+        """Spool a result."""
         # JSON escapes a NUL in a text.
         self._cases.add(indent_item(self._encoder.encode(result)))
 
-    def list_kept(self) -> list[CaseResult]:
-        """Return nothing: results are put aside."""
+    def list_held(self) -> list[CaseResult]:
+        """Return nothing: results are spooled."""
         return []
 
     def finish(self, run: RunResult) -> None:
@@ -77,11 +77,11 @@ class Table:
         self._rows = _PutAside()
 
     def add(self, result: CaseResult, entry: RunEntry | None = None) -> None:
-        """Put the row of a result aside, with what was kept of its attempt."""
+        """Spool the row of a result and its stored attempt."""
         self._rows.add(encode_strangers(self._writer.make_row(result, entry)))
 
-    def list_kept(self) -> list[CaseResult]:
-        """Return nothing: only rows are kept, and they are put aside."""
+    def list_held(self) -> list[CaseResult]:
+        """Return nothing: rows are spooled."""
         return []
 
     def finish(self, run: RunResult) -> None:

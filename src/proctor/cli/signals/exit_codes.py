@@ -25,23 +25,23 @@ class Exit(IntEnum):
 
 
 class ParserDone(SystemExit):
-    """The option parser has printed what was asked for, or what is wrong; any other `SystemExit` is that of somebody else's code."""
+    """Raised by the option parser after printing; any other `SystemExit` comes from foreign code."""
 
 
 @contextlib.contextmanager
 def refuse_silent_pass() -> Generator[None]:
-    """Turn `os._exit(0)` of somebody else's code into an interruption: a command that did not come to its end has not passed."""
+    """Turn `os._exit(0)` of foreign code into an interruption: an unfinished command has not passed."""
     own = os.getpid()
 
     def end(code: int) -> None:
-        # A child that was forked from here ends as it likes: whoever started it waits for it.
+        # A forked child may exit as it likes.
         if code == 0 and os.getpid() == own:
             with contextlib.suppress(OSError, ValueError):
                 print("something that was run ended the program (os._exit: 0) before it was done", file=sys.stderr, flush=True)
             code = Exit.INTERRUPTED
         end_process(code)
 
-    before, os._exit = os._exit, end  # type: ignore[assignment]  # it ends the process, as the one it stands for
+    before, os._exit = os._exit, end  # type: ignore[assignment]
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """`proctor run --watch`: runs the suite again whenever a file changes that the run depends on.
 
-Every run is a process of its own, so that the agent's module is loaded anew. Files are looked at twice a second; nothing is installed for
-that. What is watched is found in the text of the suites and of the workspace file, also while these are broken.
+Every run is a new process, so that the agent's module is reloaded. Files are polled twice a second. The watched files are found in the
+text of the suites and the workspace file, even if these are invalid.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ def look_at(files: Iterable[Path]) -> dict[Path, tuple[int, int] | None]:
 def list_watched_files(suites: Iterable[str], home: Path) -> Iterator[Path]:
     """Yield the files that a run of these suites depends on, each once."""
     workspace = get_workspace_folder(home)
-    told = [workspace / name for name in (*WORKSPACE_FILES, PYPROJECT, DOTENV_FILE)]
+    settings = [workspace / name for name in (*WORKSPACE_FILES, PYPROJECT, DOTENV_FILE)]
     written = [file for suite in suites for file in _list_suite_files(Path(suite))]
     seen: set[Path] = set()
-    for path in (*told, *written, *_list_named([*told[:-1], *written], [Path.cwd(), workspace])):
+    for path in (*settings, *written, *_list_named([*settings[:-1], *written], [Path.cwd(), workspace])):
         absolute = Path(os.path.abspath(path))
         if absolute not in seen:
             seen.add(absolute)
@@ -91,7 +91,7 @@ def _list_suite_files(place: Path) -> list[Path]:
 
 
 def _list_named(files: Iterable[Path], folders: list[Path]) -> Iterator[Path]:
-    """Yield the files that the text of others names: data, checks, and the modules of functions with what lies beside them."""
+    """Yield files that others name: data, checks, and modules of functions with their neighbours."""
     for file in files:
         text = _read(file)
         places = dict.fromkeys([file.parent, *folders])

@@ -1,1 +1,1 @@
-"""One file per screen: what it asks its source for, and what its template is given."""
+"""One module per screen: reads from its source and fills its template."""

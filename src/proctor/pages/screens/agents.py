@@ -1,4 +1,4 @@
-"""The agents of a project: how each is found, what it sent last, how its traces and runs went; added, changed and removed by forms."""
+"""Agents of a project: matching, latest traces, pass rates, runs; create, edit, delete."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ROWS = 20
 _LATEST = 10
 """Traces, and runs, on the page of an agent."""
 _COUNTED = 100
-"""Results, the newest, that a pass rate is of; and runs among which those of an agent are looked for."""
+"""Newest results that a pass rate covers; newest runs searched for the agent."""
 KINDS: tuple[str, ...] = get_args(AgentKind)
 
 
 async def show_agents(request: Request, source: Source) -> Response:
-    """Show a page of agents, each with its last trace and how the newest results came out."""
+    """Show a page of agents, each with its last trace and pass rate."""
     desk = open_desk(request, source)
     project = await source.get_project(request.path_params["project"])
     page: Page = await agents.list_agents(
@@ -61,7 +61,7 @@ async def show_new_agent(request: Request, source: Source) -> Response:
 
 
 async def send_new_agent(request: Request, source: Source) -> Response:
-    """Add an agent."""
+    """Create an agent."""
     form: Record = dict(await read_form(request, proven=False))
     desk = open_desk(request, source, to_write=True)
     project = await source.get_project(request.path_params["project"])
@@ -81,7 +81,7 @@ async def show_edit_agent(request: Request, source: Source) -> Response:
 
 
 async def send_edit_agent(request: Request, source: Source) -> Response:
-    """Change an agent."""
+    """Save an agent."""
     form: Record = dict(await read_form(request, proven=False))
     desk, project, agent = await _find_agent(request, source, to_write=True)
     if not request.state.form_proven:
@@ -95,7 +95,7 @@ async def send_edit_agent(request: Request, source: Source) -> Response:
 
 
 async def delete_agent(request: Request, source: Source) -> Response:
-    """Delete an agent, once somebody has ticked that they mean it."""
+    """Delete an agent after confirmation."""
     form = await read_form(request)
     desk, project, agent = await _find_agent(request, source, to_write=True)
     if form.get("sure") != "yes":
@@ -109,7 +109,7 @@ async def _find_agent(request: Request, source: Source, *, to_write: bool = Fals
 
 
 async def _look_at(desk: Desk, agent: Record, *, traces: int) -> Record:
-    """Return the newest traces of an agent, and how many of its newest results came out how."""
+    """Return the newest traces of an agent, and the outcomes of its newest results."""
     latest: Page = await search.list_traces(desk.hub, desk.caller, TraceSearch(agent_id=agent["id"]), limit=traces)
     results: Page = await search.list_results(desk.hub, desk.caller, ResultSearch(agent_id=agent["id"]), limit=_COUNTED)
     counts: dict[str, int] = {}
@@ -119,7 +119,7 @@ async def _look_at(desk: Desk, agent: Record, *, traces: int) -> Record:
 
 
 async def _list_runs(source: Source, agent: Record) -> list[Record] | None:
-    """Return the newest runs against a target of the agent's name; None where the reader's key does not read runs."""
+    """Return the newest runs with a target of the agent's name; None if the key may not read runs."""
     page = await read_if_allowed(source.list_runs(agent["project_id"], limit=_COUNTED))
     return None if page is None else [run for run in page["data"] if run["target"] == agent["name"]][:_LATEST]
 
@@ -134,7 +134,7 @@ def _read_agent(form: Record) -> Record:
         raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"kind": [f"expected one of {', '.join(KINDS)}"]})
     settings = form.get("settings", "").strip()
     return {
-        # An empty name is refused by the verb, which says what is expected.
+        # The service rejects an empty name.
         "name": form.get("name", "").strip(),
         "kind": kind,
         "service_name": form.get("service_name", "").strip() or None,

@@ -1,4 +1,4 @@
-"""Alert rules of a project: what they watch, how they stand, what they sent, and when one would have fired before it is kept."""
+"""Alert rules of a project: state, messages, forms, and a preview of when a rule would have fired."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from proctor.model.evidence import Json
 from proctor.pages.desk import find_in_project, get_caller, get_hub
-from proctor.pages.form_page import Form, Question, ask_first, is_mended_in_form, refuse_if_changed, show_form
+from proctor.pages.form_page import Form, Question, ask_first, belongs_in_form, refuse_if_changed, show_form
 from proctor.pages.forms import read_form
 from proctor.pages.inputs import read_inputs, write_record
 from proctor.pages.pictures import draw_preview
@@ -29,29 +29,27 @@ from proctor.service.verification.shared.fields import FLAG, NAME, Field, Table,
 
 KINDS: tuple[AlertKind, ...] = ("pass_rate", "failing_case", "missing_evidence")
 _SETTINGS: Table = {
-    "below": Field(number(above=-1, most=1), "fires when the share of passed results is below this, 0 to 1"),
-    "above": Field(number(above=-1, most=1), "fires when the share of results that lacked evidence is above this, 0 to 1"),
-    "case_id": Field(id_of("case"), "the only case it looks at; empty: every case"),
-    "times": Field(whole(most=1_000_000), "fires when so many results failed"),
-    "window_s": Field(number(most=alerts.LONGEST_WINDOW_S), "seconds of the past it looks at"),
-    "minimum": Field(whole(most=1_000_000), "with fewer results than this it stays as it is"),
+    "below": Field(number(above=-1, most=1), "fires when the pass rate is below this, 0 to 1"),
+    "above": Field(number(above=-1, most=1), "fires when the share of results with missing evidence is above this, 0 to 1"),
+    "case_id": Field(id_of("case"), "limit the rule to one case"),
+    "times": Field(whole(most=1_000_000), "fires after this many failed results"),
+    "window_s": Field(number(most=alerts.LONGEST_WINDOW_S), "length of the time window"),
+    "minimum": Field(whole(most=1_000_000), "minimum sample size"),
 }
-_AGENT: Table = {"agent_id": Field(id_of("agent"), "the only agent it looks at; empty: every agent of the project")}
+_AGENT: Table = {"agent_id": Field(id_of("agent"), "limit the rule to one agent")}
 _SENDING: Table = {
-    "webhook_url": Field(
-        text(LONGEST_URL), "where messages go when it begins to fire and when it is quiet again", required=True, null=False
-    ),
-    "secret": Field(text(500), "signs the messages, at least 16 characters"),
-    "active": Field(FLAG, "whether it is watched"),
+    "webhook_url": Field(text(LONGEST_URL), "receives a message when the rule starts and stops firing", required=True, null=False),
+    "secret": Field(text(500), "signs the messages; at least 16 characters"),
+    "active": Field(FLAG, "whether the rule is evaluated"),
 }
 FIELDS: Table = {"name": NAME, **_AGENT, **_SETTINGS, **_SENDING}
-"""Everything that the form of some rule asks for."""
+"""Fields of all kinds of rules."""
 _ABOUT = {
-    "pass_rate": "Fires when the share of passed results in the window is below the limit.",
-    "failing_case": "Fires when a case, or any case, failed so often in the window.",
-    "missing_evidence": "Fires when the share of results that lacked evidence in the window is above the limit.",
+    "pass_rate": "Fires when the pass rate in the window is below the threshold.",
+    "failing_case": "Fires when a case fails this often in the window.",
+    "missing_evidence": "Fires when the share of results with missing evidence in the window is above the threshold.",
 }
-"""What each kind of rule does."""
+"""A description of each kind of rule."""
 _DAYS = "7"
 
 
@@ -65,7 +63,7 @@ async def show_alerts(request: Request, source: Source) -> Response:
 
 
 async def show_alert(request: Request, source: Source) -> Response:
-    """Show one rule with what it would have done over the last days and what it sent."""
+    """Show one rule with a preview and its messages."""
     project, rule = await _find_rule(request, source)
     hub, caller = get_hub(request), get_caller(request)
     deliveries = await alerts.list_deliveries(hub, caller, rule["id"], limit=20, cursor=request.query_params.get("cursor"))
@@ -76,14 +74,14 @@ async def show_alert(request: Request, source: Source) -> Response:
     except Refusal as refusal:
         if refusal.code != "NOT_FOUND":
             raise
-        preview = None  # the case or the agent it watches is gone
+        preview = None  # its case or agent was deleted
     values = {"source": source, "project": project, "rule": rule, "page": deliveries, "preview": preview, "days": f"{days:g}"}
     return render_page(request, "alert.html", values)
 
 
 async def show_new_alert(request: Request, source: Source) -> Response:
     """Show the form of a new rule of a kind."""
-    require_writer(get_caller(request), "alerts are created")
+    require_writer(get_caller(request), "alerts can be created")
     project = await source.get_project(request.path_params["project"])
     kind = _find_kind(request.query_params.get("kind", ""))
     form = await _make_form(request, project, kind)
@@ -92,9 +90,9 @@ async def show_new_alert(request: Request, source: Source) -> Response:
 
 
 async def create_alert(request: Request, source: Source) -> Response:
-    """Keep a rule, or only show when it would have fired."""
+    """Save a rule, or only preview it."""
     sent = await read_form(request)
-    require_writer(get_caller(request), "alerts are created")
+    require_writer(get_caller(request), "alerts can be created")
     project = await source.get_project(request.path_params["project"])
     kind = _find_kind(request.query_params.get("kind", ""))
     form = await _make_form(request, project, kind)
@@ -104,7 +102,7 @@ async def create_alert(request: Request, source: Source) -> Response:
             return await _show_preview(request, source, form, sent, given, project, kind)
         made = await alerts.create_rule(get_hub(request), get_caller(request), _make_spec(given, project, kind))
     except Refusal as refusal:
-        if not (is_mended_in_form(refusal) or refusal.code == "NOT_FOUND"):
+        if not (belongs_in_form(refusal) or refusal.code == "NOT_FOUND"):
             raise
         return show_form(request, source, form, sent, _move_problems(refusal))
     back = _find_address(project, str(made["id"]))
@@ -114,14 +112,14 @@ async def create_alert(request: Request, source: Source) -> Response:
 
 
 async def show_change(request: Request, source: Source) -> Response:
-    """Show the form that changes a rule."""
+    """Show the form of a rule."""
     project, rule = await _find_rule(request, source)
     form = await _make_form(request, project, rule["kind"], rule)
     return show_form(request, source, form, _write_rule(form.fields, rule))
 
 
 async def change_alert(request: Request, source: Source) -> Response:
-    """Change a rule, or only show when it would have fired."""
+    """Save changes to a rule, or only preview them."""
     sent = await read_form(request)
     project, rule = await _find_rule(request, source)
     form = await _make_form(request, project, rule["kind"], rule, seen=sent.get("seen", ""))
@@ -133,14 +131,14 @@ async def change_alert(request: Request, source: Source) -> Response:
         if given:
             await alerts.update_rule(get_hub(request), get_caller(request), rule["id"], _gather_settings(given))
     except Refusal as refusal:
-        if not (is_mended_in_form(refusal) or refusal.code == "NOT_FOUND"):
+        if not (belongs_in_form(refusal) or refusal.code == "NOT_FOUND"):
             raise
         return show_form(request, source, form, sent, _move_problems(refusal))
     return redirect(_find_address(project, rule["id"]))
 
 
 async def switch_alert(request: Request, source: Source) -> Response:
-    """Switch a rule on or off."""
+    """Enable or disable a rule."""
     await read_form(request)
     project, rule = await _find_rule(request, source)
     await alerts.update_rule(get_hub(request), get_caller(request), rule["id"], {"active": not rule["active"]})
@@ -148,7 +146,7 @@ async def switch_alert(request: Request, source: Source) -> Response:
 
 
 async def test_alert(request: Request, source: Source) -> Response:
-    """Have a message sent that says it is a test."""
+    """Send a test message."""
     await read_form(request)
     project, rule = await _find_rule(request, source)
     await alerts.send_test(get_hub(request), get_caller(request), rule["id"])
@@ -156,12 +154,12 @@ async def test_alert(request: Request, source: Source) -> Response:
 
 
 async def ask_delete(request: Request, source: Source) -> Response:
-    """Ask before a rule is deleted."""
+    """Confirm the deletion of a rule."""
     project, rule = await _find_rule(request, source)
     here = _find_address(project, rule["id"])
     question = Question(
         title=f"Delete {rule['name']}?",
-        about="What it sent is deleted too.",
+        about="Its messages are deleted too.",
         action=f"{here}/delete",
         button="Delete",
         back=here,
@@ -172,7 +170,7 @@ async def ask_delete(request: Request, source: Source) -> Response:
 
 
 async def delete_alert(request: Request, source: Source) -> Response:
-    """Delete a rule with what it sent."""
+    """Delete a rule and its messages."""
     await read_form(request)
     project, rule = await _find_rule(request, source)
     await alerts.delete_rule(get_hub(request), get_caller(request), rule["id"])
@@ -192,7 +190,7 @@ async def _make_form(request: Request, project: Record, kind: AlertKind, rule: R
     own |= {name: _SETTINGS[name] for name in _SETTINGS if name in DEFAULTS[kind]}
     own |= _SENDING
     here = _find_address(project)
-    title = f"Change {rule['name']}" if rule else ALERT_NAMES[kind]
+    title = f"Edit {rule['name']}" if rule else ALERT_NAMES[kind]
     return Form(
         title=title,
         about=_ABOUT[kind],
@@ -230,21 +228,21 @@ async def _show_preview(
 def _make_spec(given: Mapping[str, Json], project: Record, kind: AlertKind) -> RuleSpec:
     missing = [name for name in ("name", "webhook_url") if not given.get(name)]
     if missing:
-        raise Refusal("VALIDATION_ERROR", "the rule cannot be kept", fields={name: ["required"] for name in missing})
+        raise Refusal("VALIDATION_ERROR", "the rule is incomplete", fields={name: ["required"] for name in missing})
     whole = _gather_settings(given)
     return RuleSpec(project_id=project["id"], kind=kind, **{name: one for name, one in whole.items() if one is not None})
 
 
 def _gather_settings(given: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the fields of a rule with those of its kind under `settings`, where REST has them."""
+    """Return the fields of a rule with those of its kind under `settings`, as in REST."""
     settings = {name: value for name, value in given.items() if name in _SETTINGS}
-    # The secret is never shown again, so that an empty input does not ask for it to be taken away.
+    # The secret is never shown again; an empty input does not delete it.
     rest = {name: value for name, value in given.items() if name not in _SETTINGS and not (name == "secret" and value is None)}
     return {**rest, "settings": settings} if settings else rest
 
 
 def _move_problems(refusal: Refusal) -> Refusal:
-    """Return the same refusal with problems of `settings.below` beside the input `below`."""
+    """Return the refusal with problems of `settings.below` at the input `below`."""
     fields = {name.removeprefix("settings."): texts for name, texts in refusal.fields.items()}
     return Refusal(refusal.code, refusal.message, fields=fields, hint=refusal.hint)
 
@@ -261,7 +259,7 @@ def _write_defaults(kind: AlertKind) -> dict[str, str]:
 
 
 def _make_preview(found: Record) -> Record:
-    """Return a preview with its picture and the words for it."""
+    """Return a preview with its chart and summary."""
     begin, end = (datetime.fromisoformat(found[name]).timestamp() for name in ("since", "until"))
     length = max(1.0, end - begin)
 
@@ -285,7 +283,7 @@ def _find_kind(word: str) -> AlertKind:
     for kind in KINDS:
         if kind == word:
             return kind
-    raise Refusal("BAD_REQUEST", f"there are no rules of this kind; there are {', '.join(KINDS)}")
+    raise Refusal("BAD_REQUEST", f"unknown kind of rule; expected one of {', '.join(KINDS)}")
 
 
 def _find_address(project: Record, *parts: str) -> str:

@@ -1,7 +1,6 @@
-"""The editor of cases: a new one or a new version, validated while it is typed, tried on stored traces before it is kept.
+"""The case editor: validates while typing, tries a draft on stored traces, saves versions.
 
-Whatever comes of sending the form, its text stands in the page that comes back: with the problems that were found, with what came of
-trying it, or with the version that somebody else wrote meanwhile.
+The page always returns the text, with problems, trial results or a newer version.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from proctor.service.traces import cases
 from proctor.service.traces.case_trial import MOST_TRACES, Trial, try_document, validate_document
 
 LARGEST_FORM = 4 * LONGEST_DOCUMENT
-"""Bytes: most characters of a document take one, and some three times two or more."""
+"""Bytes; a character may take several."""
 _TRIED = 10
 _MOST_ABOUT = 100
-"""Characters about a check: a line of the list in which it is proposed."""
+"""Characters of the description of a check."""
 EXAMPLE = """\
 proctor: 1
 cases:
@@ -54,7 +53,7 @@ async def show_new_case(request: Request, source: Source) -> Response:
 
 
 async def send_new_case(request: Request, source: Source) -> Response:
-    """Keep a new case, check it, or try it."""
+    """Save, check or try a new case."""
     form = await _read_editor(request)
     desk = open_desk(request, source, to_write=True)
     project = await source.get_project(request.path_params["project"])
@@ -62,20 +61,20 @@ async def send_new_case(request: Request, source: Source) -> Response:
 
 
 async def show_edit_case(request: Request, source: Source) -> Response:
-    """Show the editor with a case."""
+    """Show the editor for a case."""
     desk, project, case = await find_case(request, source, to_write=True)
     return await _show_editor(request, source, desk, project, case, write_form(case))
 
 
 async def send_edit_case(request: Request, source: Source) -> Response:
-    """Keep a new version of a case, check it, or try it."""
+    """Save, check or try a new version of a case."""
     form = await _read_editor(request)
     desk, project, case = await find_case(request, source, to_write=True)
     return await _answer(request, source, desk, project, case, form)
 
 
 async def check_document(request: Request, source: Source) -> Response:
-    """Answer with the problems of a document as JSON, for the editor while somebody types."""
+    """Return the problems of a document as JSON, for the editor."""
     form = await read_form(request, largest=LARGEST_FORM)
     desk = open_desk(request, source, to_write=True)
     await source.get_project(request.path_params["project"])
@@ -83,24 +82,24 @@ async def check_document(request: Request, source: Source) -> Response:
 
 
 async def validate_text(desk: Desk, form: Record) -> Record:
-    """Return what came of reading the document of a form; what is not looked at at all is a problem without a place."""
+    """Return the result of reading the document; a document that is rejected unread is a problem without a position."""
     try:
         return await validate_document(desk.caller, form.get("document", ""), dialect=form.get("dialect") or None)
     except Refusal as refusal:
         if refusal.code != "VALIDATION_ERROR":
             raise
-        told = [text for texts in refusal.fields.values() for text in texts] or [refusal.message]
+        messages = [text for texts in refusal.fields.values() for text in texts] or [refusal.message]
         problems = [
-            {"message": f"{refusal.message}: {text}", "line": None, "column": None, "nearest": [], "level": "error"} for text in told
+            {"message": f"{refusal.message}: {text}", "line": None, "column": None, "nearest": [], "level": "error"} for text in messages
         ]
         return {"valid": False, "problems": problems, "cases": [], "case_count": 0, "dialect": None, "name": None}
 
 
 async def _read_editor(request: Request) -> Record:
-    """Return the form of the editor, whether or not its proof is good: without one nothing is done, and the text comes back."""
+    """Return the form of the editor, even without a valid proof: nothing is saved then, but the text is returned."""
     form: Record = dict(await read_form(request, largest=LARGEST_FORM, proven=False))
     form["proven"] = request.state.form_proven
-    # Browsers send every end of a line as CRLF; nobody wrote that.
+    # Browsers send line ends as CRLF.
     form["document"] = form.get("document", "").replace("\r\n", "\n")
     return form
 
@@ -160,7 +159,7 @@ async def _show_editor(
     request: Request, source: Source, desk: Desk, project: Record, case: Record | None, form: Record, *, status: int = 200, **more: Any
 ) -> Response:
     refusal: Refusal | None = more.get("refusal")
-    # A database that is away is not asked for the agents as well: the page would fail with it.
+    # If the database is unavailable, do not read the agents as well.
     away = refusal is not None and refusal.code == "UNAVAILABLE"
     now = None
     if refusal is not None and refusal.code == "CONFLICT" and case is not None:
@@ -188,13 +187,13 @@ async def _show_editor(
 
 @functools.cache
 def _list_checks() -> tuple[tuple[str, str], ...]:
-    """Return the name of every check with a sentence about it, which the editor proposes."""
-    told = ((entry.name, entry.summary.split("\n")[0]) for entry in default_registry())
-    return tuple((name, shorten(about, _MOST_ABOUT, placeholder=" …")) for name, about in told)
+    """Return the name and summary of every check, for completion."""
+    checks = ((entry.name, entry.summary.split("\n")[0]) for entry in default_registry())
+    return tuple((name, shorten(about, _MOST_ABOUT, placeholder=" …")) for name, about in checks)
 
 
 def write_form(case: Record) -> Record:
-    """Return a case as the fields of its form."""
+    """Return a case as form fields."""
     when: Record = case["when"] or {}
     return {
         "document": case["document"],
@@ -211,7 +210,7 @@ def write_form(case: Record) -> Record:
 
 
 def read_when(form: Record) -> Record | None:
-    """Return which traces a case is for, as the form says. Raises `Refusal`."""
+    """Return the trace filter of the form. Raises `Refusal`."""
     when: Record = {}
     if form.get("when_input"):
         when["input"] = form["when_input"]
@@ -224,16 +223,16 @@ def read_when(form: Record) -> Record | None:
 
 
 def read_object(text: str, field: str) -> Record:
-    """Return a JSON object that somebody typed. Raises `Refusal`."""
+    """Return a typed JSON object. Raises `Refusal`."""
     try:
         return decode_json(text, dict[str, Any])
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        told = f'expected a JSON object such as {{"name": "value"}}: {str(error)[:200]}'
-        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={field: [told]}) from None
+        problem = f'expected a JSON object such as {{"name": "value"}}: {str(error)[:200]}'
+        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={field: [problem]}) from None
 
 
 def read_sample(text: str) -> float:
-    """Return the share of traces that somebody typed. Raises `Refusal`."""
+    """Return the typed share of traces. Raises `Refusal`."""
     try:
         share = float(read_typed_number(text))
     except ValueError:

@@ -1,15 +1,17 @@
-"""The cases of a project, and one of them: its document, its versions and what changed, how it came out over runs and traces."""
+"""Cases of a project, and one case: document, versions, diffs, history over runs and traces."""
 
 from __future__ import annotations
 
 import asyncio
+import difflib
+from typing import Literal
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.json_values import read_digits
 from proctor.pages.desk import Desk, find_in_project, open_desk, read_if_allowed
-from proctor.pages.document_diff import compare_documents
 from proctor.pages.forms import read_form
 from proctor.pages.pictures import draw_history
 from proctor.pages.ports import Page, Record, Source
@@ -22,25 +24,77 @@ from proctor.service.runs import requests as backtests
 from proctor.service.traces import case_history, cases
 from proctor.service.traces.case_history import summarize_cases
 
+# --- diff of two versions of a document
+
+MOST_LINES = 1_000
+"""Lines; comparing is quadratic."""
+_MOST_SHOWN = 300
+_LONGEST_LINE = 400
+_AROUND = 3
+
+Kind = Literal["same", "gone", "new", "gap"]
+
+
+class DiffLine(msgspec.Struct, frozen=True):
+    """One line of a diff with its old and new number."""
+
+    kind: Kind
+    before: int | None
+    after: int | None
+    text: str
+
+
+class DocumentDiff(msgspec.Struct, frozen=True):
+    """A diff with context lines."""
+
+    lines: list[DiffLine]
+    gone: int
+    new: int
+    more: bool
+    """Whether it was cut."""
+
+
+def compare_documents(before: str, after: str) -> DocumentDiff | None:
+    """Return the diff of two documents; None if they are too long."""
+    old, new = before.splitlines(), after.splitlines()
+    if max(len(old), len(new)) > MOST_LINES:
+        return None
+    lines: list[DiffLine] = []
+    gone = came = 0
+    matcher = difflib.SequenceMatcher(a=old, b=new)
+    for number, group in enumerate(matcher.get_grouped_opcodes(_AROUND)):
+        if number:
+            lines.append(DiffLine("gap", None, None, ""))
+        for tag, old_from, old_to, new_from, new_to in group:
+            if tag == "equal":
+                pairs = zip(range(old_from, old_to), range(new_from, new_to), strict=True)
+                lines += [DiffLine("same", left + 1, right + 1, old[left][:_LONGEST_LINE]) for left, right in pairs]
+                continue
+            lines += [DiffLine("gone", at + 1, None, old[at][:_LONGEST_LINE]) for at in range(old_from, old_to)]
+            lines += [DiffLine("new", None, at + 1, new[at][:_LONGEST_LINE]) for at in range(new_from, new_to)]
+            gone, came = gone + old_to - old_from, came + new_to - new_from
+    return DocumentDiff(lines[:_MOST_SHOWN], gone, came, len(lines) > _MOST_SHOWN)
+
+
 _ROWS = 25
-"""Cases on a page: of each the latest runs and results are looked at."""
+"""Cases per page."""
 _MOST_AGENTS = 100
 _HISTORY = 30
-"""Runs, or days, of a history on one page."""
+"""Runs or days of a history per page."""
 _VERSIONS = 50
 _LONGEST_SHOWN = 60_000
-"""Characters of a document that a page shows; the rest is in the editor."""
+"""Characters of a document that a page shows."""
 
 
 async def show_cases(request: Request, source: Source) -> Response:
-    """Show a page of cases, each with its last outcome and how the latest runs went."""
+    """Show a page of cases with their last outcome and recent history."""
     desk = open_desk(request, source)
     project = await source.get_project(request.path_params["project"])
-    asked = request.query_params
-    wanted = {"agent_id": asked.get("agent") or None, "query": (asked.get("query") or "").strip()[: cases.LONGEST_QUERY] or None}
-    active = {"active": True, "paused": False}.get(asked.get("state", ""))
+    params = request.query_params
+    wanted = {"agent_id": params.get("agent") or None, "query": (params.get("query") or "").strip()[: cases.LONGEST_QUERY] or None}
+    active = {"active": True, "paused": False}.get(params.get("state", ""))
     page: Page = await cases.list_cases(
-        desk.hub, desk.caller, project_id=project["id"], active=active, **wanted, limit=_ROWS, cursor=asked.get("cursor")
+        desk.hub, desk.caller, project_id=project["id"], active=active, **wanted, limit=_ROWS, cursor=params.get("cursor")
     )
     values = {
         "project": project,
@@ -48,7 +102,7 @@ async def show_cases(request: Request, source: Source) -> Response:
         "page": page,
         "standings": await summarize_cases(desk.hub, desk.caller, project["id"], [case["id"] for case in page["data"]]),
         "agents": await list_project_agents(desk, project["id"]),
-        "state": asked.get("state") if active is not None else None,
+        "state": params.get("state") if active is not None else None,
         "query": wanted["query"] or "",
         "agent": wanted["agent_id"],
     }
@@ -58,10 +112,10 @@ async def show_cases(request: Request, source: Source) -> Response:
 async def show_case(request: Request, source: Source) -> Response:
     """Show one case."""
     desk, project, case = await find_case(request, source)
-    asked = request.query_params
-    versions = await cases.list_versions(desk.hub, desk.caller, case["id"], limit=_VERSIONS, cursor=asked.get("versions"))
-    over_runs = await _read_run_history(desk, case["id"], asked.get("key") or None, asked.get("cursor"))
-    by_day = await case_history.list_trace_history(desk.hub, desk.caller, case["id"], key=asked.get("key") or None, limit=_HISTORY)
+    params = request.query_params
+    versions = await cases.list_versions(desk.hub, desk.caller, case["id"], limit=_VERSIONS, cursor=params.get("versions"))
+    over_runs = await _read_run_history(desk, case["id"], params.get("key") or None, params.get("cursor"))
+    by_day = await case_history.list_trace_history(desk.hub, desk.caller, case["id"], key=params.get("key") or None, limit=_HISTORY)
     values = {
         "project": project,
         "source": source,
@@ -69,8 +123,8 @@ async def show_case(request: Request, source: Source) -> Response:
         "longest": _LONGEST_SHOWN,
         "agents": await list_project_agents(desk, project["id"]),
         "versions": versions,
-        "key": asked.get("key"),
-        "change": await _read_change(desk, case, asked.get("from"), asked.get("to")),
+        "key": params.get("key"),
+        "change": await _read_change(desk, case, params.get("from"), params.get("to")),
         "over_runs": over_runs,
         "by_day": by_day,
         "runs_chart": None if over_runs is None else draw_history(over_runs["data"], _say("runs", over_runs["data"])),
@@ -80,7 +134,7 @@ async def show_case(request: Request, source: Source) -> Response:
 
 
 async def switch_case(request: Request, source: Source) -> Response:
-    """Pause a case, or let it decide again."""
+    """Pause or resume a case."""
     form = await read_form(request)
     desk, project, case = await find_case(request, source, to_write=True)
     active = form.get("active") == "yes"
@@ -89,7 +143,7 @@ async def switch_case(request: Request, source: Source) -> Response:
 
 
 async def start_backtest(request: Request, source: Source) -> Response:
-    """Have a case decided on kept traces, and show the run."""
+    """Start a backtest on stored traces and show its run."""
     form = await read_form(request)
     desk, project, case = await find_case(request, source, to_write=True)
     given = form.get("limit", "").strip()
@@ -101,7 +155,7 @@ async def start_backtest(request: Request, source: Source) -> Response:
 
 
 async def delete_case(request: Request, source: Source) -> Response:
-    """Delete a case, once somebody has ticked that they mean it."""
+    """Delete a case after confirmation."""
     form = await read_form(request)
     desk, project, case = await find_case(request, source, to_write=True)
     if form.get("sure") != "yes":
@@ -111,7 +165,7 @@ async def delete_case(request: Request, source: Source) -> Response:
 
 
 async def find_case(request: Request, source: Source, *, to_write: bool = False) -> tuple[Desk, Record, Record]:
-    """Return the project and the case that an address names. Raises `Refusal` when one is not there, or the case is of another project."""
+    """Return the project and the case that the path names. Raises `Refusal` if either is missing or they do not belong together."""
     return open_desk(request, source, to_write=to_write), *await find_in_project(request, source, "case", cases.get_case)
 
 
@@ -121,19 +175,19 @@ def find_case_address(project_id: str, case_id: str) -> str:
 
 
 async def list_project_agents(desk: Desk, project_id: str) -> list[Record]:
-    """Return the newest agents of a project, to be chosen from."""
+    """Return the newest agents of a project."""
     page: Page = await list_agents(desk.hub, desk.caller, project_id=project_id, limit=_MOST_AGENTS)
     return page["data"]
 
 
 async def _read_run_history(desk: Desk, id: str, key: str | None, cursor: str | None) -> Page | None:
-    """Return the history over runs; None where the reader's key does not read runs."""
+    """Return the history over runs; None if the key may not read runs."""
     history = case_history.list_run_history(desk.hub, desk.caller, id, key=key, limit=_HISTORY, cursor=cursor)
     return await read_if_allowed(history)
 
 
 async def _read_change(desk: Desk, case: Record, before: str | None, after: str | None) -> Record | None:
-    """Return what changed between two versions; None where none are asked for."""
+    """Return the diff of two versions; None if none are requested."""
     if not (before and after and before.isdecimal() and after.isdecimal() and len(before) < 10 and len(after) < 10):
         return None
     old, new = [await cases.get_version(desk.hub, desk.caller, case["id"], int(version)) for version in (before, after)]
@@ -141,7 +195,7 @@ async def _read_change(desk: Desk, case: Record, before: str | None, after: str 
 
 
 def _say(kind: str, rows: list[Record]) -> str:
-    """Return what a picture of a history shows, in words."""
+    """Return the text alternative of a history chart."""
     decided = [row for row in rows if row["pass_rate"] is not None]
     if not decided:
         return ""
@@ -149,6 +203,6 @@ def _say(kind: str, rows: list[Record]) -> str:
     preposition, noun = ("in", "run") if kind == "runs" else ("on", "day")
     shown = f"{preposition} {count_noun(len(decided), noun)}"
     rates = f"Pass rate {shown}:" if len(decided) == 1 else f"Pass rates {shown}; {preposition} the newest"
-    confidence = f"with 95 % confidence between {show_share(last['low'])} and {show_share(last['high'])}"
+    confidence = f"95 % interval {show_share(last['low'])} to {show_share(last['high'])}"
     lowest, highest = (show_share(bound(row["pass_rate"] for row in decided)) for bound in (min, max))
     return f"{rates} {show_share(last['pass_rate'])}, {confidence}; lowest {lowest}, highest {highest}"

@@ -1,4 +1,4 @@
-"""Runs side by side: whether each difference is more than chance, and which cases changed, the newly failing first."""
+"""Runs side by side: verdicts, figures and changed cases, newly failing first."""
 
 from __future__ import annotations
 
@@ -9,21 +9,101 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.actions.history.compare_several import GROUPS, MOST_RUNS, CaseAcross, SeveralRuns
-from proctor.pages.compared_runs import list_run_figures, make_case_table
+from proctor.pages.drawing import label
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import render_page
-from proctor.pages.words import quote_part, read_number
-from proctor.report.blocks.comparison import BAD, draw_case_table, draw_run_table
+from proctor.pages.words import find_project_address, quote_part, read_number, show_text
+from proctor.report.blocks.attempt import draw_time
+from proctor.report.blocks.comparison import BAD, CaseRow, CaseTable, RunFigures, draw_case_table, draw_run_table
+from proctor.report.words.elements import Child, make
 from proctor.service.refusals import Refusal, not_found
+
+
+def list_run_figures(runs: Sequence[Record], found: SeveralRuns) -> list[RunFigures]:
+    """Return a row for each run, the base first; with two runs the base row has a link to swap them."""
+    first = found.comparisons[0].found
+    base = RunFigures(**_describe(runs[0]), latency=first.latency, tokens=first.tokens, cost=first.cost, link=_draw_swap(runs))
+    return [
+        base,
+        *(
+            RunFigures(
+                **_describe(run),
+                comparison=against.found.comparison,
+                latency=against.found.latency,
+                tokens=against.found.tokens,
+                cost=against.found.cost,
+            )
+            for run, against in zip(runs[1:], found.comparisons, strict=True)
+        ),
+    ]
+
+
+def _describe(run: Record) -> dict[str, Any]:
+    address = _find_run_address(run)
+    tags = [(" ", make("span", "note", "@", make("bdi", "", show_text(tag, 40)))) for tag in run["tags"] or ()]
+    return {
+        "name": make("a", "", label(run), href=address),
+        "about": draw_time(run["started_at"] or run["created_at"]),
+        "tags": tags,
+        "counts": run["counts"],
+    }
+
+
+def _find_run_address(run: Record) -> str:
+    return find_project_address(run["project_id"], "runs", run["id"])
+
+
+def _draw_swap(runs: Sequence[Record]) -> Child:
+    if len(runs) != 2:
+        return None
+    address = f"?runs={quote_part(runs[1]['id'])},{quote_part(runs[0]['id'])}&as_given=1"
+    return make("a", "", "Swap base and candidate", href=address)
+
+
+def make_case_table(slug: str, cases: Sequence[CaseAcross], runs: Sequence[Record], address: str) -> CaseTable:
+    """Return the table of one group; `address` is the query that names these runs."""
+    of_run = runs[0] if slug == "only_in_the_base" else runs[1]
+    if len(runs) == 2:
+        columns: list[Child] = ["Before → after"]
+        labels = ["Before → after"]
+    else:
+        columns = [("Base →", " ", label(run)) for run in runs[1:]]
+        labels = [show_text(run["name"] or run["note"] or str(number), 20) for number, run in enumerate(runs[1:], 1)]
+    return CaseTable(
+        group=slug,
+        cases=[_make_row(case, of_run, address) for case in cases],
+        columns=columns,
+        labels=labels,
+        more="Answers",
+    )
+
+
+def _make_row(case: CaseAcross, of_run: Record, address: str) -> CaseRow:
+    quoted = quote_part(case.case)
+    name = make("bdi", "", show_text(case.case or "(no id)", 100))
+    return CaseRow(
+        name=make("a", "", name, href=f"{_find_run_address(of_run)}?case={quoted}#all"),
+        base=case.base,
+        candidates=case.candidates,
+        reasons=[show_text(reason, 300) for reason in case.reasons],
+        more=make(
+            "a",
+            "",
+            "Diff",
+            href=f"{find_project_address(of_run['project_id'], 'compare', 'answers')}?{address}&case={quoted}",
+            aria_label=f"Diff of the answers to {show_text(case.case, 60)}",
+        ),
+    )
+
 
 _CHOICE = 50
 """Runs to choose from."""
 _CELLS = 90
-"""Cells with a picture on one page: every one is a dozen elements, and a page has at most two thousand."""
+"""Cells with a chart per page: each has a dozen elements, and a page has at most two thousand."""
 
 
 async def show_comparison(request: Request, source: Source) -> Response:
-    """Show runs side by side; where fewer than two are named, runs to choose from."""
+    """Show runs side by side; with fewer than two, show runs to select."""
     project = await source.get_project(request.path_params["project"])
     named = _read_named(request)
     if len(named) < 2:
@@ -52,12 +132,12 @@ async def show_comparison(request: Request, source: Source) -> Response:
 
 
 async def show_answers(request: Request, source: Source) -> Response:
-    """Show what was answered to one case in several runs, as the difference from the first of them."""
+    """Show the answers to one case in several runs, as diffs with the first run."""
     project = await source.get_project(request.path_params["project"])
     named = _read_named(request)
     case = request.query_params.get("case")
     if len(named) < 2 or case is None:
-        raise Refusal("BAD_REQUEST", "no case of two runs is named", hint="open the comparison and choose a case there")
+        raise Refusal("BAD_REQUEST", "two runs and a case are required", hint="open the comparison and choose a case there")
     runs = await _find_runs(request, source, project, named)
     attempt = request.query_params.get("attempt")
     found = await source.read_answers([run["id"] for run in runs], case, attempt=None if attempt is None else read_number(attempt))
@@ -78,12 +158,12 @@ def _read_named(request: Request) -> list[str]:
     named = [id for word in request.query_params.getlist("runs") for id in word.split(",") if id]
     chosen = list(dict.fromkeys(named))
     if len(chosen) > MOST_RUNS:
-        raise Refusal("BAD_REQUEST", f"{len(chosen)} runs are chosen", hint=f"at most {MOST_RUNS} runs are compared at once")
+        raise Refusal("BAD_REQUEST", f"{len(chosen)} runs are selected", hint=f"at most {MOST_RUNS} runs are compared at once")
     return chosen
 
 
 async def _find_runs(request: Request, source: Source, project: Record, named: Sequence[str]) -> list[Record]:
-    """Return the runs, the oldest first, whichever was ticked first; or as they are named, where somebody asks for that."""
+    """Return the runs, oldest first, or in the given order if requested."""
     runs = [await _find_run(source, project, id) for id in named]
     if request.query_params.get("as_given") is None:
         runs.sort(key=lambda run: (run["created_at"], run["id"]))
@@ -98,13 +178,13 @@ async def _find_run(source: Source, project: Record, id: str) -> Record:
 
 
 def _write_address(request: Request, runs: Sequence[Record]) -> str:
-    """Return the part of an address that names these runs in this order."""
+    """Return the query that names these runs in this order."""
     ids = ",".join(quote_part(run["id"]) for run in runs)
     return f"runs={ids}" + ("&as_given=1" if request.query_params.get("as_given") is not None else "")
 
 
 def _cut_sections(found: SeveralRuns, group: str, begin: int) -> list[dict[str, Any]]:
-    """Return the groups of changed cases with as many rows as a page has room for; one group alone from a row on, where it is asked for."""
+    """Return the groups of changed cases, cut to the space of a page; one group from a row on, if requested."""
     by_group: dict[str, list[CaseAcross]] = {}
     for case in found.cases:
         by_group.setdefault(case.group.replace(" ", "_"), []).append(case)
@@ -115,7 +195,7 @@ def _cut_sections(found: SeveralRuns, group: str, begin: int) -> list[dict[str, 
     left = max(10, _CELLS // len(found.comparisons))
     sections: list[dict[str, Any]] = []
     for slug, cases in by_group.items():
-        # Every group shows at least something: that there are newly passing cases must not depend on how many fail.
+        # Every group has at least one row.
         shown = cases[begin : begin + max(left, 3)]
         left -= len(shown)
         kind = "bad" if slug in BAD else "other"

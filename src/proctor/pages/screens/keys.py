@@ -1,4 +1,4 @@
-"""Keys of the organization: listed masked, made and shown once, revoked."""
+"""Keys of the organization: list, create, revoke."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from proctor.model.evidence import Json
 from proctor.pages.desk import get_caller, get_hub
-from proctor.pages.form_page import Form, Question, ask_first, is_mended_in_form, show_form
+from proctor.pages.form_page import Form, Question, ask_first, belongs_in_form, show_form
 from proctor.pages.forms import read_form
 from proctor.pages.inputs import read_inputs
 from proctor.pages.ports import Source
@@ -23,30 +23,30 @@ from proctor.service.verification.authoring.solvers import list_solvers
 from proctor.service.verification.shared.fields import NAME, TEXTS, Field, Table, id_of, one_of, text
 
 KINDS = tuple(kind for kind in keys.PREFIXES if kind != "sandbox")
-"""What people make keys for; a sandbox has its token from the moment it is made."""
+"""Kinds that people create; a sandbox gets its token when it is created."""
 FIELDS: Table = {
     "kind": Field(
         one_of(*KINDS, exact=True),
-        "organization: everything; project: sends traces and reads its project; solver: starts benchmark runs; run: one benchmark run",
+        "organization: full access; project: sends traces and reads its project; solver: starts benchmark runs; run: one benchmark run",
         required=True,
         null=False,
     ),
     "name": NAME,
-    "project_id": Field(id_of("project"), "of a project key"),
-    "agent_ids": Field(TEXTS, "of a project key: the only agents it is for, one id on each line; empty: all of the project"),
-    "solver_id": Field(id_of("solver"), "of a solver key"),
-    "benchmark_run_id": Field(id_of("benchmark_run"), "of a run token"),
-    "expires_at": Field(text(40), "when it ends by itself; empty: never"),
+    "project_id": Field(id_of("project"), "for project keys"),
+    "agent_ids": Field(TEXTS, "for project keys: limit to these agents, one id per line"),
+    "solver_id": Field(id_of("solver"), "for solver keys"),
+    "benchmark_run_id": Field(id_of("benchmark_run"), "for run tokens"),
+    "expires_at": Field(text(40), "default: never"),
 }
 
 
 async def show_keys(request: Request, source: Source) -> Response:
     """Show a page of keys."""
-    asked = request.query_params
-    kind = asked.get("kind") if asked.get("kind") in KINDS else None
-    project_id = asked.get("project_id") or None
+    params = request.query_params
+    kind = params.get("kind") if params.get("kind") in KINDS else None
+    project_id = params.get("project_id") or None
     page = await keys.list_keys(
-        get_hub(request), get_caller(request), kind=kind, project_id=project_id, limit=50, cursor=asked.get("cursor") or None
+        get_hub(request), get_caller(request), kind=kind, project_id=project_id, limit=50, cursor=params.get("cursor") or None
     )
     values = {
         "source": source,
@@ -62,36 +62,36 @@ async def show_keys(request: Request, source: Source) -> Response:
 
 async def show_new_key(request: Request, source: Source) -> Response:
     """Show the form of a new key."""
-    require_writer(get_caller(request), "keys are created")
+    require_writer(get_caller(request), "keys can be created")
     form = await _make_form(request, source)
     named = {name: request.query_params[name] for name in form.fields if name in request.query_params}
     return show_form(request, source, form, {"kind": "project", **named})
 
 
 async def create_key(request: Request, source: Source) -> Response:
-    """Make a key and show it this once."""
+    """Create a key and show it once."""
     sent = await read_form(request)
-    require_writer(get_caller(request), "keys are created")
+    require_writer(get_caller(request), "keys can be created")
     form = await _make_form(request, source)
     try:
         row, plain = await keys.create_key(get_hub(request), get_caller(request), _make_spec(read_inputs(FIELDS, sent)))
     except Refusal as refusal:
-        if not (is_mended_in_form(refusal) or refusal.code == "NOT_FOUND"):
+        if not (belongs_in_form(refusal) or refusal.code == "NOT_FOUND"):
             raise
         return show_form(request, source, form, sent, refusal)
     return render_page(request, "once.html", {"source": source, "shown": plain, "back": "/ui/keys", "name": row["name"]})
 
 
 async def ask_revoke(request: Request, source: Source) -> Response:
-    """Ask before a key is revoked."""
+    """Confirm the revocation of a key."""
     key = await keys.get_key(get_hub(request), get_caller(request), request.path_params["key"])
     own = key["id"] == get_caller(request).key_id
     question = Question(
         title=f"Revoke {key['name']} ({key['masked']})?",
         about=(
-            "This is the key of your own session: you will be logged out at once. It cannot be taken back."
+            "This is the key of your own session: you will be logged out. This cannot be undone."
             if own
-            else "Whoever uses it is shut out at once, and sessions that were opened with it end. It cannot be taken back."
+            else "Clients with this key lose access, and its sessions end. This cannot be undone."
         ),
         action=f"/ui/keys/{quote_part(str(key['id']))}/revoke",
         button="Revoke",
@@ -111,7 +111,7 @@ async def revoke_key(request: Request, source: Source) -> Response:
 def _make_spec(given: Mapping[str, Json]) -> keys.KeySpec:
     missing = [name for name in ("kind", "name") if not given.get(name)]
     if missing:
-        raise Refusal("VALIDATION_ERROR", "the key cannot be made", fields={name: ["required"] for name in missing})
+        raise Refusal("VALIDATION_ERROR", "the key is incomplete", fields={name: ["required"] for name in missing})
     return keys.KeySpec(**given)
 
 
@@ -124,7 +124,7 @@ async def _make_form(request: Request, source: Source) -> Form:
         title="New key",
         about="The key is shown once, on the next page.",
         action="/ui/keys/new",
-        button="Make the key",
+        button="Create key",
         back="/ui/keys",
         fields=FIELDS,
         choices={

@@ -1,24 +1,29 @@
-"""Answers that wait for a person: one at a time, two keys to answer; and how far the judge agrees with the labels there are."""
+"""Labels: the next claim to label, the agreement with the judge, and all labels."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any, get_args
 
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.model.typed import convert_to
+from proctor.pages.desk import Desk, find_in_project, open_desk
+from proctor.pages.form_page import Question, ask_first, refuse_if_changed
 from proctor.pages.forms import read_form
-from proctor.pages.ports import Record, Source
+from proctor.pages.ports import Page, Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.trace_source import TraceSource
 from proctor.pages.words import find_project_address, show_share
-from proctor.report.html.calibration_chart import WORDS, draw_interval_bar, draw_sweep_chart
+from proctor.report.html.calibration import WORDS, draw_interval_bar, draw_sweep_chart
 from proctor.report.words.html_text import write_block, write_pretty
 from proctor.scoring.agreement import Figure
+from proctor.service.labels import annotations
 from proctor.service.labels.agreement import Agreement, count_labels, write_labels
-from proctor.service.labels.annotations import LONGEST_NOTE, NewAnnotation
-from proctor.service.labels.claims import JudgedClaim
+from proctor.service.labels.annotations import LONGEST_NOTE, Label, NewAnnotation
+from proctor.service.labels.claims import JudgedClaim, SubjectKind
 from proctor.service.labels.queue import Posed, require_kind
 from proctor.service.refusals import Refusal
 
@@ -28,13 +33,13 @@ _FIGURES = ("accuracy", "kappa", "precision", "recall")
 
 
 async def show_labels(request: Request, source: Source) -> Response:
-    """Show the claim to be judged next, or the one that the address names; and the agreement so far."""
+    """Show the next claim to label, or the one that the query names, and the agreement so far."""
     seen = TraceSource.of_request(request)
     project = await source.get_project(request.path_params["project"])
     waiting = await seen.list_waiting(project["id"])
-    asked = request.query_params
-    if asked.get("subject"):
-        posed = await seen.pose_claim(require_kind(asked["subject"]), asked.get("id", ""), _read_claim(asked.get("claim")))
+    params = request.query_params
+    if params.get("subject"):
+        posed = await seen.pose_claim(require_kind(params["subject"]), params.get("id", ""), _read_claim(params.get("claim")))
         if posed is not None and posed.subject.project_id != project["id"]:
             raise Refusal("NOT_FOUND", "there is no such claim in this project")
     else:
@@ -46,7 +51,7 @@ async def show_labels(request: Request, source: Source) -> Response:
         "source": source,
         "waiting": waiting,
         "posed": None if posed is None else _write_posed(posed, project),
-        "chosen": bool(asked.get("subject")),
+        "chosen": bool(params.get("subject")),
         "found": found,
         "counts": count_labels(found),
         "figures": _list_figures(found),
@@ -58,22 +63,22 @@ async def show_labels(request: Request, source: Source) -> Response:
 
 
 async def save_label(request: Request, source: Source) -> Response:
-    """Keep a label, and go on to the next claim."""
+    """Store a label and continue with the next claim."""
     form = await read_form(request)
     seen = TraceSource.of_request(request)
     project = await source.get_project(request.path_params["project"])
     label = form.get("label")
     if label not in ("pass", "fail", "skip"):
-        raise Refusal("BAD_REQUEST", "a label is pass, fail or skip", hint="go back and take one of the three buttons")
+        raise Refusal("BAD_REQUEST", "a label is pass, fail or skip", hint="go back and use one of the three buttons")
     claim = _read_claim(form.get("claim"))
     kind = require_kind(form.get("subject", ""))
-    spoken = NewAnnotation(subject=kind, subject_id=form.get("id", ""), claim=claim, label=label, note=form.get("note", "").strip())
-    await seen.annotate(spoken)
+    annotation = NewAnnotation(subject=kind, subject_id=form.get("id", ""), claim=claim, label=label, note=form.get("note", "").strip())
+    await seen.annotate(annotation)
     return redirect(find_project_address(project["id"], "labels"))
 
 
 async def export_labels(request: Request, source: Source) -> Response:
-    """Return the labels as the file that `proctor judge calibrate` reads."""
+    """Return the labels as JSONL for `proctor judge calibrate`."""
     seen = TraceSource.of_request(request)
     project = await source.get_project(request.path_params["project"])
     found = await seen.read_agreement(project["id"], figures=False)
@@ -83,7 +88,7 @@ async def export_labels(request: Request, source: Source) -> Response:
 
 def _read_claim(text: str | None) -> int:
     if not text or not text.isascii() or not text.isdigit() or len(text) > 5:
-        raise Refusal("BAD_REQUEST", "the claim is a number")
+        raise Refusal("BAD_REQUEST", "the claim must be a number")
     return int(text)
 
 
@@ -94,7 +99,7 @@ def _write_posed(posed: Posed, project: Record) -> Record:
 
 
 def write_claim(claim: JudgedClaim) -> Record:
-    """Return a claim that a judge decided, with what it was decided on in words that a page can bear."""
+    """Return a judged claim with its criterion, answer and context as text."""
     context = claim.context if isinstance(claim.context, dict) else {}
     return {
         "claim": claim,
@@ -124,7 +129,7 @@ def _write_figure(name: str, figure: Figure) -> Record:
         "value": None if figure.value is None else write(figure.value),
         "low": None if bounds is None else write(bounds.low),
         "high": None if bounds is None else write(bounds.high),
-        # Coordinates alone: nothing in it comes from anybody else.
+        # Contains only coordinates.
         "bar": Markup(draw_interval_bar(figure, low=-1.0 if name == "kappa" and (bounds is None or bounds.low < 0) else 0.0)),
     }
 
@@ -143,7 +148,118 @@ def find_label_address(project_id: str, id: str) -> str:
 
 
 def find_subject_address(project_id: str, kind: str, parent_id: str, id: str, claim: int | None) -> str:
-    """Return the address of what a label is about: an assertion of an attempt, the attempt, or the trace."""
+    """Return the address of the subject of a label: assertion, attempt or trace."""
     if kind != "attempt":
         return find_project_address(project_id, "traces", parent_id)
     return find_project_address(project_id, "runs", parent_id, "r", id) + ("" if claim is None else f"#a{claim + 1}")
+
+
+_ROWS = 50
+LABELS: tuple[str, ...] = get_args(Label)
+SUBJECTS: tuple[str, ...] = get_args(SubjectKind)
+
+
+async def show_all_labels(request: Request, source: Source) -> Response:
+    """Show a page of labels, newest first."""
+    desk = open_desk(request, source)
+    project = await source.get_project(request.path_params["project"])
+    params = request.query_params
+    wanted: dict[str, Any] = {name: params[name] for name, words in (("label", LABELS), ("subject", SUBJECTS)) if params.get(name) in words}
+    page: Page = await annotations.list_annotations(
+        desk.hub, desk.caller, project_id=project["id"], **wanted, limit=_ROWS, cursor=params.get("cursor")
+    )
+    values = {
+        "project": project,
+        "source": source,
+        "page": page,
+        "rows": [{"label": one, "about": _find_subject(project, one)} for one in page["data"]],
+        "wanted": wanted,
+        "filters": (("label", LABELS), ("subject", SUBJECTS)),
+    }
+    return render_page(request, "labels_all.html", values)
+
+
+async def show_label(request: Request, source: Source) -> Response:
+    """Show one label with its subject and the judge's verdict."""
+    _, project, label = await _find_label(request, source)
+    judged = label["judged"]
+    values = {
+        "project": project,
+        "source": source,
+        "label": label,
+        "note": write_block(label["note"], LONGEST_NOTE),
+        "about": _find_subject(project, label),
+        "judged": None if judged is None else write_claim(convert_to(judged, JudgedClaim)),
+    }
+    return render_page(request, "label.html", values)
+
+
+async def show_change(request: Request, source: Source) -> Response:
+    """Show the form of a label."""
+    _, project, label = await _find_label(request, source, to_write=True)
+    form = {"label": label["label"] or "", "note": label["note"], "seen": label["updated_at"]}
+    return _show_form(request, source, project, label, form)
+
+
+async def change_label(request: Request, source: Source) -> Response:
+    """Save a label and its note."""
+    form: Record = dict(await read_form(request, proven=False))
+    desk, project, label = await _find_label(request, source, to_write=True)
+    if not request.state.form_proven:
+        return _show_form(request, source, project, label, form, lost="proof", status=403)
+    # Browsers send line ends as CRLF.
+    edited = {"label": form.get("label") or None, "note": form.get("note", "").replace("\r\n", "\n").strip()}
+    try:
+        refuse_if_changed(form, label["updated_at"])
+        # An unchanged form does not change the author.
+        changes = {name: value for name, value in edited.items() if value != label[name]}
+        if changes:
+            await annotations.change_annotation(desk.hub, desk.caller, label["id"], changes)
+    except Refusal as refusal:
+        form["seen"] = label["updated_at"]
+        return _show_form(request, source, project, label, form, refusal=refusal, status=refusal.status)
+    return redirect(find_label_address(project["id"], label["id"]))
+
+
+async def ask_delete(request: Request, source: Source) -> Response:
+    """Confirm the deletion of a label."""
+    _, project, label = await _find_label(request, source, to_write=True)
+    here = find_label_address(project["id"], label["id"])
+    question = Question(
+        title="Delete label?",
+        about="The label and its note are deleted and no longer count. The answer returns to the queue. This cannot be undone.",
+        action=f"{here}/delete",
+        button="Delete label",
+        back=here,
+        crumbs=[*_list_ways(project), (here, "Label")],
+        project=project,
+    )
+    return ask_first(request, source, question)
+
+
+async def delete_label(request: Request, source: Source) -> Response:
+    """Delete a label."""
+    await read_form(request)
+    desk, project, label = await _find_label(request, source, to_write=True)
+    await annotations.delete_annotation(desk.hub, desk.caller, label["id"])
+    return redirect(find_project_address(project["id"], "labels", "all"))
+
+
+async def _find_label(request: Request, source: Source, *, to_write: bool = False) -> tuple[Desk, Record, Record]:
+    return open_desk(request, source, to_write=to_write), *await find_in_project(request, source, "label", annotations.get_annotation)
+
+
+def _find_subject(project: Record, label: Record) -> str:
+    return find_subject_address(project["id"], label["subject"], label["parent_id"], label["subject_id"], label["claim"])
+
+
+def _list_ways(project: Record) -> list[tuple[str, str]]:
+    here = find_project_address(project["id"])
+    return [(here, project["name"]), (f"{here}/labels", "Labels")]
+
+
+def _show_form(
+    request: Request, source: Source, project: Record, label: Record, form: Record, *, status: int = 200, **more: Any
+) -> Response:
+    values = {"project": project, "source": source, "label": label, "form": form, "labels": LABELS, "longest_note": LONGEST_NOTE}
+    return render_page(request, "label_edit.html", {**values, "lost": None, "refusal": None, **more}, status=status)

@@ -1,4 +1,4 @@
-"""The way in and out: a key is shown once and becomes a session."""
+"""Login and logout: a key starts a session."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from proctor.service.refusals import Refusal
 
 
 async def show_login(request: Request) -> Response:
-    """Show the form; who is in already goes on."""
+    """Show the login form, or continue if there is a session."""
     if getattr(request.state, "caller", None) is not None:
         return redirect(_choose_next(request.query_params.get("next", "")))
     return _show_form(request, request.query_params.get("next", ""))
 
 
 async def log_in(request: Request) -> Response:
-    """Open a session for a key, in place of the one that the browser had, or say what is wrong with it."""
+    """Start a session for a key, replacing the old one, or show the error."""
     form = await read_form(request, proven=False)
     try:
         _, token = await open_session(cast(Hub, request.app.state.hub), form.get("key", "").strip())
@@ -33,7 +33,7 @@ async def log_in(request: Request) -> Response:
         if refusal.code not in ("UNAUTHORIZED", "FORBIDDEN"):
             raise
         return _show_form(request, form.get("next", ""), refusal)
-    # Only now: a key that was refused leaves the browser the session it had.
+    # Only now: a rejected key leaves the old session.
     await _end_session(request)
     answer = redirect(_choose_next(form.get("next", "")))
     set_session_cookie(answer, request.scope, token, SESSION_S)
@@ -41,7 +41,7 @@ async def log_in(request: Request) -> Response:
 
 
 async def log_out(request: Request) -> Response:
-    """End the session, here and in the browser."""
+    """End the session and delete its cookie."""
     await read_form(request)
     await _end_session(request)
     answer = redirect("/ui/login")
@@ -50,7 +50,7 @@ async def log_out(request: Request) -> Response:
 
 
 async def _end_session(request: Request) -> None:
-    """End the session that a request came with."""
+    """End the session of a request."""
     token = find_session_token(request.scope)
     caller: Caller | None = getattr(request.state, "caller", None)
     if token is not None and caller is not None:
@@ -59,15 +59,15 @@ async def _end_session(request: Request) -> None:
 
 def _show_form(request: Request, next: str, refusal: Refusal | None = None) -> Response:
     status = 200 if refusal is None else refusal.status
-    # Whoever still has a token, and is nobody, was somebody: the session has ended under them.
+    # A token without a caller means that the session has ended.
     values = {"next": next, "refusal": refusal, "is_over": find_session_token(request.scope) is not None}
     return render_page(request, "login.html", values, status=status)
 
 
 def _choose_next(wanted: str) -> str:
-    """Return where to go from the door: one of our own pages, whatever an address says."""
+    """Return where to continue: only our own pages."""
     path = wanted.partition("#")[0].partition("?")[0]
-    # Browsers take `%2e%2e` for `..`, and leave the pages by it.
+    # Browsers resolve `%2e%2e` as `..`.
     climbs = any(unquote(part) in (".", "..") for part in path.split("/"))
     inside = path.startswith("/ui/") and not any(character in wanted for character in "\\\r\n\t") and "//" not in path and not climbs
     return wanted if inside else "/ui/"

@@ -1,4 +1,4 @@
-"""The forms of the verification API: each operation that takes or takes away something, made of its declaration."""
+"""Forms of the verification API, generated from the declared operations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from proctor.model.evidence import Json
 from proctor.pages import nouns
 from proctor.pages.desk import get_caller, get_hub
-from proctor.pages.form_page import Form, Question, ask_first, is_mended_in_form, refuse_if_changed, show_form
+from proctor.pages.form_page import Form, Question, ask_first, belongs_in_form, refuse_if_changed, show_form
 from proctor.pages.forms import read_form
 from proctor.pages.inputs import read_inputs, write_record
 from proctor.pages.ports import Source
@@ -23,28 +23,28 @@ from proctor.service.verification.shared.fields import Table, label_of
 from proctor.service.verification.shared.resources import authorize
 
 _CHOICES = 100
-"""Records that a field which refers to one proposes."""
+"""Records suggested for a field that refers to one."""
 _ACTIONS = {
     "publish": "Publish",
-    "unpublish": "Take off the leaderboard",
+    "unpublish": "Unpublish",
     "complete": "Verify and complete",
     "cancel": "Cancel",
-    "teardown": "Tear down",
+    "teardown": "Delete sandbox",
     "reset": "Reset",
-    "state": "Upload the end state",
-    "api-keys": "Make a key",
-    "entities": "Bind an entity",
-    "shares": "Share by a link",
+    "state": "Upload end state",
+    "api-keys": "Create key",
+    "entities": "Bind entity",
+    "shares": "Share link",
 }
-"""What the button of an operation says, by the last word of its address."""
+"""Button labels by the last path segment."""
 _ANSWERED_ONCE = "key"
-"""The field of an answer that is shown this once."""
+"""The answer field that is shown once."""
 _LINK = "page_path"
-"""The field with the address of a page that is shown this once, below the address of the service."""
+"""The answer field with an address that is shown once."""
 
 
 async def show(request: Request, source: Source, parts: list[str]) -> Response:
-    """Show the form at an address, or the question before something is deleted."""
+    """Show the form at an address, or a confirmation."""
     authorize(get_caller(request))
     last, above = parts[-1], parts[:-1]
     if last == "delete" and (operation := nouns.find_operation("DELETE", above)) is not None:
@@ -57,14 +57,14 @@ async def show(request: Request, source: Source, parts: list[str]) -> Response:
     if last == "remove" and operation is None:
         operation = nouns.find_link("DELETE", above)
     if operation is None:
-        raise Refusal("NOT_FOUND", "there is nothing at this address")
+        raise Refusal("NOT_FOUND", "page not found")
     form = await _make_form(request, operation, parts, dict(request.query_params))
     named = {name: value for name, value in request.query_params.items() if name in form.fields}
     return show_form(request, source, form, {**write_record(form.fields, _list_defaults(form.fields)), **named})
 
 
 async def act(request: Request, source: Source) -> Response:
-    """Do what a form asks for."""
+    """Run the operation of a form."""
     sent = await read_form(request)
     rest: str = request.path_params.get("rest", "")
     parts = [request.path_params["noun"], *(part for part in rest.split("/") if rest)]
@@ -76,12 +76,12 @@ async def act(request: Request, source: Source) -> Response:
         return await _change(request, source, operation, parts, sent)
     operation, address = (nouns.find_link("DELETE", above), above) if last == "remove" else (_find_form(parts, any_post=True), parts)
     if operation is None:
-        raise Refusal("NOT_FOUND", "there is nothing at this address")
+        raise Refusal("NOT_FOUND", "page not found")
     return await _send(request, source, operation, address, sent)
 
 
 def _find_form(parts: list[str], *, any_post: bool = False) -> Operation | None:
-    """Return the operation that a form at this address does."""
+    """Return the operation of a form."""
     for method in ("PUT", "POST"):
         found = nouns.find_operation(method, parts)
         if found is not None and (any_post or found.takes is not None):
@@ -99,7 +99,7 @@ async def _change(request: Request, source: Source, operation: Operation, parts:
         if changes:
             await _call(request, operation, above, changes)
     except Refusal as refusal:
-        if not is_mended_in_form(refusal):
+        if not belongs_in_form(refusal):
             raise
         return show_form(request, source, form, sent, refusal)
     return redirect(nouns.make_address(above))
@@ -117,7 +117,7 @@ async def _send(request: Request, source: Source, operation: Operation, parts: l
             found = await _call(request, operation, parts, body if operation.takes is not None else None)
     except Refusal as refusal:
         names_other = refusal.code == "NOT_FOUND" and any(field.kind.refers for field in form.fields.values())
-        if not form.fields or not (is_mended_in_form(refusal) or names_other):
+        if not form.fields or not (belongs_in_form(refusal) or names_other):
             raise
         return show_form(request, source, form, sent, refusal)
     return _answer(request, source, operation, parts, found)
@@ -126,7 +126,7 @@ async def _send(request: Request, source: Source, operation: Operation, parts: l
 def _answer(request: Request, source: Source, operation: Operation, parts: list[str], found: Any) -> Response:
     shown = _find_shown_once(found, find_origin(request)) if isinstance(found, dict) else None  # type: ignore[arg-type]
     if shown is not None:
-        # A key or link is shown on the way back to what it is for; a sandbox on the way to itself.
+        # After a key or link, go back to its record; after a sandbox, to the sandbox.
         back = nouns.make_address(parts[:2] if _ANSWERED_ONCE in found or _LINK in found else [*parts, str(found["id"])])
         return render_page(request, "once.html", {"source": source, "shown": shown, "back": back, "name": found.get("name")})
     if isinstance(found, dict) and operation.creates and nouns.find_operation("GET", [*parts, ""]) is not None:
@@ -135,7 +135,7 @@ def _answer(request: Request, source: Source, operation: Operation, parts: list[
 
 
 def _find_shown_once(found: Mapping[str, Any], origin: str) -> str | None:
-    """Return what an answer shows this once: a key, the address of a link, or the tokens of new sandboxes, each with its address."""
+    """Return what is shown once: a key, a link, or the tokens of new sandboxes with their addresses."""
     if _ANSWERED_ONCE in found:
         return str(found[_ANSWERED_ONCE])
     if _LINK in found:
@@ -177,7 +177,7 @@ def _is_link(operation: Operation) -> bool:
 
 async def _ask(request: Request, source: Source, operation: Operation, parts: list[str]) -> Response:
     above = parts[:-1]
-    # What is deleted is asked for by the name that people know it by; an id looks like any other.
+    # The confirmation shows the name, which people know.
     record = await _read_record(request, above) if nouns.find_operation("GET", above) is not None else {"id": above[-1]}
     question = Question(
         title=f"Delete {nouns.find_title(record)}?",
@@ -191,21 +191,21 @@ async def _ask(request: Request, source: Source, operation: Operation, parts: li
 
 
 def name_action(operation: Operation) -> str:
-    """Return what the button of an operation says."""
+    """Return the button label of an operation."""
     if operation.method == "PATCH":
-        return f"Change {operation.noun.called}"
+        return f"Edit {operation.noun.called}"
     words = [word for word in operation.path.split("/") if word and not word.startswith("{")]
     if len(words) > 1 and operation.method != "DELETE" and words[-1] in _ACTIONS:
         return _ACTIONS[words[-1]]
     if operation.method == "DELETE":
-        return f"Take out a {label_of(operation.ids[-1]).lower()}"
+        return f"Remove {label_of(operation.ids[-1]).lower()}"
     if _is_link(operation):
-        return f"Add a {label_of(operation.ids[-1]).lower()}"
+        return f"Add {label_of(operation.ids[-1]).lower()}"
     return f"New {operation.noun.called}" if operation.creates else label_of(words[-1])
 
 
 async def _list_choices(request: Request, table: Table) -> dict[str, list[tuple[str, str]]]:
-    """Return what fields that refer to a record may name: the newest of that kind."""
+    """Return the newest records that reference fields may name."""
     found: dict[str, list[tuple[str, str]]] = {}
     for name, field in table.items():
         listing = next(
@@ -225,7 +225,7 @@ async def _call(request: Request, operation: Operation, parts: list[str], *more:
 
 async def _read_record(request: Request, parts: list[str]) -> dict[str, Json]:
     operation = nouns.find_operation("GET", parts)
-    assert operation is not None, parts  # whatever can be changed can be read
+    assert operation is not None, parts  # every editable record has a GET
     return await _call(request, operation, parts)
 
 

@@ -1,4 +1,4 @@
-"""Whatever the verification API knows, as pages: lists, records with what belongs to them, and everything as JSON."""
+"""Objects of the verification API as pages: lists, records, JSON, shared runs, leaderboards."""
 
 from __future__ import annotations
 
@@ -20,26 +20,89 @@ from proctor.pages.rendering import render_page
 from proctor.pages.screens import noun_forms
 from proctor.report.blocks.attempt import draw_time
 from proctor.report.blocks.systems import draw_request_table, draw_systems
-from proctor.report.html.systems import write_request, write_systems
+from proctor.report.html.case import write_request, write_systems
 from proctor.report.words.elements import Element, Node, make
 from proctor.service.refusals import Refusal
+from proctor.service.verification.runs.leaderboard import MOST_RUNS, get_public_leaderboard
+from proctor.service.verification.runs.shares import get_shared_run
 from proctor.service.verification.shared.declaration import Operation
 from proctor.store.sql.compressed_json import to_json
+
+# --- a shared benchmark run, for anybody with the link
+
+_LONGEST_EVIDENCE = 5_000
+"""Characters of the evidence of one criterion; the JSON has all of it."""
+_MOST_TASKS = 50
+_MOST_CRITERIA = 200
+"""Tasks and criteria on the page; the JSON has all of them."""
+_HEADERS = {"referrer-policy": "no-referrer", "x-robots-tag": "noindex, nofollow"}
+"""The address is the secret: it must not leak through referrers or search engines."""
+
+
+async def show_shared_run(request: Request) -> Response:
+    """Show a shared run."""
+    token = request.path_params["token"]
+    run = await get_shared_run(get_hub(request), token)
+    tasks, left = run["tasks"][:_MOST_TASKS], _MOST_CRITERIA
+    shown: list[dict[str, Json]] = []
+    for task in tasks:
+        criteria = task.get("criteria", [])[: max(0, left)]
+        left -= len(criteria)
+        shown.append({**task, "criteria": [{**one, "evidence": _shorten(one.get("evidence"))} for one in criteria]})
+    is_cut = len(tasks) < len(run["tasks"]) or any(
+        len(one["criteria"]) < len(task.get("criteria", [])) for one, task in zip(shown, tasks, strict=True)
+    )
+    values = {"run": run, "tasks": shown, "is_cut": is_cut, "json_path": f"/shared/{token}", "draw_share": draw_share}
+    return render_page(request, "shared_run.html", values, headers=_HEADERS)
+
+
+def _shorten(evidence: Json) -> str:
+    if not evidence:
+        return ""
+    return msgspec.json.format(to_json(evidence), indent=2).decode(errors="replace")[:_LONGEST_EVIDENCE]
+
+
+# ---
+
+
+# --- the leaderboard of a published benchmark
+
+_MOST_AXES = 6
+"""Axes with a column."""
+
+
+async def show_leaderboard(request: Request, source: Source) -> Response:
+    """Show the agents of a benchmark, best first."""
+    slug = request.path_params["slug"]
+    board = await get_public_leaderboard(get_hub(request), get_caller(request), slug)
+    axes = sorted({axis for place in board["places"] for axis in place["axes"]})
+    values = {
+        "source": source,
+        "nouns": nouns,
+        "parts": ["leaderboard", slug],
+        "board": board,
+        "most_runs": MOST_RUNS,
+        # A benchmark may have any number of axes; REST has all of them.
+        "axes": axes[:_MOST_AXES],
+        "draw_share": draw_share,
+    }
+    return render_page(request, "leaderboard.html", values)
+
 
 _ROWS = 50
 _KINDS_OF_CHANGE = ("added", "changed", "removed")
 _LONGEST_JSON = 20_000
-"""Characters of a large value on a page; the whole of it is behind a link."""
+"""Characters of a large value on a page; the rest is linked."""
 
 
 def find_parts(request: Request) -> list[str]:
-    """Return the parts of an address below `/ui`."""
+    """Return the path segments below `/ui`."""
     rest: str = request.path_params.get("rest", "")
     return [request.path_params["noun"], *(part for part in rest.split("/") if rest)]
 
 
 async def show(request: Request, source: Source) -> Response:
-    """Show what is at an address: a list, a record, a form, or a question."""
+    """Show a list, record, form or confirmation by its address."""
     parts = find_parts(request)
     found = nouns.find_operation("GET", parts)
     is_new = parts[-1] == "new" and nouns.find_operation("POST", parts[:-1]) is not None
@@ -66,7 +129,7 @@ async def _show_list(request: Request, source: Source, operation: Operation, par
         "above": _find_above(parts, (operation.within, within) if operation.within and within else None),
         "new": f"{nouns.make_address(parts)}/new" if can_create else None,
         "table": _make_table(operation, parts, page["data"]),
-        "log": _draw_log(page["data"]) if _tells_requests(operation) else None,
+        "log": _draw_log(page["data"]) if _lists_requests(operation) else None,
     }
     return render_page(request, "nouns.html", values)
 
@@ -80,7 +143,7 @@ async def _show_record(request: Request, source: Source, operation: Operation, p
     for one, address in nouns.list_below(parts):
         page = await _call(request, one, address, within=parts[1] if one.within else None)
         section = _make_section(one, address, page, parts, names)
-        sections.append({**section, "log": _draw_log(page["data"])} if _tells_requests(one) else section)
+        sections.append({**section, "log": _draw_log(page["data"])} if _lists_requests(one) else section)
     values = {
         "source": source,
         "nouns": nouns,
@@ -89,7 +152,7 @@ async def _show_record(request: Request, source: Source, operation: Operation, p
         "record": record,
         "facts": {name: (field, record.get(name)) for name, field in facts.items() if record.get(name) not in (None, [])},
         "large": {name: _shorten_json(record[name]) for name in large if record.get(name) not in (None, {}, [])},
-        "differs": _draw_differences(record) if _tells_differences(operation) else None,
+        "differs": _draw_differences(record) if _lists_differences(operation) else None,
         "apart": [await _read_apart(request, one, address) for one, address in nouns.list_apart(parts)],
         "axes": _list_axes(record.get("axes")),
         "nested": [_make_nested(name, field, record, parts, names) for name, field in nested.items()],
@@ -108,7 +171,7 @@ async def _show_record(request: Request, source: Source, operation: Operation, p
 
 
 async def _read_apart(request: Request, operation: Operation, address: list[str]) -> Record:
-    """Return what else there is to read about a record; where the service has nothing to say, why."""
+    """Return other documents of a record, or why the service has none."""
     shown: Record = {"title": address[-1], "address": nouns.make_address(address), "about": operation.about}
     try:
         record = await _call(request, operation, address)
@@ -116,7 +179,7 @@ async def _read_apart(request: Request, operation: Operation, address: list[str]
         if refusal.code not in ("NOT_FOUND", "CONFLICT"):
             raise
         return {**shown, "refused": refusal.message}
-    if _tells_differences(operation):
+    if _lists_differences(operation):
         return {**shown, "differs": _draw_differences(record)}
     assert operation.gives is not None
     _, large, _ = nouns.choose_facts(operation.gives, address)
@@ -124,31 +187,31 @@ async def _read_apart(request: Request, operation: Operation, address: list[str]
     return {**shown, "large": found}
 
 
-def _tells_differences(operation: Operation) -> bool:
+def _lists_differences(operation: Operation) -> bool:
     return operation.gives is not None and operation.gives.fields.keys() >= {*_KINDS_OF_CHANGE}
 
 
 def _draw_differences(record: Record) -> list[Node]:
-    """Return what was added, changed and removed as results show it: before and after."""
+    """Return added, changed and removed records with before and after."""
     changes = [{**one, "change": kind} for kind in _KINDS_OF_CHANGE for one in record.get(kind) or ()]
     state = State(changes=convert_to(changes, tuple[StateChange, ...]))
     return draw_systems(write_systems(state))
 
 
-def _tells_requests(operation: Operation) -> bool:
+def _lists_requests(operation: Operation) -> bool:
     return operation.pages and operation.gives is not None and operation.gives.fields.keys() >= {"method", "path", "response"}
 
 
 def _draw_log(rows: Sequence[Record]) -> Element | None:
-    """Return what happened in a system, as results show it: requests, and the steps that it took by itself."""
+    """Return requests and steps of a system."""
     return draw_request_table([_write_event(row) for row in rows]) if rows else None
 
 
 def _write_event(row: Record) -> Record:
-    told = (row["method"] or "", row["path"] or "") if row["type"] == "request" else (row["step"] or "", "")
+    method, path = (row["method"] or "", row["path"] or "") if row["type"] == "request" else (row["step"] or "", "")
     sent, answered = (row["body"], row["response"]) if row["type"] == "request" else (row["given"], row["error"])
     request = StateRequest(
-        system=row["system"] or "", method=told[0], path=told[1], status=row["status"] or 0, body=sent, response=answered,
+        system=row["system"] or "", method=method, path=path, status=row["status"] or 0, body=sent, response=answered,
         duration_ms=row["duration_ms"],
     )  # fmt: skip
     return {**write_request(request), "status": row["status"], "when": make("small", "", draw_time(row["created_at"]))}
@@ -163,7 +226,7 @@ async def _call(request: Request, operation: Operation, parts: list[str], *, cur
 
 
 def _make_section(operation: Operation, address: list[str], page: Any, parts: list[str], names: dict[str, str]) -> Record:
-    """Return a list that belongs to a record; of an answer that is no list, the records in it."""
+    """Return a list that belongs to a record; if the answer is not a list, the records in it."""
     assert operation.gives is not None
     query = f"?{operation.within}={nouns.quote_part(parts[1])}" if operation.within else ""
     new = nouns.find_operation("POST", address)
@@ -210,7 +273,7 @@ def _kind_of(shape: Any) -> str | None:
 
 
 def _find_remove(parts: list[str], row: Record) -> str | None:
-    """Return where a row is taken out of its list, if it can be."""
+    """Return the address that removes a row from its list, if possible."""
     address = [*parts, str(row.get("id", ""))]
     return f"{nouns.make_address(address)}/delete" if nouns.find_operation("DELETE", address) else None
 
@@ -229,7 +292,7 @@ def _find_above(parts: list[str], within: tuple[str, str] | None) -> list[tuple[
 
 
 def _find_parent(operation: Operation, record: Record) -> tuple[str, str] | None:
-    """Return the field that names what a record belongs to, and its value."""
+    """Return the field that names the parent of a record, and its value."""
     parent = operation.noun.parent
     return (parent, str(record[parent])) if parent and record.get(parent) else None
 
@@ -246,7 +309,7 @@ def _list_axes(axes: Any) -> list[tuple[str, float, float]]:
 
 
 def _shorten_json(value: Json) -> tuple[str, bool]:
-    """Return a value as JSON of bounded length, and whether something is missing."""
+    """Return a value as JSON of limited length, and whether it was cut."""
     text = _write_json(value).decode(errors="replace")
     return text[:_LONGEST_JSON], len(text) > _LONGEST_JSON
 

@@ -1,4 +1,4 @@
-"""Settings of a project: its name and settings, its secrets by name, pausing and deleting it; and the form of a new one."""
+"""Settings of a project: name, settings, secrets, retention, pause, delete; and new projects."""
 
 from __future__ import annotations
 
@@ -9,36 +9,95 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.pages.desk import get_caller, get_hub
-from proctor.pages.form_page import Form, Question, ask_first, is_mended_in_form, refuse_if_changed, show_form
+from proctor.pages.form_page import Form, Question, ask_first, belongs_in_form, refuse_if_changed, show_form
 from proctor.pages.forms import read_form
 from proctor.pages.inputs import make_inputs, read_inputs, write_record
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
-from proctor.pages.screens.retention import FIELDS as RETENTION_FIELDS
 from proctor.pages.words import find_project_address
 from proctor.service.access import projects, secrets
 from proctor.service.access.permissions import require_writer
 from proctor.service.refusals import Refusal
-from proctor.service.upkeep.retention import get_retention
-from proctor.service.verification.shared.fields import NAME, OBJECT, Field, Table, matching, text
+from proctor.service.upkeep.retention import LONGEST_DAYS, Retention, get_retention, preview_retention, set_retention
+from proctor.service.verification.shared.fields import NAME, OBJECT, Field, Table, matching, read_fields, text, whole
+
+_RETENTION_DAYS = whole(most=LONGEST_DAYS)
+RETENTION_FIELDS: Table = {
+    "trace_days": Field(_RETENTION_DAYS, "default: the service's limit"),
+    "run_days": Field(_RETENTION_DAYS, "default: the service's limit"),
+}
+
+
+async def show_retention(request: Request, source: Source) -> Response:
+    """Show the form of the retention."""
+    require_writer(get_caller(request), "the retention can be changed")
+    project = await source.get_project(request.path_params["project"])
+    current = await get_retention(get_hub(request), get_caller(request), project["id"])
+    return _show_retention(request, source, project, write_record(RETENTION_FIELDS, current))
+
+
+async def send_retention(request: Request, source: Source) -> Response:
+    """Preview what would be deleted, then save after the preview."""
+    sent = await read_form(request)
+    hub, caller = get_hub(request), get_caller(request)
+    require_writer(caller, "the retention can be changed")
+    project = await source.get_project(request.path_params["project"])
+    try:
+        wanted = Retention(**read_fields(RETENTION_FIELDS, read_inputs(RETENTION_FIELDS, sent), "retention"))
+        # Changed values need a new preview.
+        if sent.get("previewed") == _name_retention(wanted):
+            await set_retention(hub, caller, project["id"], wanted)
+            return redirect(f"{find_project_address(project['id'], 'settings')}#retention")
+        preview = await preview_retention(hub, caller, project["id"], wanted)
+    except Refusal as refusal:
+        if not belongs_in_form(refusal):
+            raise
+        return _show_retention(request, source, project, sent, refusal=refusal)
+    return _show_retention(request, source, project, sent, preview={**preview, "name": _name_retention(wanted)})
+
+
+def _show_retention(
+    request: Request,
+    source: Source,
+    project: Record,
+    typed: Mapping[str, str],
+    *,
+    preview: Mapping[str, Any] | None = None,
+    refusal: Refusal | None = None,
+) -> Response:
+    problems = {} if refusal is None else refusal.fields
+    values = {
+        "source": source,
+        "project": project,
+        "inputs": make_inputs(RETENTION_FIELDS, typed, problems=problems),
+        "preview": preview,
+        "refusal": refusal,
+        "service_days": get_hub(request).settings.retention_days,
+    }
+    return render_page(request, "retention.html", values, status=200 if refusal is None else refusal.status)
+
+
+def _name_retention(wanted: Retention) -> str:
+    return f"{wanted.trace_days or ''},{wanted.run_days or ''}"
+
 
 FIELDS: Table = {
     "name": NAME,
-    "description": Field(text(4000, 0), "what it is for"),
+    "description": Field(text(4000, 0), "purpose"),
     "settings": Field(
         OBJECT,
-        "targets, models, judge and the like, as in proctor.yaml; secrets are named as ${NAME}",
+        "targets, models and judge as in proctor.yaml; use ${NAME} for secrets",
         example={"targets": {"support": {"type": "http", "url": "https://agent.example.com/chat", "response_path": "text"}}},
     ),
 }
 SECRET: Table = {
     "name": Field(matching(r"[A-Za-z_][A-Za-z0-9_]{0,99}", "letters, digits and underscores"), "as in ${NAME}", required=True, null=False),
-    "value": Field(text(400), "kept encrypted; nobody can ask for it again", required=True, null=False),
+    "value": Field(text(400), "stored encrypted; cannot be read again", required=True, null=False),
 }
 
 
 async def show_settings(request: Request, source: Source) -> Response:
-    """Show what can be set of a project."""
+    """Show the settings of a project."""
     project = await source.get_project(request.path_params["project"])
     hub, caller = get_hub(request), get_caller(request)
     retention = await get_retention(hub, caller, project["id"])
@@ -54,24 +113,24 @@ async def show_settings(request: Request, source: Source) -> Response:
 
 
 async def show_change(request: Request, source: Source) -> Response:
-    """Show the form that changes a project."""
+    """Show the form of a project."""
     project = await _find_changeable(request, source)
     return show_form(request, source, _make_form(project), write_record(FIELDS, project))
 
 
 async def change_project(request: Request, source: Source) -> Response:
-    """Change what was typed anew."""
+    """Save the changed fields."""
     sent = await read_form(request)
     project = await _find_changeable(request, source)
     try:
         refuse_if_changed(sent, project["updated_at"])
         changes = read_inputs(FIELDS, sent, before=write_record(FIELDS, project))
         if changes:
-            # A project always has settings; emptied they are none.
+            # Empty settings are an empty object.
             changes = {name: {} if name == "settings" and value is None else value for name, value in changes.items()}
             await projects.update_project(get_hub(request), get_caller(request), project["id"], changes)
     except Refusal as refusal:
-        if not is_mended_in_form(refusal):
+        if not belongs_in_form(refusal):
             raise
         return show_form(request, source, _make_form(project, sent.get("seen", "")), sent, refusal)
     return redirect(f"{_find_address(project)}/settings")
@@ -79,26 +138,26 @@ async def change_project(request: Request, source: Source) -> Response:
 
 async def show_new_project(request: Request, source: Source) -> Response:
     """Show the form of a new project."""
-    require_writer(get_caller(request), "projects are changed")
+    require_writer(get_caller(request), "projects can be changed")
     return show_form(request, source, _make_form(None))
 
 
 async def create_project(request: Request, source: Source) -> Response:
-    """Make a project."""
+    """Create a project."""
     sent = await read_form(request)
-    require_writer(get_caller(request), "projects are changed")
+    require_writer(get_caller(request), "projects can be changed")
     try:
         given: dict[str, Any] = {"name": "", "description": None, "settings": {}, **read_inputs(FIELDS, sent)}
         made = await projects.create_project(get_hub(request), get_caller(request), **given)
     except Refusal as refusal:
-        if not is_mended_in_form(refusal):
+        if not belongs_in_form(refusal):
             raise
         return show_form(request, source, _make_form(None), sent, refusal)
     return redirect(find_project_address(str(made["id"])))
 
 
 async def pause_project(request: Request, source: Source) -> Response:
-    """Pause a project, or resume it."""
+    """Pause or resume a project."""
     await read_form(request)
     project = await source.get_project(request.path_params["project"])
     action = "resume" if project["paused"] else "pause"
@@ -107,13 +166,13 @@ async def pause_project(request: Request, source: Source) -> Response:
 
 
 async def ask_delete(request: Request, source: Source) -> Response:
-    """Ask before a project is deleted."""
+    """Confirm the deletion of a project."""
     project = await _find_changeable(request, source)
     question = Question(
         title=f"Delete {project['name']}?",
-        about="Its agents, cases, traces, results, runs and secrets are deleted, and its keys revoked. It cannot be taken back.",
+        about="Its agents, cases, traces, results, runs and secrets are deleted, and its keys revoked. This cannot be undone.",
         action=f"{_find_address(project)}/delete",
-        button="Delete the project",
+        button="Delete project",
         back=f"{_find_address(project)}/settings",
         crumbs=_list_ways(project),
         project=project,
@@ -130,27 +189,27 @@ async def delete_project(request: Request, source: Source) -> Response:
 
 
 async def show_secret(request: Request, source: Source) -> Response:
-    """Show the form that keeps a secret."""
+    """Show the form of a secret."""
     project = await _find_changeable(request, source)
     return show_form(request, source, _make_secret_form(project), {"name": request.query_params.get("name", ""), "value": ""})
 
 
 async def keep_secret(request: Request, source: Source) -> Response:
-    """Keep a secret, or replace it."""
+    """Store or replace a secret."""
     sent = await read_form(request)
     project = await source.get_project(request.path_params["project"])
     try:
         name, value = sent.get("name", "").strip(), sent.get("value", "")
         await secrets.set_secret(get_hub(request), get_caller(request), project["id"], name, value)
     except Refusal as refusal:
-        if not is_mended_in_form(refusal):
+        if not belongs_in_form(refusal):
             raise
         return show_form(request, source, _make_secret_form(project), sent, refusal)
     return redirect(f"{_find_address(project)}/settings#secrets")
 
 
 async def delete_secret(request: Request, source: Source) -> Response:
-    """Forget a secret."""
+    """Delete a secret."""
     sent = await read_form(request)
     project = await source.get_project(request.path_params["project"])
     await secrets.delete_secret(get_hub(request), get_caller(request), project["id"], sent.get("name", ""))
@@ -158,7 +217,7 @@ async def delete_secret(request: Request, source: Source) -> Response:
 
 
 async def ask_delete_secret(request: Request, source: Source) -> Response:
-    """Ask before a secret is forgotten."""
+    """Confirm the deletion of a secret."""
     project = await _find_changeable(request, source)
     name = request.query_params.get("name", "")
     values: Mapping[str, Any] = {"source": source, "project": project, "name": name, "here": f"{_find_address(project)}/secrets/delete"}
@@ -168,7 +227,7 @@ async def ask_delete_secret(request: Request, source: Source) -> Response:
 def _make_form(project: Record | None, seen: str = "") -> Form:
     here = "/ui/projects/new" if project is None else f"{_find_address(project)}/settings/change"
     return Form(
-        title="New project" if project is None else f"Change {project['name']}",
+        title="New project" if project is None else f"Edit {project['name']}",
         action=here,
         button="Save",
         back="/ui/" if project is None else f"{_find_address(project)}/settings",
@@ -183,8 +242,8 @@ def _make_form(project: Record | None, seen: str = "") -> Form:
 
 def _make_secret_form(project: Record) -> Form:
     return Form(
-        title="Keep a secret",
-        about="Kept encrypted and named as ${NAME} in settings and suites. Nobody can read them again.",
+        title="Add secret",
+        about="Stored encrypted. Use ${NAME} in settings and suites. Values cannot be read again.",
         action=f"{_find_address(project)}/secrets",
         button="Save",
         back=f"{_find_address(project)}/settings#secrets",
@@ -195,7 +254,7 @@ def _make_secret_form(project: Record) -> Form:
 
 
 async def _find_changeable(request: Request, source: Source) -> Record:
-    require_writer(get_caller(request), "projects are changed")
+    require_writer(get_caller(request), "projects can be changed")
     return await source.get_project(request.path_params["project"])
 
 

@@ -1,4 +1,4 @@
-"""Projects with their trend and open alerts, and one project with what is going on in it."""
+"""Projects with trend and alerts, and the overview of one project."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LATEST = 10
 
 
 async def show_projects(request: Request, source: Source) -> Response:
-    """Show every project with how its latest runs went."""
+    """Show all projects with their latest runs."""
     page = await source.list_projects(request.query_params.get("cursor"))
     if source.is_local and len(page["data"]) == 1:
         return redirect(find_project_address(page["data"][0]["id"]))
@@ -28,7 +28,7 @@ async def show_projects(request: Request, source: Source) -> Response:
 
 
 async def show_project(request: Request, source: Source) -> Response:
-    """Show one project: its trend, its alerts, what has changed since yesterday, its latest runs."""
+    """Show one project: trend, alerts, changes since yesterday, latest runs."""
     project = await source.get_project(request.path_params["project"])
     overview = await read_if_allowed(source.read_overview(project["id"], request.query_params.get("since") or None))
     runs = None if overview is None else (await source.list_runs(project["id"], limit=_LATEST))["data"]
@@ -39,14 +39,14 @@ async def show_project(request: Request, source: Source) -> Response:
         "runs": runs,
         "rates": [] if overview is None else _list_rates(overview.trend),
         "alerts": await source.list_firing_alerts(project["id"]) if overview is None else overview.alerts or [],
-        "asked": request.query_params.get("since"),
+        "since_given": request.query_params.get("since"),
         "kinds": ("newly_failing", "newly_flaky", "newly_passing"),
     }
     return render_page(request, "project.html", values)
 
 
 async def _look_at(source: Source, project: Record) -> Record:
-    """Return a project with its trend and its last run; None for both where the reader's key does not read runs."""
+    """Return a project with its trend and last run; None for both if the key may not read runs."""
     alerts = await source.list_firing_alerts(project["id"])
     try:
         trend = await source.read_trend(project["id"])

@@ -1,4 +1,4 @@
-"""One attempt: its assertions beside the evidence, the conversation as a timeline; alone, or beside other attempts of its case."""
+"""One attempt: assertions, evidence and timeline; alone or next to other attempts of its case."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.evidence import Evidence
-from proctor.pages.pictures.waterfall import lay_out_durations
+from proctor.pages.pictures import lay_out_durations
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import render_page
 from proctor.pages.screens.run import find_run
@@ -24,10 +24,10 @@ from proctor.service.runs.results import AttemptFilter, ReadResult, write_read_r
 from proctor.store.sql.compressed_json import to_json
 
 _MOST_ATTEMPTS = 100
-_MOST_BESIDE = 3
-"""Further attempts beside the first one."""
-_STEPS, _STEPS_BESIDE = 80, 40
-"""Steps of a timeline on one page, alone and beside others."""
+_MOST_OTHERS = 3
+"""Further attempts next to the first one."""
+_STEPS, _STEPS_SIDE_BY_SIDE = 80, 40
+"""Steps of a timeline per page, alone and side by side."""
 _STEP_OF_PATH = re.compile(r"\.(\w+)|\[(\d{1,6})\]")
 
 
@@ -35,17 +35,17 @@ async def show_result(request: Request, source: Source) -> Response:
     """Show an attempt, or several side by side (`?with=ID`, up to three times)."""
     project, run = await find_run(request, source)
     first, given = _read_number(request.query_params.get("step")), request.query_params.getlist("with")
-    # As if others were beside it: where they are none, it is written once more, which is rare.
-    most = _STEPS_BESIDE if given else _STEPS
+    # Written again in the rare case that none of the others exist.
+    most = _STEPS_SIDE_BY_SIDE if given else _STEPS
     shown = await _show(source, run["id"], request.path_params["result"], first, most)
     others = await source.list_results(run["id"], AttemptFilter(case=shown["summary"]["case"]), limit=_MOST_ATTEMPTS)
-    # Of very many attempts the newest are listed, and always the one that is shown.
+    # Lists the newest attempts, and always the one shown.
     listed = {other["id"]: other for other in (*others["data"], shown["summary"])}
     attempts = sorted(listed.values(), key=lambda other: other["attempt"])
-    wanted = _choose_beside(given, attempts, shown["summary"]["id"])
+    wanted = _choose_others(given, attempts, shown["summary"]["id"])
     if given and not wanted:
         shown = await _show(source, run["id"], request.path_params["result"], first, _STEPS)
-    beside = [await _show(source, run["id"], id, 1, most) for id in wanted]
+    side_by_side = [await _show(source, run["id"], id, 1, most) for id in wanted]
     values = {
         "project": project,
         "source": source,
@@ -53,16 +53,16 @@ async def show_result(request: Request, source: Source) -> Response:
         "attempts": attempts,
         "more_attempts": max(0, (others["_meta"].get("total") or 0) - len(attempts)),
         **shown,
-        "beside": beside,
-        "shown_beside": [shown["summary"]["id"], *wanted],
-        "assertion_rows": _compare_assertions([shown["doc"], *(other["doc"] for other in beside)]),
+        "others": side_by_side,
+        "shown_ids": [shown["summary"]["id"], *wanted],
+        "assertion_rows": _compare_assertions([shown["doc"], *(other["doc"] for other in side_by_side)]),
         **_find_neighbours(attempts, shown["summary"]),
     }
     return render_page(request, "result.html", values)
 
 
 async def _show(source: Source, run_id: str, result_id: str, first: int, most: int) -> Record:
-    """Return what the page shows of an attempt: a line about it, the name of its case, and everything else."""
+    """Return what the page shows of an attempt: summary, name of its case, document."""
 
     def write(read: ReadResult) -> Record:
         return {"summary": read.summary, "name": read.result.case.name, "doc": _write_document(read, first, most)}
@@ -71,7 +71,7 @@ async def _show(source: Source, run_id: str, result_id: str, first: int, most: i
 
 
 async def show_json(request: Request, source: Source) -> Response:
-    """Return the whole attempt as JSON, as REST has it."""
+    """Return the attempt as JSON, as in REST."""
     _, run = await find_run(request, source)
     read = await source.read_result(run["id"], request.path_params["result"])
     body = await asyncio.to_thread(lambda: msgspec.json.format(to_json(write_read_result(read)), indent=2))
@@ -79,21 +79,21 @@ async def show_json(request: Request, source: Source) -> Response:
 
 
 async def show_text(request: Request, source: Source) -> Response:
-    """Return a text of the evidence as it is, whatever its length: `?at=$.text`."""
+    """Return a text of the evidence in full: `?at=$.text`."""
     _, run = await find_run(request, source)
     read = await source.read_result(run["id"], request.path_params["result"])
     place = request.query_params.get("at", "$.text")
     found = None if read.entry.evidence is None else await asyncio.to_thread(find_text, read.entry.evidence, place)
     if found is None:
         raise not_found("text", place[:200])
-    # Halves of characters, which no encoding knows, are shown as what they are not.
+    # Lone surrogates are replaced.
     return Response(found.encode("utf-8", errors="replace"), media_type="text/plain")
 
 
 def find_text(evidence: Evidence, place: str) -> str | None:
-    """Return the text at a path such as `$.turns[1].text`; nothing where there is none."""
+    """Return the text at a path such as `$.turns[1].text`, if any."""
     value: Any = msgspec.to_builtins(evidence)
-    # The path as a whole first: `findall` passes over what it does not know, and would lead to a text that nobody asked for.
+    # The whole path must match: `findall` skips what it does not know and would lead to another text.
     if not re.fullmatch(rf"\$(?:{_STEP_OF_PATH.pattern})+", place[:500]):
         return None
     for name, index in _STEP_OF_PATH.findall(place):
@@ -106,10 +106,10 @@ def find_text(evidence: Evidence, place: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _choose_beside(given: Sequence[str], attempts: Sequence[Record], here: str) -> list[str]:
-    """Return which other attempts of the case stand beside this one; what is no attempt of the case is left out."""
+def _choose_others(given: Sequence[str], attempts: Sequence[Record], here: str) -> list[str]:
+    """Return the requested other attempts of the case; ids that are not are ignored."""
     known = {attempt["id"] for attempt in attempts} - {here}
-    return [id for id in dict.fromkeys(given) if id in known][:_MOST_BESIDE]
+    return [id for id in dict.fromkeys(given) if id in known][:_MOST_OTHERS]
 
 
 def _read_number(text: str | None) -> int:
@@ -117,7 +117,7 @@ def _read_number(text: str | None) -> int:
 
 
 def _write_document(read: ReadResult, first: int, most: int) -> Record:
-    """Return an attempt as the page shows it: the steps from `first` on, and where each assertion leads to."""
+    """Return an attempt as the page shows it: steps from `first` on, and the target of each assertion."""
     written: Record = {**write_case(read.result.case), **write_attempt(read.result, read.entry, with_evidence=True)}
     document: Record = lay_out_attempt(written, first, most)
     if read.entry.evidence is not None and document.get("timeline"):
@@ -133,7 +133,7 @@ def _find_durations(read: ReadResult, steps: Sequence[Record], find_page: Any) -
 
 
 def _compare_assertions(documents: Sequence[Record]) -> list[Record]:
-    """Return a row for each assertion, with how it came out in each attempt; those that differ first."""
+    """Return a row per assertion with its outcome in each attempt; different ones first."""
     most = max(len(document["assertions"]) for document in documents)
     rows: list[Record] = []
     for number in range(most):

@@ -1,22 +1,156 @@
-"""One run: live while it goes on; what went wrong first, grouped by reason; then every attempt."""
+"""Runs: the list, the form to start one, and one run with failures and attempts, live while it is running."""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar, cast
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.actions.history.compare_several import MOST_RUNS
 from proctor.actions.history.failures import Failures
+from proctor.model.case import MOST_REPEATS
+from proctor.pages.desk import Desk, open_desk
 from proctor.pages.forms import read_form
-from proctor.pages.ports import FIRST, Place, Record, Source
+from proctor.pages.ports import FIRST, Page, Place, Record, RunFilter, Source
 from proctor.pages.rendering import redirect, render_page
-from proctor.pages.words import OUTCOMES, find_project_address, read_number
+from proctor.pages.screens.case_edit import LARGEST_FORM, read_object
+from proctor.pages.words import OUTCOMES, find_project_address, read_number, read_typed_number
 from proctor.report.words.html_text import duration_words
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.runs.requests import MOST_AT_ONCE, MOST_CASES, RunSpec, plan_run, start_run
 from proctor.service.runs.results import LONGEST_TEXT, AttemptFilter
+from proctor.service.traces import cases
+
+# --- list of runs
+
+STATUSES = ("queued", "running", "completed", "cancelled", "failed")
+_LONGEST = 200
+"""Characters of a search text."""
+
+
+async def show_runs(request: Request, source: Source) -> Response:
+    """Show a page of runs."""
+    project = await source.get_project(request.path_params["project"])
+    params = request.query_params
+    status = params.get("status")
+    wanted = RunFilter(
+        status=status if status in STATUSES else None,
+        name=_read_word(params.get("name")),
+        tag=(_read_word(params.get("tag")) or "").removeprefix("@") or None,
+        query=_read_word(params.get("q")),
+    )
+    page = await source.list_runs(project["id"], wanted, cursor=params.get("cursor"))
+    # Filters other than the status, as a query.
+    narrowed = {name: value for name, value in (("name", wanted.name), ("tag", wanted.tag), ("q", wanted.query)) if value is not None}
+    values = {
+        "project": project,
+        "source": source,
+        "page": page,
+        "wanted": wanted,
+        "narrowed": narrowed,
+        "rest": f"&{urlencode(narrowed)}" if narrowed else "",
+        "statuses": STATUSES,
+        "most": MOST_RUNS,
+    }
+    return render_page(request, "runs.html", values)
+
+
+def _read_word(text: str | None) -> str | None:
+    """Return a search text; None if blank."""
+    return (text or "").strip().replace("\0", "")[:_LONGEST] or None
+
+
+# --- start a run
+
+_OTHER = "other:"
+"""Marks a target described in the form."""
+
+
+async def show_new_run(request: Request, source: Source) -> Response:
+    """Show the form; `case` in the query selects cases."""
+    desk = open_desk(request, source, to_write=True)
+    project = await source.get_project(request.path_params["project"])
+    chosen = request.query_params.getlist("case")
+    form: Record = {"repeat": "1", "concurrency": "4", "timeout_s": "120", "what": "cases", "case": chosen}
+    return await _show_form(request, source, desk, project, form)
+
+
+async def send_new_run(request: Request, source: Source) -> Response:
+    """Start a run and show it, or show a dry run."""
+    form: Record = dict(await read_form(request, largest=LARGEST_FORM, proven=False))
+    form["case"] = request.state.form_lists.get("case", [])
+    form["suite"] = form.get("suite", "").replace("\r\n", "\n")
+    desk = open_desk(request, source, to_write=True)
+    project = await source.get_project(request.path_params["project"])
+    if not request.state.form_proven:
+        return await _show_form(request, source, desk, project, form, lost="proof", status=403)
+    try:
+        spec = read_spec(project["id"], form)
+        if form.get("do") != "start":
+            return await _show_form(request, source, desk, project, form, plan=await plan_run(desk.hub, desk.caller, spec))
+        run = await start_run(desk.hub, desk.caller, spec)
+    except Refusal as refusal:
+        return await _show_form(request, source, desk, project, form, refusal=refusal, status=refusal.status)
+    return redirect(find_project_address(project["id"], "runs", run["id"]))
+
+
+def read_spec(project_id: str, form: Record) -> RunSpec:
+    """Return the run request of a form. Raises `Refusal`."""
+    fields: dict[str, list[str]] = {}
+    target = form.get("target") or None
+    if target == _OTHER:
+        target = read_object(form.get("own_target", ""), "own_target")
+    numbers: dict[str, Any] = {}
+    for name, whole in (("repeat", True), ("concurrency", True), ("timeout_s", False)):
+        try:
+            numbers[name] = read_typed_number(form.get(name, ""), whole=whole)
+            if whole and not isinstance(numbers[name], int):
+                raise ValueError("expected a number")
+        except ValueError as error:
+            fields[name] = [str(error)]
+    if fields:
+        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields=fields)
+    what = {"suite": form["suite"]} if form.get("what") == "suite" else {"cases": list(form["case"])}
+    return RunSpec(
+        project_id=project_id,
+        target=target,
+        dialect=(form.get("dialect") or None) if form.get("what") == "suite" else None,
+        selection=form.get("selection", "").strip() or None,
+        name=form.get("name", "").strip(),
+        tags=[tag.strip() for tag in form.get("tags", "").split(",") if tag.strip()],
+        note=form.get("note", "").strip(),
+        **what,
+        **numbers,
+    )
+
+
+async def _show_form(
+    request: Request, source: Source, desk: Desk, project: Record, form: Record, *, status: int = 200, **more: Any
+) -> Response:
+    page: Page = await cases.list_cases(desk.hub, desk.caller, project_id=project["id"], limit=MOST_CASES)
+    described = project["settings"].get("targets")
+    values = {
+        "project": project,
+        "source": source,
+        "form": form,
+        "cases": page["data"],
+        "more_cases": page["_meta"]["next"] is not None,
+        "targets": sorted(map(str, cast(Record, described))) if isinstance(described, dict) else [],
+        "default_target": project["settings"].get("default_target"),
+        "other": _OTHER,
+        "most_repeats": MOST_REPEATS,
+        "most_at_once": MOST_AT_ONCE,
+        "plan": None,
+        "lost": None,
+        "refusal": None,
+        **more,
+    }
+    return render_page(request, "run_new.html", values, status=status)
+
 
 T = TypeVar("T")
 PAGE = 50
@@ -26,14 +160,14 @@ _NOTHING = Failures(groups=(), looked_at=0, more=False)
 
 async def show_run(request: Request, source: Source) -> Response:
     """Show a run with a page of its attempts."""
-    # Asked for first: what happens from here on is told, and what happened before is in what is read now.
+    # First: events from here on are streamed, earlier ones are in what is read below.
     events = await source.find_event_address(request.path_params["run"])
     project, run = await find_run(request, source)
     wanted = _read_filter(request)
     place = _read_place(request)
     went_wrong = run["counts"].get("fail", 0) + run["counts"].get("error", 0)
     is_live = run["status"] in ("queued", "running")
-    # Together: each of them waits for its own connection most of the time.
+    # In parallel: each mostly waits for its own connection.
     page, failures, before, latency = await asyncio.gather(
         source.list_results(run["id"], wanted, place=place),
         source.group_failures(run["id"]) if went_wrong else _give(_NOTHING),
@@ -41,7 +175,7 @@ async def show_run(request: Request, source: Source) -> Response:
         _give(None) if is_live else source.measure_latency(run["id"]),
     )
     if not page["data"] and place.position and page["_meta"]["total"]:
-        # Behind the last row: the last page is what somebody meant.
+        # A position after the last row shows the last page.
         place = Place(position=(page["_meta"]["total"] - 1) // PAGE * PAGE)
         page = await source.list_results(run["id"], wanted, place=place)
     values = {
@@ -69,7 +203,7 @@ async def _give(value: T) -> T:
 
 
 async def show_rows(request: Request, source: Source) -> Response:
-    """Show some rows of the list of attempts by themselves, for the window over a long one."""
+    """Show rows of attempts without the page, for a long list."""
     project, run = await find_run(request, source)
     page = await source.list_results(run["id"], _read_filter(request), place=_read_place(request))
     here = find_project_address(project["id"], "runs", run["id"])
@@ -77,35 +211,35 @@ async def show_rows(request: Request, source: Source) -> Response:
 
 
 def _read_filter(request: Request) -> AttemptFilter:
-    asked = request.query_params
-    outcome = asked.get("outcome") if asked.get("outcome") in OUTCOMES else None
-    text = asked.get("q", "").strip()[:LONGEST_TEXT]
-    return AttemptFilter(outcome=outcome, case=asked.get("case") or None, text=text or None)
+    params = request.query_params
+    outcome = params.get("outcome") if params.get("outcome") in OUTCOMES else None
+    text = params.get("q", "").strip()[:LONGEST_TEXT]
+    return AttemptFilter(outcome=outcome, case=params.get("case") or None, text=text or None)
 
 
 def _read_place(request: Request) -> Place:
-    """Return where a page of attempts begins: at a cursor, at a position, or at the row that somebody typed."""
-    asked = request.query_params
-    if asked.get("cursor"):
-        return Place(cursor=asked["cursor"])
-    if asked.get("row"):
-        row = max(0, read_number(asked["row"].replace(",", "").replace(".", "").strip(), 2**31) - 1)
+    """Return where a page of attempts starts: cursor, position, or row number."""
+    params = request.query_params
+    if params.get("cursor"):
+        return Place(cursor=params["cursor"])
+    if params.get("row"):
+        row = max(0, read_number(params["row"].replace(",", "").replace(".", "").strip(), 2**31) - 1)
         return Place(position=row // PAGE * PAGE)
-    return Place(position=read_number(asked.get("position"), 2**31)) if asked.get("position") else FIRST
+    return Place(position=read_number(params.get("position"), 2**31)) if params.get("position") else FIRST
 
 
 async def cancel_run(request: Request, source: Source) -> Response:
-    """End a run, and show it."""
+    """Cancel a run and show it."""
     await read_form(request)
     if source.is_local:
-        raise Refusal("FORBIDDEN", "runs of this folder are ended where they were started")
+        raise Refusal("FORBIDDEN", "stop this run where it was started")
     project, run = await find_run(request, source)
     await source.cancel_run(run["id"])
     return redirect(find_project_address(project["id"], "runs", run["id"]))
 
 
 async def find_run(request: Request, source: Source) -> tuple[Record, Record]:
-    """Return the project and the run that an address names. Raises `Refusal` when one is not there, or the run is of another project."""
+    """Return the project and the run that the path names. Raises `Refusal` if either is missing or they do not belong together."""
     project = await source.get_project(request.path_params["project"])
     run = await source.get_run(request.path_params["run"])
     if run["project_id"] != project["id"]:
@@ -114,7 +248,7 @@ async def find_run(request: Request, source: Source) -> tuple[Record, Record]:
 
 
 def _find_pace(run: Record, now: datetime) -> Record | None:
-    """Return how many attempts a minute are finished, and how long the rest will take at that rate."""
+    """Return finished attempts per minute, and the remaining time."""
     if not run["started_at"] or not run["finished"]:
         return None
     seconds = (now - datetime.fromisoformat(run["started_at"])).total_seconds()
@@ -122,6 +256,6 @@ def _find_pace(run: Record, now: datetime) -> Record | None:
         return None
     left_s = max(0, run["attempts"] - run["finished"]) * seconds / run["finished"]
     rate = run["finished"] / seconds * 60
-    # Slow agents finish less than one in a minute, or in an hour, which is not none.
-    told = f"{rate:,.{0 if rate >= 10 else 1 if rate >= 1 else 2}f}" if rate >= 0.01 else f"< {0.01:,.2f}"
-    return {"rate": told, "left": duration_words(left_s * 1000)}
+    # Slow agents finish less than one per minute.
+    shown = f"{rate:,.{0 if rate >= 10 else 1 if rate >= 1 else 2}f}" if rate >= 0.01 else f"< {0.01:,.2f}"
+    return {"rate": shown, "left": duration_words(left_s * 1000)}

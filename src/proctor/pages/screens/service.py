@@ -1,4 +1,4 @@
-"""About the service itself: its audit log, how it is, and what has an id or a name."""
+"""The service: audit log, health, search."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from proctor.service.access.projects import search_everywhere
 from proctor.service.upkeep.health import find_watch, read_figures
 
 RESOURCES = ("project", "agent", "case", "run", "alert", "key", "secret", "session")
-"""What is proposed to narrow the audit log; any other word may be typed."""
+"""Suggested resource types of the audit log."""
 
 
 async def show_audit(request: Request, source: Source) -> Response:
     """Show a page of the audit log."""
-    asked = request.query_params
-    resource, resource_id = asked.get("resource", "").strip() or None, asked.get("resource_id", "").strip() or None
+    params = request.query_params
+    resource, resource_id = params.get("resource", "").strip() or None, params.get("resource_id", "").strip() or None
     page = await list_notes(
         get_hub(request),
         get_caller(request),
         resource=resource,
         resource_id=resource_id,
         limit=50,
-        cursor=asked.get("cursor") or None,
+        cursor=params.get("cursor") or None,
     )
     kinds = sorted({*RESOURCES, *(noun.kind for _, noun in nouns.list_nouns())})
     values = {"source": source, "page": page, "resource": resource, "resource_id": resource_id, "kinds": kinds, "find": find_address}
@@ -37,7 +37,7 @@ async def show_audit(request: Request, source: Source) -> Response:
 
 
 async def show_health(request: Request, source: Source) -> Response:
-    """Show how the service is, what waits and how much room there is."""
+    """Show health, queues and storage."""
     found = await find_watch(request.app.state, get_hub(request)).get_health()
     figures: Record | None = None
     if found.database == "reachable":
@@ -47,7 +47,7 @@ async def show_health(request: Request, source: Source) -> Response:
 
 
 async def show_search(request: Request, source: Source) -> Response:
-    """Show what has an id or a name."""
+    """Show search results by id or name."""
     text = request.query_params.get("q", "")[:200].strip()
     found: Record | None = await search_everywhere(get_hub(request), get_caller(request), text) if text else None
     rows = [(find_address(row["kind"], row["id"], row["project_id"]), row) for row in (found or {}).get("data", ())]
@@ -55,7 +55,7 @@ async def show_search(request: Request, source: Source) -> Response:
 
 
 def find_address(kind: str, id: str, project_id: str | None = None) -> str | None:
-    """Return the page of something by its kind and id; None where it has none."""
+    """Return the page of an object by kind and id, if it has one."""
     match kind:
         case "project":
             return find_project_address(id)

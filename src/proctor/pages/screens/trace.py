@@ -1,7 +1,7 @@
-"""One trace: its verdicts, and its spans as a tree with a waterfall, of which the server shows a window.
+"""One trace: verdicts, and spans as a tree with a waterfall, in windows.
 
-Which part of the tree is open stands in the address: `level` is how deep it is, `turned` are the spans that are the other way round, `from`
-is the first row of the window, `span` is the one that is shown in full. A script asks for other windows as somebody scrolls.
+The query holds the state of the tree: `level` is the open depth, `turned` are spans toggled against it, `from` is the first row of the
+window, `span` is shown in full. A script fetches other windows while scrolling.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST_ASSERTIONS = 30
 _MOST_STEPS = 30
 _MOST_ATTRIBUTES = 80
 _DEEPEST = 16
-"""Levels that are drawn further in; deeper ones say how deep they are."""
+"""Levels that are indented; deeper ones show their depth."""
 
 
 async def show_trace(request: Request, source: Source) -> Response:
@@ -76,15 +76,15 @@ async def show_trace(request: Request, source: Source) -> Response:
 
 
 async def label_trace(request: Request, source: Source) -> Response:
-    """Keep what somebody says about a trace, and show it."""
+    """Store a label or note of a trace and show it."""
     form = await read_form(request)
     seen = TraceSource.of_request(request)
     project, trace = await _find_trace(request, source, seen)
     label = form.get("label") or None
     if label not in (None, "pass", "fail"):
-        raise Refusal("BAD_REQUEST", "a label is pass or fail")
+        raise Refusal("BAD_REQUEST", "a label must be pass or fail")
     await seen.annotate(NewAnnotation(subject="trace", subject_id=trace["id"], label=label, note=form.get("note", "").strip()))
-    return redirect(f"{find_project_address(project['id'], 'traces', trace['id'])}#said")
+    return redirect(f"{find_project_address(project['id'], 'traces', trace['id'])}#comments")
 
 
 async def _find_trace(request: Request, source: Source, seen: TraceSource) -> tuple[Record, Record]:
@@ -96,42 +96,42 @@ async def _find_trace(request: Request, source: Source, seen: TraceSource) -> tu
 
 
 def _cut_window(tree: SpanTree, request: Request) -> Record:
-    asked = request.query_params
-    level = _read_number(asked.get("level"), -1)
+    params = request.query_params
+    level = _read_number(params.get("level"), -1)
     level = choose_level(tree.by_depth, WINDOW) if level < 0 else level
-    turned = tuple(dict.fromkeys(asked.getlist("turned")))[:_MOST_TURNED]
-    target = tree.places.get(asked.get("span", ""))
+    turned = tuple(dict.fromkeys(params.getlist("turned")))[:_MOST_TURNED]
+    target = tree.places.get(params.get("span", ""))
     opened = Opened(level=level, turned=frozenset(turned))
     above = set[int]() if target is None else list_above(tree, target)
     visible = list_visible(tree, opened, also=above)
     last = max(0, len(visible) - WINDOW)
-    # Where somebody goes to a span, its row stands in the window with a few before it.
+    # Show the target span with a few rows before it.
     near = 0 if target is None else max(0, visible.index(target) - WINDOW // 3)
-    first = min(last, _read_number(asked.get("from"), near))
-    kept: dict[str, Any] = {"level": level, "turned": turned}
+    first = min(last, _read_number(params.get("from"), near))
+    state: dict[str, Any] = {"level": level, "turned": turned}
     shown = visible[first : first + WINDOW]
     whole = max(1, tree.end_ns - tree.start_ns)
     return {
-        "rows": [_write_row(tree, place, opened, place in above, kept, whole, target) for place in shown],
+        "rows": [_write_row(tree, place, opened, place in above, state, whole, target) for place in shown],
         "first": first,
         "visible": len(visible),
         "size": WINDOW,
         "level": level,
         "deepest": tree.deepest,
-        "address": _write_address(kept, span=asked.get("span")),
-        "before": _write_address({**kept, "from": max(0, first - WINDOW)}) if first else None,
-        "after": _write_address({**kept, "from": first + WINDOW}) if first + WINDOW < len(visible) else None,
+        "address": _write_address(state, span=params.get("span")),
+        "before": _write_address({**state, "from": max(0, first - WINDOW)}) if first else None,
+        "after": _write_address({**state, "from": first + WINDOW}) if first + WINDOW < len(visible) else None,
         "shallower": _write_address({"level": max(1, level - 1)}),
         "deeper": _write_address({"level": level + 1}),
     }
 
 
-def _write_row(tree: SpanTree, place: int, opened: Opened, forced: bool, kept: Record, whole: int, target: int | None) -> Record:
+def _write_row(tree: SpanTree, place: int, opened: Opened, forced: bool, state: Record, whole: int, target: int | None) -> Record:
     row = tree.rows[place]
     is_open = forced or opened.is_open(row)
-    turned = [id for id in kept["turned"] if id != row.id] if row.id in kept["turned"] else [*kept["turned"], row.id]
+    turned = [id for id in state["turned"] if id != row.id] if row.id in state["turned"] else [*state["turned"], row.id]
     begin = (row.start_ns - tree.start_ns) / whole * 1000 if row.start_ns else 0
-    # Never less than can be seen, however short a span is beside the whole trace.
+    # Short spans have a visible minimum width.
     length = max(2.0, ((row.took_ms or 0) * 1e6) / whole * 1000)
     return {
         "place": place,
@@ -142,13 +142,13 @@ def _write_row(tree: SpanTree, place: int, opened: Opened, forced: bool, kept: R
         "is_target": place == target,
         "begin": round(min(998.0, max(0.0, begin)), 1),
         "length": round(min(1000.0, length), 1),
-        "turn": _write_address({**kept, "turned": turned}) + f"#r{place}",
-        "address": _write_address({**kept, "span": row.id}) + "#span",
+        "turn": _write_address({**state, "turned": turned}) + f"#r{place}",
+        "address": _write_address({**state, "span": row.id}) + "#span",
     }
 
 
-def _write_address(kept: Record, **more: str | None) -> str:
-    return "?" + urlencode({name: value for name, value in {**kept, **more}.items() if value is not None}, doseq=True)
+def _write_address(state: Record, **more: str | None) -> str:
+    return "?" + urlencode({name: value for name, value in {**state, **more}.items() if value is not None}, doseq=True)
 
 
 def _read_number(text: str | None, otherwise: int) -> int:
@@ -182,8 +182,8 @@ def _write_pairs(values: dict[str, Json]) -> list[tuple[str, str]]:
 
 
 def _write_result(result: Record, links: dict[str, str]) -> Record:
-    told: Json = result["result"]
-    assertions: Sequence[Json] = (told.get("assertions") if isinstance(told, dict) else None) or ()
+    document: Json = result["result"]
+    assertions: Sequence[Json] = (document.get("assertions") if isinstance(document, dict) else None) or ()
     rank = {"fail": 0, "error": 0, "skip": 1}
     ordered = sorted((one for one in assertions if isinstance(one, dict)), key=lambda one: rank.get(str(one.get("outcome")), 2))
     shown = [
@@ -199,6 +199,6 @@ def _write_result(result: Record, links: dict[str, str]) -> Record:
 
 
 def _find_link(pointer: str, links: dict[str, str]) -> str | None:
-    """Return the address of the span that a pointer into the evidence is about, where that is known."""
+    """Return the address of the span that a pointer refers to, if known."""
     found = next((span_id for place, span_id in links.items() if pointer == place or pointer.startswith((f"{place}.", f"{place}["))), None)
     return None if found is None else _write_address({"span": found}) + "#span"

@@ -1,25 +1,33 @@
-"""The traces of a project as they come in: searched, filtered by what they have in common, live on the first page."""
+"""Traces of a project: search, facets, live feed, re-evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.pages.ports import Source
-from proctor.pages.rendering import render_page
+from proctor.model.json_values import read_digits
+from proctor.pages.desk import Desk, open_desk
+from proctor.pages.forms import read_form
+from proctor.pages.ports import Page, Record, Source
+from proctor.pages.rendering import redirect, render_page
+from proctor.pages.screens.cases import list_project_agents
 from proctor.pages.trace_source import TraceSource
-from proctor.pages.words import OUTCOMES
+from proctor.pages.words import OUTCOMES, find_project_address
+from proctor.service.refusals import Refusal
+from proctor.service.traces.cases import list_cases
+from proctor.service.traces.reevaluation import MOST_TRACES, ReevaluationRequest, request_reevaluation
 from proctor.service.traces.search import TraceSearch
 
 _ROWS = 40
 _LONGEST = 200
 Value = tuple[str, str | None, int]
-"""A value of a facet, its name, and how many have it."""
+"""A value of a facet, its name and its count."""
 Choice = tuple[str, str | None, int, str, bool]
-"""The same with the address it leads to, and whether it is chosen."""
+"""The same with its address and whether it is selected."""
 STATUSES = ("open", "complete", "evaluated", "failed")
 
 
@@ -27,19 +35,19 @@ async def show_traces(request: Request, source: Source) -> Response:
     """Show a page of traces with the facets of the search."""
     seen = TraceSource.of_request(request)
     project = await source.get_project(request.path_params["project"])
-    asked = _read_filters(request.query_params)
+    filters = _read_filters(request.query_params)
     cursor = request.query_params.get("cursor")
-    # Before anything is read: what happens from here on is told, and what happened before is in what is read now.
-    events = None if cursor else seen.find_event_address(project["id"], asked.get("agent"))
+    # First: events from here on are streamed, earlier ones are in what is read below.
+    events = None if cursor else seen.find_event_address(project["id"], filters.get("agent"))
     wanted = TraceSearch(
         project_id=project["id"],
-        agent_id=asked.get("agent"),
-        outcome=asked.get("outcome"),
-        status=asked.get("status"),
-        case_id=asked.get("case"),
-        since=asked.get("since"),
-        until=asked.get("until"),
-        query=asked.get("q"),
+        agent_id=filters.get("agent"),
+        outcome=filters.get("outcome"),
+        status=filters.get("status"),
+        case_id=filters.get("case"),
+        since=filters.get("since"),
+        until=filters.get("until"),
+        query=filters.get("q"),
     )
     page = await seen.list_traces(wanted, cursor, _ROWS)
     found = await seen.count_facets(wanted)
@@ -52,40 +60,99 @@ async def show_traces(request: Request, source: Source) -> Response:
         "project": project,
         "source": source,
         "page": page,
-        "asked": asked,
+        "filters": filters,
         "facets": found,
-        "groups": [(name, _list_choices(name, rows, asked)) for name, rows in groups if rows or asked.get(name)],
+        "groups": [(name, _list_choices(name, rows, filters)) for name, rows in groups if rows or filters.get(name)],
         "agents": agents,
         "events": events,
-        "rest": "".join(f"&{pair}" for pair in [urlencode(asked)] if pair),
+        "rest": "".join(f"&{pair}" for pair in [urlencode(filters)] if pair),
         "newest": page["data"][0]["id"] if page["data"] else "",
-        # What can be asked for again: nothing but the place and the time of a trace.
-        "again": _write_query({name: value for name, value in asked.items() if name in ("agent", "case", "since", "until")}),
+        # Filters that re-evaluation supports.
+        "again": _write_query({name: value for name, value in filters.items() if name in ("agent", "case", "since", "until")}),
     }
     return render_page(request, "traces.html", values)
 
 
 def _read_filters(params: Mapping[str, str]) -> dict[str, str]:
-    asked = {name: params[name].strip()[:_LONGEST] for name in ("q", "agent", "case", "since", "until") if params.get(name, "").strip()}
+    filters = {name: params[name].strip()[:_LONGEST] for name in ("q", "agent", "case", "since", "until") if params.get(name, "").strip()}
     if params.get("outcome") in OUTCOMES:
-        asked["outcome"] = params["outcome"]
+        filters["outcome"] = params["outcome"]
     if params.get("status") in STATUSES:
-        asked["status"] = params["status"]
-    return asked
+        filters["status"] = params["status"]
+    return filters
 
 
 def _write_query(values: dict[str, str]) -> str:
     return f"?{urlencode(values)}" if values else ""
 
 
-def _list_choices(name: str, rows: list[Value], asked: dict[str, str]) -> list[Choice]:
-    """Return the values of a facet with where they lead; what is chosen leads back."""
+def _list_choices(name: str, rows: list[Value], filters: dict[str, str]) -> list[Choice]:
+    """Return the values of a facet with their addresses; a selected value links to its removal."""
     found: list[Choice] = []
-    chosen = asked.get(name)
+    chosen = filters.get(name)
     if chosen is not None and all(value != chosen for value, _, _ in rows):
         rows = [(chosen, None, 0), *rows]
     for value, shown, count in rows[:12]:
-        others = {key: kept for key, kept in asked.items() if key != name}
+        others = {key: text for key, text in filters.items() if key != name}
         address = "?" + urlencode(others if value == chosen else {**others, name: value})
         found.append((value, shown, count, address, value == chosen))
     return found
+
+
+_MOST_CASES = 100
+_NAMES = ("agent", "case", "since", "until", "trace_ids")
+_LONGEST_FIELD = 200
+"""Characters of a query parameter."""
+
+
+async def show_reevaluation(request: Request, source: Source) -> Response:
+    """Show the form, filled from the query, or the number of queued traces."""
+    desk = open_desk(request, source, to_write=True)
+    project = await source.get_project(request.path_params["project"])
+    form = {name: request.query_params.get(name, "")[:_LONGEST_FIELD] for name in _NAMES}
+    return await _show_form(request, source, desk, project, form, done=read_digits(request.query_params.get("done"), 11))
+
+
+async def send_reevaluation(request: Request, source: Source) -> Response:
+    """Queue traces for re-evaluation and show their number."""
+    form: Record = dict(await read_form(request, proven=False))
+    desk = open_desk(request, source, to_write=True)
+    project = await source.get_project(request.path_params["project"])
+    if not request.state.form_proven:
+        return await _show_form(request, source, desk, project, form, lost="proof", status=403)
+    try:
+        queued = await request_reevaluation(desk.hub, desk.caller, _read_request(project["id"], form))
+    except Refusal as refusal:
+        return await _show_form(request, source, desk, project, form, refusal=refusal, status=refusal.status)
+    return redirect(f"{find_project_address(project['id'], 'traces', 'reevaluate')}?done={queued['traces']}")
+
+
+def _read_request(project_id: str, form: Record) -> ReevaluationRequest:
+    ids = tuple(dict.fromkeys(form.get("trace_ids", "").split()))
+    return ReevaluationRequest(
+        project_id=project_id,
+        agent_id=form.get("agent") or None,
+        case_id=form.get("case") or None,
+        trace_ids=ids or None,
+        since=form.get("since", "").strip() or None,
+        until=form.get("until", "").strip() or None,
+    )
+
+
+async def _show_form(
+    request: Request, source: Source, desk: Desk, project: Record, form: Record, *, status: int = 200, **more: Any
+) -> Response:
+    cases: Page = await list_cases(desk.hub, desk.caller, project_id=project["id"], limit=_MOST_CASES)
+    values = {
+        "project": project,
+        "source": source,
+        "form": form,
+        "agents": [(one["id"], one["name"]) for one in await list_project_agents(desk, project["id"])],
+        "cases": [(one["id"], one["name"]) for one in cases["data"]],
+        "most": MOST_TRACES,
+        "done": None,
+        "lost": None,
+        "refusal": None,
+        **more,
+    }
+    return render_page(request, "reevaluation.html", values, status=status)

@@ -1,6 +1,6 @@
 // Editing the text of a case: marks at their place, indentation, brackets, find, and names of checks to choose from.
-// The text area keeps its value, its caret and its undo, which are the browser's; the marks stand in a layer behind it.
-const form = document.querySelector("form.editor"), text = document.getElementById("text"), said = form.dataset;
+// The text area keeps its value, caret and undo; marks are drawn in a layer below it.
+const form = document.querySelector("form.editor"), text = document.getElementById("text"), texts = form.dataset;
 const pane = text.parentElement, layer = pane.querySelector(".layer"), rows = layer.appendChild(document.createElement("div"));
 const place = document.getElementById("place"), list = document.getElementById("problems");
 const NAMES = [...document.querySelectorAll("#check-names option")].map((one) => [one.value, one.textContent]);
@@ -33,7 +33,7 @@ function marksOf(at) {
   if (problem) {
     const from = [...lines[at]].slice(0, problem.column - 1).join("").length;
     const to = from + (lines[at].slice(from).match(/^[^\s:,]+/)?.[0].length ?? 0);
-    // What was found, or a bracket, stands in front of it.
+    // A match or a bracket comes before it.
     if (!marks.some((mark) => mark[0] < to && mark[1] > from)) add(start + from, start + to, "wrong-part");
   }
   return marks.sort((a, b) => a[0] - b[0]);
@@ -71,7 +71,7 @@ function reveal(offset) {
   if (x < 0 || x > text.clientWidth - 40) text.scrollLeft += x - text.clientWidth / 2;
 }
 
-// --- what stands where the caret is ----------------------------------------------------------------------------------
+// --- the problem at the caret ----------------------------------------------------------------------------------
 function findPair() {
   const value = text.value, caret = text.selectionStart;
   if (caret !== text.selectionEnd) return [];
@@ -88,7 +88,7 @@ function findPair() {
 }
 function look() {
   const problem = problems.get(lineOf(text.selectionStart) + 1);
-  const words = leaving === "asked" ? said.saidLeave : proposed.length ? said.saidProposed.replace("{count}", proposed.length) : problem ? `${lineOf(text.selectionStart) + 1}: ${problem.message}` : "";
+  const words = leaving === "announced" ? texts.textLeave : proposed.length ? texts.textProposed.replace("{count}", proposed.length) : problem ? `${lineOf(text.selectionStart) + 1}: ${problem.message}` : "";
   if (place.textContent !== words) place.textContent = words;
   const wanted = findPair();
   if (`${wanted}` !== `${pair}`) { pair = wanted; draw(); }
@@ -124,7 +124,7 @@ function breakLine(event) {
 // --- names to choose from --------------------------------------------------------------------------------------------
 const options = make("ul", "proposals");
 options.id = "proposals"; options.hidden = true;
-options.setAttribute("role", "listbox"); options.setAttribute("aria-label", said.saidNames);
+options.setAttribute("role", "listbox"); options.setAttribute("aria-label", texts.textNames);
 pane.append(options);
 text.setAttribute("aria-controls", "proposals"); text.setAttribute("aria-autocomplete", "list");
 
@@ -132,14 +132,14 @@ function closeProposals() {
   proposed = []; chosen = -1; options.hidden = true;
   text.removeAttribute("aria-activedescendant");
 }
-function propose(asked) {
+function propose(requested) {
   closeProposals();
   const caret = text.selectionStart, line = lines[lineOf(caret)], before = line.slice(0, caret - starts[lineOf(caret)]);
   const word = before.match(/[\w-]*$/)[0].replace(/^-+/, ""), ahead = before.slice(0, before.length - word.length);
   const fits = /(^|\s)- *["'{]?$|[[{,] *["']?$|\b(type|target|check|assert)["']?: *["']?$/.test(ahead);
-  if (caret !== text.selectionEnd || (!asked && (word.length < 2 || !fits))) return;
+  if (caret !== text.selectionEnd || (!requested && (word.length < 2 || !fits))) return;
   const low = word.toLowerCase(), own = new Map(NAMES);
-  if (asked) for (const [other] of text.value.matchAll(/[A-Za-z][\w-]{3,60}/g)) if (other !== word && !own.has(other) && own.size < 5000) own.set(other, "");
+  if (requested) for (const [other] of text.value.matchAll(/[A-Za-z][\w-]{3,60}/g)) if (other !== word && !own.has(other) && own.size < 5000) own.set(other, "");
   const names = [...own].filter(([name]) => name.startsWith(low) || (low.length > 2 && name.toLowerCase().includes(low)));
   names.sort((a, b) => b[0].startsWith(low) - a[0].startsWith(low));
   if (!names.length || (names.length === 1 && names[0][0] === word)) return;
@@ -176,9 +176,9 @@ options.addEventListener("pointerdown", (event) => {
 const bar = make("div", "find-bar"), wanted = make("input", ""), count = make("span", "muted");
 bar.hidden = true; bar.setAttribute("role", "search"); count.setAttribute("role", "status");
 Object.assign(wanted, { type: "search", id: "find-text", autocomplete: "off", spellcheck: false });
-wanted.setAttribute("aria-label", said.saidFind);
+wanted.setAttribute("aria-label", texts.textFind);
 const button = (label, sign, act) => { const one = make("button", "", sign); one.type = "button"; one.setAttribute("aria-label", label); one.title = label; one.addEventListener("click", act); return one; };
-bar.append(wanted, count, button(said.saidPrevious, "↑", () => step(-1)), button(said.saidNext, "↓", () => step(1)), button(said.saidClose, "×", closeFind));
+bar.append(wanted, count, button(texts.textPrevious, "↑", () => step(-1)), button(texts.textNext, "↓", () => step(1)), button(texts.textClose, "×", closeFind));
 form.querySelector(".code").before(bar);
 
 function search() {
@@ -188,7 +188,7 @@ function search() {
     for (const one of text.value.matchAll(pattern)) { if (found.length === MOST_FOUND) break; found.push([one.index, one.index + one[0].length]); }
   }
   if (now >= found.length) now = found.length - 1;
-  count.textContent = !wanted.value ? "" : found.length ? said.saidFound.replace("{at}", now + 1).replace("{count}", found.length) : said.saidNone;
+  count.textContent = !wanted.value ? "" : found.length ? texts.textFound.replace("{at}", now + 1).replace("{count}", found.length) : texts.textNone;
   draw();
 }
 function step(by) {
@@ -229,7 +229,7 @@ text.addEventListener("keydown", (event) => {
     if (event.key === "Tab" && !event.shiftKey || event.key === "Enter" && chosen >= 0) { event.preventDefault(); take(chosen); return; }
     if (event.key === "Escape") { event.preventDefault(); event.stopPropagation(); closeProposals(); look(); return; }
   }
-  if (event.key === "Escape" && leaving !== "asked") { event.stopPropagation(); leaving = "asked"; look(); return; }
+  if (event.key === "Escape" && leaving !== "announced") { event.stopPropagation(); leaving = "announced"; look(); return; }
   if (event.key === "Tab" && !command && !event.altKey && !leaving) { event.preventDefault(); shift(event.shiftKey); return; }
   if (!["Tab", "Shift", "Escape", "Control", "Meta", "Alt"].includes(event.key)) leaving = "";
   if (command && event.key.toLowerCase() === "f" && !event.shiftKey) { event.preventDefault(); openFind(); }

@@ -7,7 +7,7 @@ const list = document.getElementById("problems");
 const readAs = document.getElementById("read-as");
 const WAIT_MS = 400;
 let marked = new Set([...list.querySelectorAll("[data-line]")].map((link) => Number(link.dataset.line)));
-let asked = 0, timer, shown = "";
+let latest = 0, timer, shown = "";
 
 function number() {
   const lines = text.value.split("\n").length;
@@ -45,14 +45,14 @@ function make(name, content, options = {}) {
 // Characters that hide or turn text are written out.
 const plain = (words) => words.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (one) => `\\u{${one.codePointAt(0).toString(16)}}`);
 
-function tell(found) {
+function showFindings(found) {
   marked = new Set(found.problems.map((problem) => problem.line).filter(Boolean));
   const mark = document.querySelector(`#m-${found.valid ? "pass" : "fail"}`).id;
   title.querySelector("use").setAttribute("href", `#${mark}`);
   title.querySelector("svg").setAttribute("class", `mark ${found.valid ? "pass" : "fail"}`);
-  const words = found.valid ? form.dataset.saidOk : form.dataset.saidProblems;
+  const words = found.valid ? form.dataset.textOk : form.dataset.textProblems;
   if (title.querySelector("span").textContent !== words) title.querySelector("span").textContent = words;
-  const cases = found.case_count === 1 ? form.dataset.saidCase : form.dataset.saidCases.replace("{count}", found.case_count);
+  const cases = found.case_count === 1 ? form.dataset.textCase : form.dataset.textCases.replace("{count}", found.case_count);
   readAs.textContent = found.valid ? `${found.dialect} · ${cases}` : "";
   text.setAttribute("aria-invalid", String(!found.valid));
   list.replaceChildren(...found.problems.map((problem) => {
@@ -64,7 +64,7 @@ function tell(found) {
     }
     row.append(make("bdi", plain(problem.message)));
     if (problem.nearest?.length) {
-      const near = make("span", ` ${form.dataset.saidNearest}`, { className: "nearest" });
+      const near = make("span", ` ${form.dataset.textNearest}`, { className: "nearest" });
       for (const word of problem.nearest) near.append(" ", make("code", plain(word)));
       row.append(near);
     }
@@ -74,17 +74,17 @@ function tell(found) {
 }
 
 async function check() {
-  const mine = ++asked;
+  const mine = ++latest;
   const body = new URLSearchParams({ proof: form.elements.proof.value, document: text.value, dialect: form.elements.dialect.value });
   try {
     const answer = await fetch(form.dataset.check, { method: "POST", body, redirect: "manual" });
     const found = answer.ok ? await answer.json() : null;
     // An answer to an older text.
-    if (mine !== asked) return;
-    if (found) tell(found);
-    else readAs.textContent = form.dataset.saidAway;
+    if (mine !== latest) return;
+    if (found) showFindings(found);
+    else readAs.textContent = form.dataset.textAway;
   } catch {
-    if (mine === asked) readAs.textContent = form.dataset.saidAway;
+    if (mine === latest) readAs.textContent = form.dataset.textAway;
   }
 }
 function soon() {
@@ -97,7 +97,7 @@ form.elements.dialect.addEventListener("change", soon);
 
 // A page that is left by mistake takes what was typed along.
 let sent = false;
-// What came back is not kept yet.
+// A rejected draft is not saved yet.
 const first = form.dataset.dirty ? undefined : text.value;
 form.addEventListener("submit", () => { sent = true; });
 addEventListener("beforeunload", (event) => { if (!sent && text.value !== first) event.preventDefault(); });

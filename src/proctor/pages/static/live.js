@@ -1,7 +1,7 @@
-// A page that goes on, a run or the feed of traces: events say that something happened, and the page itself, asked for again, says what.
-// Nothing is told twice or left out, whatever was missed; the browser resumes the stream by the id of the last event.
+// A live page (a run or the trace feed): events announce a change, then the page is fetched again.
+// The browser resumes the stream by the id of the last event, so that no event is lost or repeated.
 const { parse, gone, number } = window.proctor;
-const live = document.getElementById("live"), said = live.dataset;
+const live = document.getElementById("live"), texts = live.dataset;
 const line = document.getElementById("live-status"), button = document.getElementById("pause");
 const LEAST_MS = 1000, RETRY_MS = 3000;
 const KINDS = ["queued", "running", "started", "finished", "retrying", "slowed", "waiting", "cancelling", "received", "decided"];
@@ -9,23 +9,23 @@ const LAST = ["completed", "cancelled", "failed"];
 // What counts while the page is paused. A trace that was there before may be decided now, which is no new one.
 const NEW = ["received", "finished", ...LAST];
 const waiting = new Set();
-let stream, timer, asking = false, again = false, over = false, paused = false, since = "", why = "", focused;
+let stream, timer, fetching = false, again = false, over = false, paused = false, since = "", why = "", focused;
 
-function tell() {
-  const text = over ? "" : since ? `${said.lost.replace("{at}", since)} ${why}`.trim()
-    : !paused ? said.following
-    : waiting.size ? said.waiting.replace("{count}", number(waiting.size)) : said.paused;
+function showStatus() {
+  const text = over ? "" : since ? `${texts.lost.replace("{at}", since)} ${why}`.trim()
+    : !paused ? texts.following
+    : waiting.size ? texts.waiting.replace("{count}", number(waiting.size)) : texts.paused;
   live.classList.toggle("lost", since && !over);
   if (line.textContent !== text) line.textContent = text;
 }
 function lost(reason = "") {
   why = reason;
   since ||= new Date().toLocaleTimeString(document.documentElement.lang);
-  tell();
+  showStatus();
 }
 function end() { over = live.hidden = true; stream?.close(); clearTimeout(timer); }
 
-// What somebody types into a part of the page stays, and so does the place where they type.
+// Text typed into a part of the page is preserved, and so is the focus.
 function keepTyped(part, next) {
   for (const old of part.querySelectorAll("[name]:not([type=hidden])")) {
     const fresh = next.querySelector(`[name="${old.name}"]`);
@@ -37,7 +37,7 @@ function keepTyped(part, next) {
 
 function swap(fresh) {
   const changed = [...document.querySelectorAll("[data-part]")].map((part) => [part, fresh.getElementById(part.id)]).filter(([part, next]) => next && next.dataset.rev !== part.dataset.rev);
-  // Without a stream nobody counts, but that something waits is seen.
+  // Without a stream there is no count, only that something changed.
   if (paused) { if (changed.length && !waiting.size) waiting.add(""); return; }
   waiting.clear();
   const place = document.activeElement, row = place?.closest("[data-row][id]")?.id;
@@ -58,8 +58,8 @@ function swap(fresh) {
 async function refresh(always) {
   timer = undefined;
   if (over || paused && !always) return;
-  if (asking) { again = true; return; }
-  asking = true;
+  if (fetching) { again = true; return; }
+  fetching = true;
   try {
     const answer = await fetch(location.href, { cache: "no-store" });
     if (gone(answer)) { end(); return; }
@@ -75,9 +75,9 @@ async function refresh(always) {
   } catch {
     lost();
   } finally {
-    asking = false;
+    fetching = false;
     if (again) { again = false; soon(); }
-    tell();
+    showStatus();
   }
 }
 const soon = () => { timer ??= setTimeout(refresh, LEAST_MS); };
@@ -85,16 +85,16 @@ const soon = () => { timer ??= setTimeout(refresh, LEAST_MS); };
 function heard(event) {
   if (LAST.includes(event.type)) stream.close();
   if (!paused) soon();
-  else if (NEW.includes(event.type)) { waiting.add(JSON.parse(event.data).trace_id ?? event.lastEventId); tell(); }
+  else if (NEW.includes(event.type)) { waiting.add(JSON.parse(event.data).trace_id ?? event.lastEventId); showStatus(); }
 }
 
 function follow() {
-  stream = new EventSource(said.events);
-  stream.addEventListener("open", () => { if (since) soon(); since = ""; tell(); });
+  stream = new EventSource(texts.events);
+  stream.addEventListener("open", () => { if (since) soon(); since = ""; showStatus(); });
   for (const kind of [...KINDS, ...LAST]) stream.addEventListener(kind, heard);
   stream.addEventListener("error", () => {
     if (over) return;
-    // Closed for good: the run has ended (204), the session has, or there are too many streams. Asked even while paused.
+    // Closed for good: the run ended (204), the session ended, or there are too many streams. Checked even while paused.
     if (stream.readyState === EventSource.CLOSED) refresh(true).then(() => { if (!over) setTimeout(follow, RETRY_MS); });
     else lost();
   });
@@ -105,8 +105,8 @@ button.addEventListener("click", () => {
   paused = !paused;
   button.setAttribute("aria-pressed", String(paused));
   if (!paused) soon();
-  tell();
+  showStatus();
 });
-if (said.events) follow();
-else (function poll() { if (!over) setTimeout(() => refresh().then(poll), Number(said.poll)); })();
-tell();
+if (texts.events) follow();
+else (function poll() { if (!over) setTimeout(() => refresh().then(poll), Number(texts.poll)); })();
+showStatus();

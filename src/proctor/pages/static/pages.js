@@ -13,7 +13,7 @@ window.proctor = {
   parse: (text) => new DOMParser().parseFromString(policy ? policy.createHTML(text) : text, "text/html"),
   number: (value) => value.toLocaleString(lang),
   gone(answer) {
-    // The session is over, or what is shown was deleted: the page, loaded again, says which.
+    // The session ended or the object was deleted: reloading the page shows which.
     const is = answer.redirected || [403, 404].includes(answer.status);
     if (is) location.reload();
     return is;
@@ -57,8 +57,8 @@ for (const form of all("form[data-choose]")) {
 const help = document.getElementById("help");
 const opener = document.getElementById("help-open");
 const wanted = document.getElementById("keys-on");
-const kept = () => { try { return localStorage.getItem("proctor.keys") !== "off"; } catch { return true; } };
-wanted.checked = kept();
+const readEnabled = () => { try { return localStorage.getItem("proctor.keys") !== "off"; } catch { return true; } };
+wanted.checked = readEnabled();
 wanted.addEventListener("change", () => { try { localStorage.setItem("proctor.keys", wanted.checked ? "on" : "off"); } catch { /* only for now */ } });
 opener.hidden = false;
 opener.addEventListener("click", () => help.showModal());

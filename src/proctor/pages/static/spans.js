@@ -1,7 +1,7 @@
-// A window over many spans: the box is as high as all of them would be, and the rows in sight are asked for as somebody scrolls.
+// A window over many spans: the box has the height of all of them, and the visible rows are fetched while scrolling.
 const box = document.getElementById("span-box");
 const { parse, gone, number } = window.proctor;
-const said = document.getElementById("span-place");
+const place = document.getElementById("span-place");
 
 function begin() {
   let list = document.getElementById("spans");
@@ -13,16 +13,16 @@ function begin() {
   box.prepend(before);
   box.append(after);
   const height = list.firstElementChild.getBoundingClientRect().height;
-  let asking = false, wanted;
+  let fetching = false, wanted;
 
   function place() {
     const first = Number(list.dataset.first);
     before.style.height = `${first * height}px`;
     after.style.height = `${Math.max(0, visible - first - list.children.length) * height}px`;
   }
-  function tell() {
+  function showPlace() {
     const top = Math.floor(box.scrollTop / height), rows = Math.ceil(box.clientHeight / height);
-    said.textContent = said.dataset.said.replace("{first}", number(top + 1)).replace("{last}", number(Math.min(visible, top + rows))).replace("{visible}", number(visible));
+    place.textContent = place.dataset.text.replace("{first}", number(top + 1)).replace("{last}", number(Math.min(visible, top + rows))).replace("{visible}", number(visible));
   }
   async function fetchRows(first) {
     const answer = await fetch(`${list.dataset.address}&from=${first}&part=rows`, { cache: "no-store" });
@@ -37,19 +37,19 @@ function begin() {
   }
   function look() {
     wanted = undefined;
-    tell();
+    showPlace();
     const top = Math.floor(box.scrollTop / height), rows = Math.ceil(box.clientHeight / height);
     const first = Number(list.dataset.first), last = first + list.children.length;
-    // One window at a time: whoever scrolls fast asks for where they have come to, not for everything on the way.
-    if (asking || top >= first && Math.min(visible, top + rows) <= last) return;
+    // One request at a time: fast scrolling fetches the final position only.
+    if (fetching || top >= first && Math.min(visible, top + rows) <= last) return;
     const next = Math.max(0, Math.min(visible - size, top - Math.floor((size - rows) / 2)));
-    asking = true;
-    fetchRows(next).then(() => { asking = false; look(); }, () => { asking = false; said.textContent = said.dataset.lost; setTimeout(look, 2000); });
+    fetching = true;
+    fetchRows(next).then(() => { fetching = false; look(); }, () => { fetching = false; place.textContent = place.dataset.lost; setTimeout(look, 2000); });
   }
   place();
   const target = list.querySelector(".current");
   box.scrollTop = (Number(list.dataset.first) + (target ? [...list.children].indexOf(target) - 4 : 0)) * height;
   box.addEventListener("scroll", () => { wanted ??= requestAnimationFrame(look); }, { passive: true });
-  tell();
+  showPlace();
 }
 if (box) begin();

@@ -1,6 +1,6 @@
-// A window over a long list: only the rows near what is seen are there; the others are asked for when somebody scrolls to them.
+// A window over a long list: only the rows near the visible ones exist; others are fetched while scrolling.
 const { parse, gone, number } = window.proctor;
-const CHUNK = 50, KEPT = 12, WAIT_MS = 60;
+const CHUNK = 50, MOST_CHUNKS = 12, WAIT_MS = 60;
 
 function open(frame) {
   if (frame.dataset.ready) return;
@@ -13,7 +13,7 @@ function open(frame) {
   frame.classList.add("fixed"); frame.tabIndex = 0; frame.setAttribute("role", "region");
   frame.setAttribute("aria-labelledby", "all");
   const height = () => body.rows[0]?.getBoundingClientRect().height || 44;
-  let tall = height(), from = Number(frame.dataset.from), timer, asked = 0;
+  let tall = height(), from = Number(frame.dataset.from), timer, latest = 0;
   const place = (space, px) => { space.hidden = px < 1; space.rows[0].style.height = `${px}px`; };
   if (from % CHUNK === 0) chunks.set(from / CHUNK, [...body.rows]);
 
@@ -24,19 +24,19 @@ function open(frame) {
     if (!answer.ok) throw new Error(String(answer.status));
     const rows = [...parse(`<table><tbody>${await answer.text()}</tbody></table>`).querySelectorAll("tr")];
     chunks.set(at, rows.map((row) => document.adoptNode(row)));
-    if (chunks.size > KEPT) chunks.delete([...chunks.keys()].sort((a, b) => Math.abs(b - at) - Math.abs(a - at))[0]);
+    if (chunks.size > MOST_CHUNKS) chunks.delete([...chunks.keys()].sort((a, b) => Math.abs(b - at) - Math.abs(a - at))[0]);
     return chunks.get(at);
   }
 
   async function draw() {
-    const turn = ++asked, seen = Math.max(1, Math.ceil(frame.clientHeight / tall));
+    const turn = ++latest, seen = Math.max(1, Math.ceil(frame.clientHeight / tall));
     const first = Math.min(total - 1, Math.max(0, Math.floor((frame.scrollTop - table.tHead.offsetHeight) / tall)));
     const low = Math.floor(Math.max(0, first - 10) / CHUNK), high = Math.floor(Math.min(total - 1, first + seen + 10) / CHUNK);
     try {
       const rows = [];
       for (let at = low; at <= high; at++) rows.push(...await load(at));
-      if (turn !== asked) return;
-      // Whoever scrolls away from the row they were at goes on from the list.
+      if (turn !== latest) return;
+      // Scrolling away from a focused row continues from the list.
       if (body.contains(document.activeElement) && !rows.some((row) => row.contains(document.activeElement))) frame.focus({ preventScroll: true });
       place(above, low * CHUNK * tall); place(below, Math.max(0, total - low * CHUNK - rows.length) * tall);
       body.replaceChildren(...rows);

@@ -1,13 +1,12 @@
-"""The assertions of an attempt, as every page of the family shows them: what was claimed, expected and found, and where it is seen."""
+"""The assertions of an attempt: claim, expected, actual, and links to the evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from proctor.model.evidence import Json
-from proctor.report.blocks.attempt_layout import Document
+from proctor.report.blocks.attempt_layout import Document, draw_folded, draw_pre
 from proctor.report.blocks.outcomes import draw_hidden_outcome
-from proctor.report.blocks.texts import draw_folded, draw_pre
 from proctor.report.words.elements import Element, Node, make
 from proctor.report.words.wording import count_noun
 
@@ -15,9 +14,9 @@ _ABOUT = {"hint": "Hint", "judge": "Judge", "replied": "The judge replied", "tra
 
 
 def draw_assertions(document: Document) -> list[Element]:
-    """Return all assertions of an attempt that was laid out; what went wrong comes first."""
+    """Return all assertions of an attempt, failed ones first."""
     listed: list[Document] = document["assertions"]
-    none = [] if listed else [make("p", "muted", "Nothing was claimed about this case.")]
+    none = [] if listed else [make("p", "muted", "No assertions.")]
     return [*none, make("ol", "assertions", [draw_assertion(listed[number], number + 1) for number in document["order"]])]
 
 
@@ -57,7 +56,7 @@ def _draw_comparisons(one: Document) -> list[Node]:
 
 
 def draw_comparison(row: Document) -> Element:
-    """Return what was expected beside what was found, or the one thing there is to say."""
+    """Return expected next to actual, or a single remark."""
     about = row.get("about")
     what = make("p", "what", _ABOUT.get(about, about), dir="auto") if about else None
     if "remark" in row:
@@ -78,8 +77,8 @@ def _draw_votes(votes: Sequence[Json]) -> Element:
         )
         for vote in votes
     ]
-    said = make("summary", "", "The judge's answer" if len(rows) == 1 else f"{len(rows):,} answers of the judge")
-    return make("details", "", said, make("ul", "votes", rows), open="" if len(rows) > 1 else None)
+    summary = make("summary", "", "The judge's answer" if len(rows) == 1 else f"{len(rows):,} answers of the judge")
+    return make("details", "", summary, make("ul", "votes", rows), open="" if len(rows) > 1 else None)
 
 
 def _draw_links(one: Document, number: int) -> Element | None:
@@ -92,7 +91,7 @@ def _draw_links(one: Document, number: int) -> Element | None:
             make(
                 "a",
                 "button tight",
-                "Show what was found" if one["outcome"] == "pass" else "Show what was forbidden",
+                "Show match" if one["outcome"] == "pass" else "Show forbidden text",
                 href=f"{one['mark_page']}#m{number}",
             )
         )

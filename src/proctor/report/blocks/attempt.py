@@ -1,4 +1,4 @@
-"""One attempt, as every page of the family shows it: its facts, its conversation as a timeline, what is known of its evidence."""
+"""One attempt: facts, timeline, evidence coverage."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from collections.abc import Callable, Sequence
 from proctor.model.account import UNKNOWN
 from proctor.model.evidence import Json
 from proctor.report.blocks.assertions import draw_assertions
-from proctor.report.blocks.attempt_layout import Document
+from proctor.report.blocks.attempt_layout import Document, draw_block, draw_folded, draw_pre, draw_text
 from proctor.report.blocks.outcomes import draw_mark
 from proctor.report.blocks.systems import draw_systems
-from proctor.report.blocks.texts import draw_block, draw_folded, draw_pre, draw_text
 from proctor.report.words.elements import Child, Element, Node, make, make_table_head
 from proctor.report.words.wording import count_noun
 
 _SPEAKERS = ("user", "agent", "broken", "note")
-_STEPS = {"user": "User", "agent": "Agent", "broken": "The run broke off", "call": "tool", "node": "step"}
+_STEPS = {"user": "User", "agent": "Agent", "broken": "The run failed", "call": "tool", "node": "step"}
 _FACTS = {
     **{name: name.capitalize() for name in ("score", "cost", "evidence", "started", "took", "agent", "clock")},
     "user": "Simulated user",
 }
-_OTHERS = {"available tools": "Tools that were available"}
+_OTHERS = {"available tools": "Available tools"}
 
 
 def draw_attempt(document: Document) -> list[Node]:
-    """Return a whole attempt that was laid out, with everything on one page."""
+    """Return a whole attempt on one page."""
     evidence = make("h3", "", "What happened")
     claims = make("h3", "", count_noun(len(document["assertions"]), "assertion"))
     return [
@@ -40,19 +39,19 @@ def draw_attempt(document: Document) -> list[Node]:
 
 
 def draw_remarks(document: Document) -> list[Node]:
-    """Return what is to be known about the attempt as a whole before anything else."""
-    told = [("error", "pre", document.get("remark")), ("uncertain", "", document.get("unknown"))]
-    return [make("p", "alarm", draw_mark(kind), " ", make("span", look, text, dir="auto")) for kind, look, text in told if text]
+    """Return remarks about the attempt as a whole."""
+    remarks = [("error", "pre", document.get("remark")), ("uncertain", "", document.get("unknown"))]
+    return [make("p", "alarm", draw_mark(kind), " ", make("span", look, text, dir="auto")) for kind, look, text in remarks if text]
 
 
 def draw_facts(document: Document) -> list[Node]:
-    """Return names and values: score, cost, times, where the case is written, its tags and axes, what was captured."""
+    """Return names and values: score, cost, times, source of the case, tags, axes, captures."""
     rows: list[tuple[str, Child]] = [
         (_FACTS[name], draw_time(value) if name == "started" else make("span", "", value, dir="auto"))
         for name, value in document.get("facts", ())
     ]
     if document.get("place"):
-        rows.append(("Written in", make("code", "", document["place"])))
+        rows.append(("Source", make("code", "", document["place"])))
     if document.get("tags"):
         tags = [(make("span", "note", name if value == "true" else f"{name}: {value}"), " ") for name, value in document["tags"]]
         rows.append(("Tags", tags))
@@ -64,12 +63,12 @@ def draw_facts(document: Document) -> list[Node]:
 
 
 def draw_time(at: str | None) -> Element | None:
-    """Return a time as it is read without script: the day and the minute, in UTC."""
+    """Return a time without a script: date and minute in UTC."""
     return make("time", "", f"{at[:10]} {at[11:16]} UTC", datetime=at) if at else None
 
 
 def draw_conversation(document: Document) -> list[Node]:
-    """Return the timeline and what else was recorded; or why there is none."""
+    """Return the timeline and other evidence, or why there is none."""
     if document.get("no_timeline"):
         return [make("p", "muted", document["no_timeline"])]
     none = [] if document["steps"] else [make("p", "muted", "Nothing was recorded.")]
@@ -78,7 +77,7 @@ def draw_conversation(document: Document) -> list[Node]:
 
 
 def draw_steps(steps: Sequence[tuple[int, Json]], find_whole: Callable[[str], str] | None = None) -> Element:
-    """Return numbered steps in order; `find_whole` gives the address of a text that was shortened, by its place in the evidence."""
+    """Return numbered steps; `find_whole` returns the address of a shortened text."""
     return make("ol", "timeline", [_draw_step(number, step, find_whole) for number, step in steps])
 
 
@@ -89,17 +88,17 @@ def _draw_step(number: int, step: Document, find_whole: Callable[[str], str] | N
     if kind == "turn":
         shown: list[Child] = [make("p", "who", make("b", "", step["name"]), " ", make("span", "muted", " · ".join(step["facts"])))]
     else:
-        shown = _draw_said(step, find_whole) if kind in _SPEAKERS else _draw_done(step)
+        shown = _draw_message(step, find_whole) if kind in _SPEAKERS else _draw_done(step)
     return make("li", look, *shown, id=f"s{number}", tabindex="-1")
 
 
-def _draw_said(step: Document, find_whole: Callable[[str], str] | None) -> list[Child]:
+def _draw_message(step: Document, find_whole: Callable[[str], str] | None) -> list[Child]:
     who = None if step["kind"] == "note" else make("p", "who", _STEPS[step["kind"]])
-    said = draw_pre(draw_text(step["text"], step.get("marked", {}).get("text")), look="bubble")
+    bubble = draw_pre(draw_text(step["text"], step.get("marked", {}).get("text")), look="bubble")
     if find_whole is None or not step.get("whole"):
-        return [who, said]
+        return [who, bubble]
     link = make("a", "", f"The whole text, {count_noun(step['length'], 'character')}", href=find_whole(step["whole"]))
-    return [who, said, make("p", "small", link)]
+    return [who, bubble, make("p", "small", link)]
 
 
 def _draw_done(step: Document) -> list[Child]:
@@ -128,13 +127,13 @@ def _draw_done(step: Document) -> list[Child]:
 
 
 def draw_others(rows: Sequence[Json]) -> list[Node]:
-    """Return what the evidence holds beside the conversation, each behind its name; open where something in it is marked."""
+    """Return evidence other than the conversation, folded unless something in it is marked."""
     return [
         make(
             "details",
             "",
             make("summary", "", _OTHERS.get(name, name.capitalize())),
-            # Around the text: a link that leads here opens what is folded around it.
+            # Outside the text, so that a link to it unfolds it.
             make("div", "", draw_pre(draw_text(text, pieces)), id=f"o{number}", tabindex="-1"),
             open="" if pieces else None,
         )
@@ -143,12 +142,12 @@ def draw_others(rows: Sequence[Json]) -> list[Node]:
 
 
 def draw_known(known: Json) -> Element | None:
-    """Return which parts of the evidence were recorded, are none, or are unknown and why; what is unknown comes first."""
+    """Return which parts of the evidence are recorded, none or unknown and why; unknown ones first."""
     if not known:
         return None
     parts = sorted(known["parts"], key=lambda part: part[1] not in UNKNOWN)
     lacking = sum(part[1] in UNKNOWN for part in parts)
-    note = (" ", make("span", "note", f"{count_noun(lacking, 'part is', 'parts are')} unknown")) if lacking else None
+    note = (" ", make("span", "note", f"{count_noun(lacking, 'part')} missing")) if lacking else None
     heads = make_table_head(("Part", "Status", "Why"))
     rows = [
         make(
@@ -163,7 +162,7 @@ def draw_known(known: Json) -> Element | None:
     return make(
         "details",
         "",
-        make("summary", "", "What is known of the evidence", note),
+        make("summary", "", "Evidence coverage", note),
         make("table", "known", heads, make("tbody", "", rows)),
         make("p", "muted small", "Read by", " ", known["reader"]),
         [make("p", "muted small", text, dir="auto") for text in known.get("notes", ())],

@@ -1,16 +1,18 @@
-"""Where everything of an attempt stands on a page: which steps are shown, and where each assertion leads to."""
+"""The layout of an attempt: steps shown, link targets of assertions, marked texts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from proctor.model.evidence import Json
+from proctor.report.words.elements import Child, Element, Node, make
+from proctor.report.words.wording import count_noun
 
 Document = dict[str, Json]
 
 
 def lay_out_attempt(document: Document, first: int = 1, most: int | None = None) -> Document:
-    """Return an attempt as it is drawn: `most` steps, the one numbered `first` among them, and what each assertion leads to."""
+    """Return an attempt for drawing: `most` steps including number `first`, and the target of each assertion."""
     steps: list[Document] = document.get("timeline", [])
     size = most or max(1, len(steps))
     begin = (min(max(first, 1), max(len(steps), 1)) - 1) // size * size
@@ -36,7 +38,7 @@ def _name_pages(begin: int, size: int) -> Callable[[int], str]:
 
 
 def _find_marked_steps(steps: Sequence[Document]) -> dict[int, int]:
-    """Return, of each assertion with a mark in the timeline, the number of the first step that has one."""
+    """Return the number of the first marked step for each assertion."""
     found: dict[int, int] = {}
     for number, step in enumerate(steps, 1):
         for pieces in step.get("marked", {}).values():
@@ -48,7 +50,7 @@ def _find_marked_steps(steps: Sequence[Document]) -> dict[int, int]:
 
 
 def _name_places(document: Document, steps: Sequence[Document]) -> dict[str, str]:
-    """Return what can be pointed at, by its place: `s5` is a step, `c2` a change in the systems, `q3` a request, `o1` other evidence."""
+    """Return element ids by place: `s5` is a step, `c2` a change in the systems, `q3` a request, `o1` other evidence."""
     places = {place: f"o{number}" for number, (_, _, place, *_) in enumerate(document.get("rest", ()), 1)}
     for family, letter in (("changes", "c"), ("requests", "q")):
         listed: Sequence[Json] = (document.get("systems") or {}).get(family) or ()
@@ -57,7 +59,7 @@ def _name_places(document: Document, steps: Sequence[Document]) -> dict[str, str
 
 
 def find_place(pointer: str, places: dict[str, str]) -> str | None:
-    """Return the name of what a pointer leads to: the place it names, else the nearest that holds it."""
+    """Return the element that a pointer leads to: its own place, or the nearest around it."""
     while len(pointer) > 1 and pointer not in places:
         end = max(pointer.rfind("."), pointer.rfind("["))
         pointer = pointer[:end] if end > 0 else "$"
@@ -65,5 +67,49 @@ def find_place(pointer: str, places: dict[str, str]) -> str | None:
 
 
 def _rank(assertion: Document) -> int:
-    """Return where an assertion stands: what went wrong before what holds."""
+    """Return the sort key of an assertion: failed ones first."""
     return {"fail": 0, "error": 0, "skip": 1}.get(assertion["outcome"], 2)
+
+
+_MOST_OPEN, _MOST_LINES = 700, 12
+"""Characters and lines up to which a value is unfolded."""
+
+
+def draw_pre(*text: Child, look: str = "") -> Element:
+    """Return text with line breaks, in its own writing direction; long text scrolls."""
+    return make("pre", look, *text, dir="auto", tabindex="0")
+
+
+def draw_text(text: str, pieces: Sequence[Json] | None) -> list[Node]:
+    """Return text with marked characters; each mark links back to its assertions."""
+    return [text] if not pieces else [piece if isinstance(piece, str) else _draw_marked(piece) for piece in pieces]
+
+
+def _draw_marked(piece: Json) -> Element:
+    first: list[int] = piece.get("first") or []
+    back = [make("a", "back", str(number), href=f"#a{number}", aria_label=f"To assertion {number:,}") for number in piece["of"]]
+    return make(
+        "mark",
+        piece["kind"],
+        [make("span", id=f"m{number}") for number in first[1:]],
+        make("span", "hidden", "Found: " if piece["kind"] == "pass" else "Forbidden, and found: "),
+        piece["text"],
+        back,
+        tabindex="-1",
+        id=f"m{first[0]}" if first else None,
+    )
+
+
+def draw_block(label: str, text: str | None, *, pieces: Sequence[Json] | None = None, bad: bool = False) -> Element | None:
+    """Return a value below its name, if any."""
+    if not text:
+        return None
+    return make("div", "piece bad" if bad else "piece", make("span", "side", label), draw_pre(draw_text(text, pieces)))
+
+
+def draw_folded(label: str, text: str | None, *, pieces: Sequence[Json] | None = None) -> Element | None:
+    """Return a value: unfolded if short or marked, else folded."""
+    if not text or pieces or (len(text) <= _MOST_OPEN and text.count("\n") < _MOST_LINES):
+        return draw_block(label, text, pieces=pieces)
+    size = make("span", "muted", count_noun(len(text), "character"))
+    return make("details", "", make("summary", "", label, " ", size), draw_pre(text))

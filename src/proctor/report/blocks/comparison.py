@@ -1,4 +1,4 @@
-"""Runs side by side, as every page of the family shows them: the verdict, a row of figures for each run, and the cases that changed."""
+"""Runs side by side: verdict, figures per run, changed cases."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from proctor.report.blocks.outcomes import draw_chip, draw_dumbbell, draw_rate
+from proctor.report.words.comparison import describe_amount
 from proctor.report.words.elements import Child, Element, make, make_table_head
 from proctor.report.words.wording import count_noun
 from proctor.scoring.amounts import AmountChange
@@ -14,54 +15,54 @@ from proctor.scoring.intervals import Counts
 from proctor.scoring.paired import Change, Comparison
 
 KINDS: dict[Change, str] = {"regressed": "fail", "improved": "pass", "unchanged": "pass", "too_little_data": "uncertain"}
-"""The shape that a verdict is drawn with."""
+"""The symbol of a verdict."""
 BAD = ("newly_failing", "regressed")
 """The groups of cases that got worse."""
 
 
 class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A run in the table of figures: what it is called, and how it differs from the base; the base itself differs from nothing."""
+    """A row of the run table; the base has no comparison."""
 
     name: Child
     about: Child = None
-    """What stands below the name, behind the role: when it was."""
+    """Shown below the name, after the role: the time."""
     tags: Child = None
     counts: Mapping[str, int]
     comparison: Comparison | None = None
     latency: AmountChange
     tokens: AmountChange
     cost: AmountChange | None = None
-    """Of the base, these are those of the first comparison."""
-    beside: Child = None
-    """What stands in the place of the change of the base."""
+    """For the base, those of the first comparison."""
+    link: Child = None
+    """Shown for the base in place of a change."""
 
 
 class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A case that changed: what it is called, how often it passed before and in each run after, and why it fails."""
+    """A changed case: name, pass rates before and after, reasons."""
 
     name: Child
     base: Counts | None
     candidates: Sequence[Counts | None]
     reasons: Sequence[str]
     more: Child = None
-    """Where to read on."""
+    """A link to more."""
 
 
 class CaseTable(msgspec.Struct, frozen=True, kw_only=True):
-    """The cases of one group, and how the columns are called."""
+    """The cases of one group with column headings."""
 
     group: str
     cases: Sequence[CaseRow]
     columns: Sequence[Child]
-    """What stands above each run but the base."""
+    """Headings of the runs except the base."""
     labels: Sequence[str]
-    """The same as text, where a narrow page shows a column as a line."""
+    """The same as text, for narrow pages."""
     more: str | None = None
-    """What stands above where to read on; None where there is nothing to read."""
+    """The heading of `more`, if any."""
 
 
 def draw_verdict(verdict: Change, *, whole: bool = True) -> Element:
-    """Return the verdict as its shape and its word; of runs that are not whole the shape says that it is uncertain."""
+    """Return the symbol and name of a verdict; uncertain for incomplete runs."""
     return draw_chip(KINDS[verdict] if whole else "uncertain", verdict.replace("_", " "))
 
 
@@ -75,10 +76,11 @@ def draw_run_table(runs: Sequence[RunFigures]) -> Element:
 
 def _draw_run(run: RunFigures, heads: Sequence[str]) -> Element:
     role = "Base" if run.comparison is None else "Candidate"
-    amounts = [(run.latency, 0), (run.tokens, 0), *([(run.cost, 4)] if len(heads) > 5 else [])]
+    amounts = [(run.latency, 0, ("slower", "faster")), (run.tokens, 0, ("more", "less"))]
+    amounts += [(run.cost, 4, ("more", "less"))] if len(heads) > 5 else []
     cells: list[Child] = [
         draw_rate(run.counts),
-        run.beside if run.comparison is None else _draw_change(run.comparison),
+        run.link if run.comparison is None else _draw_change(run.comparison),
         *(_draw_base_amount(*each) if run.comparison is None else _draw_amount(*each) for each in amounts),
     ]
     return make(
@@ -107,17 +109,14 @@ def _draw_change(comparison: Comparison) -> Child:
     )
 
 
-def _draw_base_amount(change: AmountChange | None, places: int) -> Child:
+def _draw_base_amount(change: AmountChange | None, places: int, _: tuple[str, str]) -> Child:
     return None if change is None or change.base_median is None else f"{change.base_median:,.{places}f}"
 
 
-def _draw_amount(change: AmountChange | None, places: int) -> Child:
+def _draw_amount(change: AmountChange | None, places: int, words: tuple[str, str]) -> Child:
     if change is None or change.ratio is None or change.candidate_median is None:
         return make("span", "none", "not recorded")
-    bounds = change.interval
-    around = "" if bounds is None else f" ({bounds.low:,.2f} – {bounds.high:,.2f})"
-    told = f"× {change.ratio:,.2f}{around}: {change.verdict.replace('_', ' ')}"
-    return f"{change.candidate_median:,.{places}f}", make("small", "", told)
+    return f"{change.candidate_median:,.{places}f}", make("small", "", describe_amount(change, *words))
 
 
 def draw_case_table(table: CaseTable) -> Element:

@@ -1,4 +1,4 @@
-"""What was read of one record and what is known of it, as text for people.
+"""What was read from a record and what is known of it, as text.
 
     traces/support.jsonl:3 · case refund-1
       read as  otlp (OpenInference)
@@ -13,20 +13,24 @@
       answer   "Refund processed."
       tokens   120 in, 80 out
 
-Values are shortened and lists are bounded: whoever wants all of it asks for JSON.
+Values and lists are shortened; JSON has everything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from proctor.evidence.unknowns.account import find_known
+import msgspec
+
+from proctor.evidence.traces.survey import Counted, TraceSurvey
+from proctor.evidence.unknowns.account import find_known, write_known
 from proctor.model.account import PART_NAMES, Known, PartState
-from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, Source, ToolCall, Usage
 from proctor.model.show import show
-from proctor.report.words.neutral import to_one_line
-from proctor.report.words.simulated_users import describe_user
+from proctor.report.words.neutral import to_lines, to_one_line
 from proctor.report.words.style import Colour, Style, count_columns, pad, wrap
+from proctor.report.words.tallies import describe_user
+from proctor.report.words.wording import count_noun, evidence_place
 
 MOST_CALLS = 20
 """Calls shown of one record."""
@@ -47,7 +51,7 @@ _STATUS_COLOURS: dict[str, Colour] = {"recorded": "green", "none": "green", "unk
 
 
 class EvidencePainter:
-    """Lines about evidence, for one width and one choice of colour."""
+    """Text about evidence, for one width and colour choice."""
 
     def __init__(self, style: Style, width: int) -> None:
         self._style = style
@@ -56,12 +60,12 @@ class EvidencePainter:
         self._name_width = max(map(count_columns, PART_NAMES.values()))
 
     def paint_block(self, title: str, evidence: Evidence, reader: str = "plain") -> list[str]:
-        """Return the lines about one record: who read it, what is known of each part, and what was read."""
+        """Return the lines about one record: reader, known parts, content."""
         known = find_known(evidence, reader)
         lines = [self._style.paint(to_one_line(title, 300), "bold"), *self.paint_row("read as", to_one_line(known.reader)), ""]
         lines += self.paint_parts(known)
         if evidence.no_run is not None:
-            lines += ["", *self.paint_row("no run", f"{to_one_line(evidence.no_run, 400)}: it is kept and not judged")]
+            lines += ["", *self.paint_row("no run", f"{to_one_line(evidence.no_run, 400)}: stored, not judged")]
         read = self.paint_rows(evidence)
         return [*lines, "", *read] if read else lines
 
@@ -86,18 +90,18 @@ class EvidencePainter:
         return [f"{head}  {first}", *(" " * indent + line for line in rest)]
 
     def paint_rows(self, evidence: Evidence) -> list[str]:
-        """Return the lines about what was read: input, calls, answer, status, tokens, model."""
+        """Return the lines about the content: input, calls, answer, status, tokens, model."""
         return [line for name, text in _list_rows(evidence) for line in self.paint_row(name, text)]
 
     def paint_row(self, label: str, text: str) -> list[str]:
-        """Return the lines of one thing that was read, with its label before it."""
+        """Return one labelled line."""
         width = self._label_width
         first, *rest = wrap(text, max(20, self._width - 2 - width)) or [""]
         return ["  " + self._style.paint(pad(label, width), "dim") + first, *(" " * (2 + width) + line for line in rest)]
 
 
 def _list_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Yield the label and the text of each thing that was read."""
+    """Yield label and text of each item."""
     if evidence.turns:
         yield from _turn_rows(evidence.turns)
     else:
@@ -145,7 +149,7 @@ def _call_rows(calls: Sequence[ToolCall]) -> Iterator[tuple[str, str]]:
 
 
 def call_words(call: ToolCall) -> str:
-    """Return a call on one line: `lookup_order {"id":17} → {"total":9}`; what was not recorded of it is said."""
+    """Return a call on one line: `lookup_order {"id":17} → {"total":9}`."""
     arguments = "(arguments unknown)" if call.arguments is None else _write_value(call.arguments)
     failure = call.failure()
     came = (
@@ -155,7 +159,7 @@ def call_words(call: ToolCall) -> str:
 
 
 def usage_words(usage: Usage | None) -> str:
-    """Return tokens in words: `120 in, 80 out`; empty where nothing was recorded."""
+    """Return tokens: `120 in, 80 out`; empty if not recorded."""
     if usage is None:
         return ""
     counts = [("in", usage.input_tokens), ("out", usage.output_tokens), ("in all", usage.total_tokens)]
@@ -170,3 +174,113 @@ def _list_names(names: Sequence[str]) -> str:
 
 def _write_value(value: Json) -> str:
     return to_one_line(show(value, _VALUE), 2 * _VALUE)
+
+
+_LABEL = 16
+"""Columns of the labels on the left."""
+_MOST_LISTED = 12
+"""Names with their counts in one line."""
+
+
+class TracePainter:
+    """Text about traces, for one width and colour choice."""
+
+    def __init__(self, style: Style, width: int) -> None:
+        self._style = style
+        self._width = width
+        self._evidence = EvidencePainter(style, width)
+
+    def paint_unreadable(self, source: Source, error: str) -> list[str]:
+        """Return the lines about a record that could not be read."""
+        first, *rest = to_lines(error)
+        return [
+            self._paint_title(source),
+            *self._paint_labelled("unreadable", first),
+            *(line for more in rest for line in self._paint_labelled("", more)),
+        ]
+
+    def paint_record(self, source: Source, known: Known, evidence: Evidence, trace: TraceSurvey | None) -> list[str]:
+        """Return the lines about one record: its parts and what is known."""
+        lines = [self._paint_title(source), *self._paint_labelled("read as", to_one_line(known.reader))]
+        if trace is not None:
+            lines += self._paint_survey(trace)
+        if evidence.turns:
+            lines += self._paint_labelled("turns", str(len(evidence.turns)))
+        if evidence.model is not None:
+            lines += self._paint_labelled("model", to_one_line(evidence.model))
+        if evidence.no_run is not None:
+            lines += self._paint_labelled("no run", f"{to_one_line(evidence.no_run, 400)}: stored, not judged")
+        return [*lines, "", *self._evidence.paint_parts(known)]
+
+    def paint_unused_attributes(self, unknown: Sequence[Counted]) -> list[str]:
+        """Return the lines about unused attributes over all traces of a file."""
+        if not unknown:
+            return []
+        lines = [self._style.paint("Unrecognised attributes in all traces", "bold")]
+        width = max(len(to_one_line(entry.name)) for entry in unknown)
+        return [*lines, *(f"  {pad(to_one_line(entry.name), width)}  {count_noun(entry.count, 'time')}" for entry in unknown)]
+
+    def _paint_survey(self, trace: TraceSurvey) -> list[str]:
+        without = trace.requests - trace.requests_with_content
+        requests = f"{trace.requests:,}: {trace.requests_with_content:,} with content, {without:,} without" if trace.requests else "none"
+        rows = [
+            ("conventions", _list_counts(trace.conventions) or "none recognised"),
+            ("scopes", _list_counts(trace.scopes)),
+            ("spans", f"{trace.spans:,}: {_list_counts(trace.kinds)}"),
+            ("model requests", requests),
+            ("tool spans", _list_counts(trace.tools) or "none"),
+            ("conversations", _list_span_names(trace.conversations) or "none named"),
+            ("unrecognised", _list_counts(trace.not_understood) or "nothing"),
+            ("in messages", _list_span_names(trace.strange)),
+            ("lost", _list_span_names(trace.lost)),
+            ("vocabularies", f"unknown: {_list_counts(trace.vocabularies)}" if trace.vocabularies else ""),
+        ]
+        return [line for label, text in rows if text for line in self._paint_labelled(label, text)]
+
+    def _paint_title(self, source: Source) -> str:
+        return self._style.paint(to_one_line(evidence_place(source) or "evidence", 300), "bold")
+
+    def _paint_labelled(self, label: str, text: str) -> list[str]:
+        first, *rest = wrap(text, max(20, self._width - 2 - _LABEL)) or [""]
+        return ["  " + self._style.paint(pad(label, _LABEL), "dim") + first, *(" " * (2 + _LABEL) + line for line in rest)]
+
+
+def _list_counts(entries: Sequence[Counted]) -> str:
+    shown = ", ".join(f"{to_one_line(entry.name)} ({entry.count:,})" for entry in entries[:_MOST_LISTED])
+    rest = len(entries) - _MOST_LISTED
+    return f"{shown} and {rest:,} more" if rest > 0 else shown
+
+
+def _list_span_names(names: Sequence[str]) -> str:
+    rest = len(names) - _MOST_LISTED
+    return ", ".join(to_one_line(name) for name in names[:_MOST_LISTED]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def record_document(
+    source: Source, known: Known | None, evidence: Evidence | None, trace: TraceSurvey | None, error: str | None
+) -> dict[str, Json]:
+    """Return one record as plain data."""
+    document: dict[str, Json] = {"file": source.file, "line": source.line, "id": source.id}
+    if error is not None:
+        document["error"] = error
+    if known is not None:
+        document["account"] = write_known(known)
+    if evidence is not None:
+        document |= {"case": evidence.case, "model": evidence.model, "no_run": evidence.no_run, "turns": len(evidence.turns or ()) or None}
+    if trace is not None:
+        document["trace"] = survey_document(trace)
+    return document
+
+
+def survey_document(trace: TraceSurvey) -> dict[str, Json]:
+    """Return the parts of a trace as plain data."""
+    document: dict[str, Json] = msgspec.structs.asdict(trace)
+    for name, value in document.items():
+        if isinstance(value, list) and all(isinstance(entry, Counted) for entry in value) and name not in ("conversations", "strange"):
+            document[name] = counts_document(value)
+    return document
+
+
+def counts_document(entries: Sequence[Counted]) -> dict[str, Json]:
+    """Return names and counts as an object."""
+    return {entry.name: entry.count for entry in entries}

@@ -1,6 +1,6 @@
-"""What was asked and what came back, short enough to stand beside the verdicts of a case.
+"""A shortened input and answer, shown next to the verdicts.
 
-Kept evidence has no secrets any more; texts and arguments are cut here, and the whole is in the evidence itself.
+Stored evidence has no secrets; texts and arguments are cut here, and the evidence has all of them.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ MOST_TURNS = 20
 
 
 def write_exchange(case: Case, evidence: Evidence) -> dict[str, Json]:
-    """Return `input`, `answer`, `tool_calls` and `tokens` of a run; a part that was not recorded is null."""
-    asked = [turn.input for turn in evidence.turns or case.turns if turn.input is not None]
+    """Return `input`, `answer`, `tool_calls` and `tokens` of a run; parts that were not recorded are null."""
+    inputs = [turn.input for turn in evidence.turns or case.turns if turn.input is not None]
     given: Json = evidence.input if evidence.input is not None else case.input
     calls = evidence.tool_calls
     if calls is None and evidence.turns:
-        told = [turn.tool_calls for turn in evidence.turns if turn.tool_calls is not None]
-        calls = tuple(call for each in told for call in each) if told else None
+        by_turn = [turn.tool_calls for turn in evidence.turns if turn.tool_calls is not None]
+        calls = tuple(call for each in by_turn for call in each) if by_turn else None
     usage = evidence.usage
     exchange: dict[str, Json] = {
-        "input": [shorten(text, MOST_TEXT) for text in asked[:MOST_TURNS]] if len(asked) > 1 else _cut(asked[0] if asked else given),
+        "input": [shorten(text, MOST_TEXT) for text in inputs[:MOST_TURNS]] if len(inputs) > 1 else _cut(inputs[0] if inputs else given),
         "answer": None if evidence.text is None else shorten(evidence.text, MOST_TEXT),
         "tool_calls": None if calls is None else [_write_call(call) for call in calls[:MOST_CALLS]],
         "tokens": None if usage is None else {"input": usage.input_tokens, "output": usage.output_tokens, "total": usage.total()},
@@ -47,7 +47,7 @@ def write_exchange(case: Case, evidence: Evidence) -> dict[str, Json]:
 
 
 def with_exchange(result: CaseResult, evidence: Evidence | None, *, ranges: bool = True) -> CaseResult:
-    """Return the result with what was asked and answered, and the characters its verdicts are about, where there is evidence of it."""
+    """Return the result with its exchange and the ranges of its verdicts, if there is evidence."""
     if evidence is None:
         return result
     shown = add_ranges(result, evidence) if ranges else result
@@ -55,7 +55,7 @@ def with_exchange(result: CaseResult, evidence: Evidence | None, *, ranges: bool
 
 
 def add_exchanges(run: RunResult, entries: Mapping[tuple[str, int], RunEntry], *, only_failed: bool = False) -> RunResult:
-    """Return a kept run with what was asked and answered in every case that left evidence, or in those alone that did not pass."""
+    """Return a stored run with the exchange of every case with evidence, or only of failed ones."""
 
     def add(result: CaseResult) -> CaseResult:
         if only_failed and result.outcome not in ("fail", "error"):
@@ -67,24 +67,24 @@ def add_exchanges(run: RunResult, entries: Mapping[tuple[str, int], RunEntry], *
 
 
 def drop_exchanges(run: RunResult) -> RunResult:
-    """Return the run without them, for a report that has no room."""
+    """Return the run without exchanges."""
     return msgspec.structs.replace(run, cases=tuple(msgspec.structs.replace(result, exchange=None) for result in run.cases))
 
 
 def describe_exchange(exchange: dict[str, Json]) -> list[tuple[str, str]]:
-    """Return the same in lines, each with the name of its label; what was not recorded is left out."""
+    """Return the exchange as labelled lines."""
     lines: list[tuple[str, str]] = []
-    asked: Json = exchange["input"]
-    for text in asked if isinstance(asked, list) else [asked]:
+    given: Json = exchange["input"]
+    for text in given if isinstance(given, list) else [given]:
         if text is not None:
-            lines.append(("asked", text if isinstance(text, str) else show(text, MOST_TEXT)))
+            lines.append(("input", text if isinstance(text, str) else show(text, MOST_TEXT)))
     if exchange["answer"] is not None:
         lines.append(("answered", str(exchange["answer"])))
     calls: Sequence[dict[str, Json]] = exchange["tool_calls"] or ()
-    told = [f"{call['name']} {show(call['arguments'], 200)}" + (" (failed)" if call["failed"] else "") for call in calls]
-    for text, same in groupby(told):
+    described = [f"{call['name']} {show(call['arguments'], 200)}" + (" (failed)" if call["failed"] else "") for call in calls]
+    for text, same in groupby(described):
         count = len(list(same))
-        # An agent that goes round in circles makes the same call again and again.
+        # A looping agent repeats the same call.
         lines.append(("called", text if count == 1 else f"{text}, {count:,} times"))
     tokens: dict[str, Json] | None = exchange["tokens"]
     if tokens is not None and tokens["total"] is not None:
@@ -97,13 +97,13 @@ def _write_call(call: ToolCall) -> dict[str, Json]:
 
 
 def _cut(value: Json, limit: int = MOST_TEXT) -> Json:
-    """Return a value as it is where it is short, else its beginning and end as text."""
+    """Return a short value as it is, else its start and end as text."""
     if isinstance(value, str):
         return shorten(value, limit)
     if value is None or isinstance(value, (bool, int, float)):
         return value
     try:
-        # Only whether it is short: a long one is written by `show`, which stops early.
+        # Only tests the length: `show` writes long values and stops early.
         short = len(msgspec.json.encode(value)) <= limit
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
         short = False

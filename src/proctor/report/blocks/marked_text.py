@@ -1,8 +1,7 @@
-"""Text of the evidence with the characters marked that verdicts are about, in pieces that a page only has to draw.
+"""Text of the evidence in pieces, with the characters that verdicts refer to marked.
 
-A piece is plain text, or an object: `text`, the numbers of the assertions it belongs to (`of`, from 1), and `kind`: `fail` where one of
-them failed, else `pass`. Joined, the pieces are the text that is shown. What is cut out of a long text is counted where it was; what is
-marked, with a little on both sides, stays as long as there is room.
+A piece is plain text, or an object: `text`, the numbers of its assertions (`of`, from 1), and `kind`: `fail` if one of them failed, else
+`pass`. Joined, the pieces are the text shown. Long texts are cut around marks, with the number of omitted characters.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from proctor.report.words.html_text import MOST_TEXT, lay_out_value, write_clean
 Piece = str | dict[str, Json]
 
 _BOUNDARY = "\ufdd0"
-"""Stands where a mark begins or ends while a text is laid out: a character that Unicode gives to nobody."""
+"""Marks a boundary while a text is formatted: a Unicode noncharacter."""
 _ESCAPED = re.compile(f"[{_BOUNDARY}\ud800-\udfff]")
 _AROUND = 200
-"""Characters kept on either side of a mark, where a text is cut."""
+"""Characters shown on either side of a mark."""
 _DEEPEST = 60
-"""Levels of a value in which marks are looked for."""
+"""Levels of a value that are searched for marks."""
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Characters from `start` to before `end` that assertion `number` is about."""
+    """Characters from `start` to before `end` that assertion `number` refers to."""
 
     start: int
     end: int
@@ -42,7 +41,7 @@ Marks = Mapping[str, Sequence[Mark]]
 
 
 def select_marks(marks: Marks, places: Iterable[str]) -> Marks:
-    """Return the marks at or below any of these places, by the path from there on."""
+    """Return the marks at or below these places, relative to them."""
     if not marks:
         return {}
     found: dict[str, list[Mark]] = {}
@@ -58,11 +57,11 @@ def write_marked_text(text: str, marks: Sequence[Mark], limit: int = MOST_TEXT) 
     text, marks = _cut(text, marks, limit)
     edges = sorted({edge for mark in marks for edge in (mark.start, mark.end)})
     bounds = [0, *edges, len(text)]
-    # A boundary that stands in the text itself would split it where no mark is.
-    told = write_clean_block(_BOUNDARY.join(text[one:two].replace(_BOUNDARY, "\\ufdd0") for one, two in pairwise(bounds)))
+    # A boundary in the text itself would split it.
+    joined = write_clean_block(_BOUNDARY.join(text[one:two].replace(_BOUNDARY, "\\ufdd0") for one, two in pairwise(bounds)))
     pieces: list[Piece] = []
-    # Lines behind the last one shown are missing, and with them their boundaries: the pieces that are there are the first ones.
-    for start, piece in zip(bounds, told.split(_BOUNDARY), strict=False):
+    # Lines that were cut have no boundaries: only the first pieces exist.
+    for start, piece in zip(bounds, joined.split(_BOUNDARY), strict=False):
         of = [mark for mark in marks if mark.start <= start < mark.end]
         if of and piece:
             numbers: list[Json] = sorted({mark.number for mark in of})
@@ -81,7 +80,7 @@ def write_marked_value(value: Json, marks: Marks, limit: int = MOST_TEXT) -> lis
     text, found, at = "", list[Mark](), 0
     parts = laid_out.split(_BOUNDARY)
     if len(parts) != len(states):
-        # What lies deeper than marks has a boundary of its own, or so odd a value lost some: it is shown without marks.
+        # Values deeper than marks, or with lost boundaries, are shown without marks.
         return write_marked_text(lay_out_value(value), (), limit)
     for part, state in zip(parts, states, strict=True):
         found += [Mark(at, at + len(part), mark.number, mark.fails) for mark in state if part]
@@ -91,7 +90,7 @@ def write_marked_value(value: Json, marks: Marks, limit: int = MOST_TEXT) -> lis
 
 
 def _join_neighbours(marks: list[Mark]) -> list[Mark]:
-    """Return marks of one assertion that touch each other as one."""
+    """Return touching marks of one assertion as one."""
     joined: list[Mark] = []
     for mark in marks:
         before = next((one for one in joined if one.number == mark.number and one.end == mark.start), None)
@@ -103,7 +102,7 @@ def _join_neighbours(marks: list[Mark]) -> list[Mark]:
 
 
 def _put_boundaries(value: Json, path: str, marks: Marks, states: list[Sequence[Mark]], depth: int) -> Json:
-    """Return the value with a boundary wherever a mark begins or ends; `states` gets the marks that hold behind each, in order."""
+    """Return the value with boundaries at marks; `states` gets the marks after each boundary."""
     if isinstance(value, str):
         return _split_leaf(value, marks.get(path, ()), states)
     if depth > _DEEPEST:
@@ -122,18 +121,18 @@ def _split_leaf(text: str, marks: Sequence[Mark], states: list[Sequence[Mark]]) 
 
 
 def _escape_boundary(text: str) -> str:
-    # Halves of characters, too: JSON with one of them can be laid out in ASCII alone, and no boundary would be left in it.
+    # Lone surrogates too: such JSON is written in ASCII, without boundaries.
     return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _cut(text: str, marks: Sequence[Mark], limit: int) -> tuple[str, list[Mark]]:
-    """Return a text of about `limit` characters with what is marked, and the marks as they stand there."""
-    kept = _choose_spans(len(text), marks, limit)
+    """Return a text of about `limit` characters around its marks, and the marks at their new positions."""
+    spans = _choose_spans(len(text), marks, limit)
     parts: list[str] = []
     placed: list[Mark] = []
-    at, behind = 0, 0
-    for start, end in kept:
-        gap = f"…({start - behind:,} more)…" if start > behind else ""
+    at, shown_to = 0, 0
+    for start, end in spans:
+        gap = f"…({start - shown_to:,} more)…" if start > shown_to else ""
         at += len(gap)
         for mark in marks:
             first, last = max(start, mark.start), min(end, mark.end)
@@ -141,27 +140,27 @@ def _cut(text: str, marks: Sequence[Mark], limit: int) -> tuple[str, list[Mark]]
                 placed.append(Mark(at + first - start, at + last - start, mark.number, mark.fails))
         parts += (gap, text[start:end])
         at += end - start
-        behind = end
-    if behind < len(text):
-        parts.append(f"…({len(text) - behind:,} more)…")
+        shown_to = end
+    if shown_to < len(text):
+        parts.append(f"…({len(text) - shown_to:,} more)…")
     return "".join(parts), placed
 
 
 def _choose_spans(length: int, marks: Sequence[Mark], limit: int) -> list[tuple[int, int]]:
-    """Return what of a text is shown: all of a short one; else its two ends and what stands around marks."""
+    """Return which ranges of a text are shown: all of a short one, else both ends and the marks."""
     if length <= limit:
         return [(0, length)]
-    room = limit // 2
+    budget = limit // 2
     wanted = [(0, limit // 3), (length - limit // 6, length)]
-    # Those that failed first: the room may not last for all, and these are what somebody looks for.
+    # Failed ones first: the budget may not suffice for all.
     for mark in sorted(marks, key=lambda mark: (not mark.fails, mark.start)):
-        # Of a mark longer than this its two ends are seen with the text's own.
+        # Of a very long mark only the ends are shown.
         start, end = max(0, mark.start - _AROUND), min(length, min(mark.end, mark.start + _AROUND) + _AROUND)
         if any(one <= start and end <= two for one, two in wanted):
             continue
-        if end - start > room:
+        if end - start > budget:
             break
-        room -= end - start
+        budget -= end - start
         wanted.append((start, end))
     joined: list[tuple[int, int]] = []
     for start, end in sorted(wanted):

@@ -1,4 +1,4 @@
-"""How something came out, as every page of the family shows it: marks, words, counts, pass rates with their interval."""
+"""Outcomes: symbols, names, counts, pass rates with intervals."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from proctor.scoring.statistics import count_outcomes
 
 WORST_FIRST = ("fail", "error", "pass", "skip")
 _IN_A_BAR = ("pass", "error", "fail", "skip", "missing")
-"""The parts of a bar from the left: what was decided, then what was not."""
+"""The order of the parts of a bar."""
 _BETWEEN, _LEAST = 1.5, 2.0
-"""Of a bar of 100: the gap between two parts, and the least that a part is drawn with."""
+"""Of a bar of 100: gap between parts, and minimum width."""
 _SHAPES: dict[str, tuple[Element, ...]] = {
     "pass": (make("circle", cx="8", cy="8", r="7"), make("path", d="M4.6 8.3l2.3 2.3 4.5-5")),
     "fail": (make("rect", x="1", y="1", width="14", height="14", rx="2"), make("path", d="M5 5l6 6M11 5l-6 6")),
@@ -28,67 +28,69 @@ _SHAPES: dict[str, tuple[Element, ...]] = {
 
 
 def draw_sprite() -> Element:
-    """Return the shapes of all marks; every page has them once."""
+    """Return the symbols, defined once per page."""
     symbols = [make("symbol", "", *shapes, id=f"m-{word}", viewBox="0 0 16 16") for word, shapes in _SHAPES.items()]
     return make("svg", "sprite", *symbols, aria_hidden="true", focusable="false")
 
 
 def draw_mark(outcome: str) -> Element:
-    """Return the shape of an outcome; the word stands beside it, or hidden."""
+    """Return the symbol of an outcome."""
     return make("svg", f"mark {outcome}", make("use", href=f"#m-{outcome}"), aria_hidden="true")
 
 
 def draw_chip(kind: str, word: str) -> Element:
-    """Return a shape with its word."""
+    """Return a symbol with text."""
     return make("span", f"outcome {kind}", draw_mark(kind), make("span", "", word))
 
 
 def draw_outcome(outcome: str) -> Element:
-    """Return an outcome as its shape and its word."""
+    """Return symbol and name of an outcome."""
     return draw_chip(outcome, OUTCOME_NAMES[outcome])
 
 
 def draw_hidden_outcome(outcome: str) -> tuple[Element, str, Element]:
-    """Return the shape of an outcome, with its word for those who do not see it."""
+    """Return the symbol of an outcome with hidden text."""
     return draw_mark(outcome), " ", make("span", "hidden", f"{OUTCOME_NAMES[outcome]}: ")
 
 
 def draw_counts(found: Mapping[str, int], *, always: tuple[str, ...] = ()) -> Element:
-    """Return how many came out how, each with its shape, its number and its word; `always` are told even if there is none."""
+    """Return counts by outcome; those in `always` are shown even if zero."""
     shown = [word for word in WORST_FIRST if found.get(word) or word in always]
     return make("ul", "counts", [_draw_count(word, found.get(word, 0)) for word in shown])
 
 
 def _draw_count(word: str, number: int) -> Element:
-    said = make("span", "", name_counted(word, number))
-    return make("li", word, draw_mark(word), make("b", "", f"{number:,}"), " ", said)
+    name = make("span", "", name_counted(word, number))
+    return make("li", word, draw_mark(word), make("b", "", f"{number:,}"), " ", name)
 
 
 def draw_rate(found: Mapping[str, int], missing: int = 0) -> Element | None:
-    """Return the pass rate as a bar with its interval, and in words; nothing where nothing was decided."""
+    """Return the pass rate as a bar with its interval and as text, or None."""
     decided = count_outcomes(found)
     if not decided.runs:
         return None
     bounds = wilson(decided)
     low, high = write_bounds(bounds.low, bounds.high)
-    said = f"{decided.passes:,} of {decided.runs:,} decided attempts passed; with 95 % confidence the pass rate is between {low} and {high}"
+    caption = (
+        f"{decided.passes:,} of {decided.runs:,} decided attempts passed; with 95 % confidence the pass rate is between {low} and {high}"
+    )
     if missing > 0:
-        said += f"; {count_noun(missing, 'attempt is', 'attempts are')} missing"
-    told = make("span", "", write_share(decided.rate), " ", make("span", "muted", f"({low} – {high})"), title=said)
-    return make("span", "rate-row", draw_bar(found, decided, said, missing), told)
+        caption += f"; {count_noun(missing, 'attempt is', 'attempts are')} missing"
+    figures = make("span", "", write_share(decided.rate), " ", make("span", "muted", f"({low} – {high})"), title=caption)
+    return make("span", "rate-row", draw_bar(found, decided, caption, missing), figures)
 
 
 def draw_bar(found: Mapping[str, int], decided: Counts, title: str, missing: int = 0) -> Element:
-    """Return how many came out how as one bar; a line with two ends over the part that was decided is the interval of the pass rate.
+    """Return the outcomes as one bar with the interval of the pass rate.
 
-    What is missing leaves its part of the bar open: a run that broke off early is not a full bar of passes.
+    Missing attempts leave a gap: an incomplete run is not a full bar of passes.
     """
     numbers = {**found, "missing": max(0, missing)}
     shown = [(word, numbers[word]) for word in _IN_A_BAR if numbers.get(word)]
     total = sum(number for _, number in shown) or 1
-    room = 100 - _BETWEEN * (len(shown) - 1)
-    widths = [max(_LEAST, number / total * room) for _, number in shown]
-    scale = room / sum(widths) if widths else 1
+    width_left = 100 - _BETWEEN * (len(shown) - 1)
+    widths = [max(_LEAST, number / total * width_left) for _, number in shown]
+    scale = width_left / sum(widths) if widths else 1
     at, reach, parts = 0.0, 0.0, list[Element]()
     for (word, _), width in zip(shown, widths, strict=True):
         parts.append(make("rect", word, x=_round(at), y="1", width=_round(width * scale), height="8"))
@@ -103,7 +105,7 @@ def _draw_interval(decided: Counts, reach: float) -> list[Element]:
     bounds = wilson(decided)
     low, high = _round(bounds.low * reach), _round(max(bounds.high, bounds.low + 0.01) * reach)
     path = f"M{low} 5H{high}M{low} 2.5V7.5M{high} 2.5V7.5"
-    # Drawn twice: the wider line below keeps the other one apart from whatever colour it crosses.
+    # Drawn twice: the wider line below adds contrast.
     return [make("path", "around", d=path), make("path", "interval", d=path)]
 
 
@@ -125,7 +127,7 @@ def draw_dumbbell(before: float, after: float, title: str) -> Element:
 
 
 def write_share(share: float) -> str:
-    """Return a share as a percentage; 100 % and 0 % only where nothing is missing."""
+    """Return a percentage; 100 % and 0 % only if exact."""
     percent = share * 100
     if 0 < percent < 0.1:
         return "<0.1 %"
@@ -136,13 +138,13 @@ def write_share(share: float) -> str:
 
 
 def write_bounds(low: float, high: float) -> tuple[str, str]:
-    """Return the bounds of an interval as percentages, with as many digits as tell them apart: over a million traces one is not enough."""
+    """Return the bounds of an interval as percentages with enough digits to differ."""
     texts = (write_share(low), write_share(high))
     if texts[0] != texts[1] or low == high:
         return texts
     for digits in (2, 3, 4):
         shown = [round(share * 100, digits) for share in (low, high)]
-        # Never 0 % of what is something, and never 100 % of what is not all.
+        # 0 % and 100 % only if exact.
         if shown[0] != shown[1] and (shown[0] > 0 or low == 0) and (shown[1] < 100 or high == 1):
             return f"{shown[0]:,.{digits}f} %", f"{shown[1]:,.{digits}f} %"
     return texts

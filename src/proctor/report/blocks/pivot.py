@@ -17,6 +17,10 @@ from proctor.model.evidence import Json
 from proctor.model.lazy_cases import may_have
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.show import nearest
+from proctor.report.words.elements import Element, make, make_table_head, write_markup
+from proctor.report.words.html_text import write_label
+from proctor.report.words.neutral import to_one_line, write_csv, write_plain
+from proctor.report.words.style import count_columns, cut_to_width, pad
 from proctor.scoring.intervals import Counts, Interval, wilson
 from proctor.scoring.statistics import count_outcomes
 
@@ -36,8 +40,8 @@ class Cell(msgspec.Struct, frozen=True):
         """Wilson's interval of the pass rate."""
         return wilson(self.counts)
 
-    def tell(self) -> str:
-        """Return the rate, its interval and the numbers: `84.0% (71.5 to 91.7) 42/50`."""
+    def describe(self) -> str:
+        """Return rate, interval and counts: `84.0% (71.5 to 91.7) 42/50`."""
         counts = self.counts
         if not counts.runs:
             return "-"
@@ -46,19 +50,19 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Pivot(msgspec.Struct, frozen=True, kw_only=True):
-    """A table. The last line and the last column are over everything."""
+    """A table. The last line and column are totals."""
 
     row_axes: tuple[str, ...]
     """None: a table of one line."""
     column_axis: str
     columns: tuple[str | None, ...]
-    """The values of the column axis; None is the column over everything."""
+    """The values of the column axis; None is the total."""
     lines: tuple[tuple[tuple[str, ...] | None, tuple[Cell, ...]], ...]
-    """The values of the row axes, and a cell for each column; None is the line over everything."""
+    """The values of the row axes with a cell per column; None is the total."""
 
 
 def find_matrix_axes(run: RunResult) -> tuple[str, ...]:
-    """Return the axes of the matrix that a run was made over; none without one, or where the table would be too large to be read."""
+    """Return the axes of the matrix of a run; none without one or if the table would be too large."""
     if not may_have(run.cases, "settings"):
         return ()
     axes = next((axes for axes in (list_axes(result.case) for result in run.cases) if axes), ())
@@ -70,21 +74,21 @@ def find_matrix_axes(run: RunResult) -> tuple[str, ...]:
         *line, column = (_name_value(result, axis) for axis in axes)
         lines.add(tuple(line))
         columns.add(column)
-        # Nobody asked for it, so a table that does not fit is left out; whoever names the axes is told.
+        # An automatic table that does not fit is left out; `--pivot` raises instead.
         if len(lines) > MOST_LINES or len(columns) > MOST_COLUMNS:
             return ()
     return axes
 
 
 def read_axes(text: str, cases: Iterable[Case]) -> tuple[str, ...]:
-    """Return the axes that are named; raises `InputError` for one that no case has as a tag."""
+    """Return the named axes. Raises `InputError` for one that no case has as a tag."""
     axes = tuple(part.strip() for part in text.split(",") if part.strip())
     known = tuple(dict.fromkeys(tag for case in cases for tag in case.tags))
     for axis in axes:
         if axis not in known:
             close = nearest(axis, known)
-            told = f"; nearest: {', '.join(close)}" if close else ""
-            raise InputError(f"--pivot: no case has a tag {axis!r}{told}; there are {', '.join(known) or 'none'}")
+            hint = f"; nearest: {', '.join(close)}" if close else ""
+            raise InputError(f"--pivot: no case has a tag {axis!r}{hint}; there are {', '.join(known) or 'none'}")
     if not axes or len(set(axes)) != len(axes):
         raise InputError("--pivot: expected the names of tags, each once, separated by commas: model,prompt")
     return axes
@@ -107,7 +111,7 @@ def build_pivot(run: RunResult, axes: Sequence[str]) -> Pivot:
         raise InputError(f"--pivot: {len(lines):,} rows and {len(columns):,} columns; a table has at most {MOST_LINES} and {MOST_COLUMNS}")
     shown: tuple[str | None, ...] = (*columns, None) if len(columns) > 1 else tuple(columns)
     named: list[tuple[str, ...] | None] = [*lines] if row_axes else []
-    # Beside a single line, one over everything would say the same again; without row axes it is the only one.
+    # With a single line, a total would repeat it.
     if len(named) != 1:
         named.append(None)
     made = [(line, tuple(_make_cell(outcomes.get((line, column))) for column in shown)) for line in named]
@@ -123,3 +127,85 @@ def _name_value(result: CaseResult, axis: str) -> str:
     if value is None:
         return NONE
     return ", ".join(map(write_text_form, value)) if isinstance(value, (list, tuple)) else write_text_form(value)
+
+
+_WIDEST = 36
+"""Columns of one name in a terminal."""
+_WIDEST_LINE = 120
+
+
+def _list_texts(pivot: Pivot) -> list[list[str]]:
+    """Return the table as texts with its header."""
+    columns = [_name(column) if column is None else f"{pivot.column_axis}={_name(column)}" for column in pivot.columns]
+    rows = [[*_name_line(pivot, names), *(cell.describe() for cell in cells)] for names, cells in pivot.lines]
+    return [[*pivot.row_axes, *columns], *rows]
+
+
+def _name(value: str | None) -> str:
+    """Return the display name of an axis value; None is the total."""
+    if value is None:
+        return "all"
+    return "(none)" if value == NONE else value
+
+
+def _name_line(pivot: Pivot, names: tuple[str, ...] | None) -> list[str]:
+    if names is not None:
+        return [_name(name) for name in names]
+    return [_name(None), *[""] * (len(pivot.row_axes) - 1)][: len(pivot.row_axes)]
+
+
+def _list_long_texts(pivot: Pivot) -> list[list[str]]:
+    """Return the table with one line per cell, for many columns."""
+    rows = [[*pivot.row_axes, pivot.column_axis, "pass rate"]]
+    for names, cells in pivot.lines:
+        rows += [[*_name_line(pivot, names), _name(column), cell.describe()] for column, cell in zip(pivot.columns, cells, strict=True)]
+    return rows
+
+
+def _cut_rows(rows: list[list[str]]) -> tuple[list[list[str]], list[int]]:
+    """Return the texts as a terminal may show them, and the widths of the columns."""
+    cut = [[cut_to_width(to_one_line(text, 200), _WIDEST) for text in row] for row in rows]
+    return cut, [max(count_columns(row[index]) for row in cut) for index in range(len(cut[0]))]
+
+
+def write_pivot_text(pivot: Pivot) -> str:
+    """Return the table for a terminal; one line per cell if it is too wide."""
+    rows, widths = _cut_rows(_list_texts(pivot))
+    if sum(widths) + 2 * len(widths) > _WIDEST_LINE:
+        rows, widths = _cut_rows(_list_long_texts(pivot))
+    lines = ["  ".join(pad(text, width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    rule = "-" * min(sum(widths) + 2 * len(widths), _WIDEST_LINE)
+    return "\n".join(["", "pass rate (95% interval) passed/decided", lines[0], rule, *lines[1:], ""])
+
+
+def write_pivot_markdown(pivot: Pivot) -> str:
+    """Return the table in Markdown."""
+    texts = _list_texts(pivot)
+    rows = [f"| {' | '.join(write_plain(text) for text in row)} |" for row in texts]
+    return "\n".join(["", rows[0], f"|{'---|' * len(texts[0])}", *rows[1:], ""])
+
+
+def write_pivot_html(pivot: Pivot) -> str:
+    """Return the table as HTML."""
+    head, *rows = [[write_label(text, 200) for text in row] for row in _list_texts(pivot)]
+    names = len(pivot.row_axes)
+    title = f"Pass rate by {write_label(', '.join((*pivot.row_axes, pivot.column_axis)), 200)}"
+    lines = [make("tr", "", [_draw_cell(text, at < names) for at, text in enumerate(row)]) for row in rows]
+    table = make("table", "", make_table_head(head), make("tbody", "", lines))
+    return write_markup(make("section", "pivot", make("h2", "", title), table))
+
+
+def _draw_cell(text: str, is_name: bool) -> Element:
+    return make("th", "", text, scope="row") if is_name else make("td", "", text)
+
+
+def write_pivot_csv(pivot: Pivot) -> str:
+    """Return the table as CSV, one line per cell."""
+    head = [*pivot.row_axes, pivot.column_axis, "passed", "decided", "pass_rate", "low", "high"]
+    rows: list[list[object]] = [list(head)]
+    for names, cells in pivot.lines:
+        for column, cell in zip(pivot.columns, cells, strict=True):
+            counts, interval = cell.counts, cell.interval
+            figures = [round(counts.rate, 6), round(interval.low, 6), round(interval.high, 6)] if counts.runs else ["", "", ""]
+            rows.append([*_name_line(pivot, names), "all" if column is None else column, counts.passes, counts.runs, *figures])
+    return write_csv(rows)

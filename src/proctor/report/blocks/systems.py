@@ -1,12 +1,11 @@
-"""What happened in simulated systems, as every page of the family shows it: before and after, and the requests."""
+"""Simulated systems: changes before and after, and requests."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from proctor.model.evidence import Json
-from proctor.report.blocks.attempt_layout import Document
-from proctor.report.blocks.texts import draw_folded
+from proctor.report.blocks.attempt_layout import Document, draw_folded
 from proctor.report.words.elements import Element, Node, make, make_table_head
 from proctor.report.words.wording import count_noun
 
@@ -14,7 +13,7 @@ _SIGNS = {"added": "+", "changed": "±", "removed": "−"}
 
 
 def draw_systems(systems: Json) -> list[Node]:
-    """Return what differs in the systems from before, open, and which requests were made, behind their number."""
+    """Return the changes in the systems, and the requests folded."""
     if not systems:
         return []
     return [*_draw_changes(systems), *_draw_requests(systems)]
@@ -25,7 +24,7 @@ def _draw_changes(systems: Document) -> list[Node]:
     if changes is None:
         return []
     if not changes:
-        return [make("p", "muted", "Nothing changed in the systems.")]
+        return [make("p", "muted", "No changes in the systems.")]
     count = len(changes) + systems["more_changes"]
     heads = make_table_head(("What", "Before and after"))
     rows = [_draw_change(number, change) for number, change in enumerate(changes, 1)]
@@ -34,7 +33,7 @@ def _draw_changes(systems: Document) -> list[Node]:
         make(
             "details",
             "",
-            make("summary", "", f"{count_noun(count, 'thing')} changed in the systems"),
+            make("summary", "", f"{count_noun(count, 'change')}"),
             table,
             _draw_more(systems, "changes"),
             open="",
@@ -49,7 +48,7 @@ def _draw_change(number: int, change: Document) -> Element:
         "th", "", title, make("code", "", change["place"], dir="auto"), make("small", "", change["system"], dir="auto"), scope="row"
     )
     fields = [_draw_field(name, was, now) for name, was, now in change["fields"]]
-    more = make("p", "muted small", "More fields of it changed.") if change["more"] else None
+    more = make("p", "muted small", "More fields changed.") if change["more"] else None
     return make("tr", kind, place, make("td", "", fields, more), id=f"c{number}", tabindex="-1")
 
 
@@ -71,7 +70,7 @@ def _draw_requests(systems: Document) -> list[Node]:
 
 
 def draw_request_table(requests: Sequence[Document]) -> Element:
-    """Return what was asked of systems and answered, each with what was sent; `when` is the time, where it is to be shown."""
+    """Return requests with bodies and responses; `when` shows the time."""
     heads = make_table_head(("Request", "Answer"))
     rows = [_draw_request(number, request) for number, request in enumerate(requests, 1)]
     return make("table", "known systems", heads, make("tbody", "", rows))
@@ -80,10 +79,10 @@ def draw_request_table(requests: Sequence[Document]) -> Element:
 def _draw_request(number: int, request: Document) -> Element:
     status: int | None = request["status"]
     folded = [draw_folded(side, request.get(side)) for side in ("sent", "answered")]
-    asked = make("code", "", request["line"], dir="auto"), make("small", "", request["system"], dir="auto")
+    line = make("code", "", request["line"], dir="auto"), make("small", "", request["system"], dir="auto")
     answered = make("td", "number", "" if status is None else str(status), make("small", "", request["took"]), request.get("when"))
     look = "lacking" if status is not None and status >= 400 else ""
-    return make("tr", look, make("th", "", *asked, folded, scope="row"), answered, id=f"q{number}", tabindex="-1")
+    return make("tr", look, make("th", "", *line, folded, scope="row"), answered, id=f"q{number}", tabindex="-1")
 
 
 def _draw_more(systems: Document, name: str) -> Element | None:

@@ -1,4 +1,4 @@
-"""What was seen of one message to an agent, as text for people and as plain data; what was not recorded is told with how to record it."""
+"""The result of one message to an agent, as text and data, with how to record what is missing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from proctor.model.account import PART_NAMES, Known, Part
 from proctor.model.evidence import Evidence, Json
 from proctor.report.blocks.evidence_text import EvidencePainter
 from proctor.report.words.neutral import to_one_line
-from proctor.report.words.remedies import tell_how, tell_how_model
+from proctor.report.words.remedies import describe_model_remedy, describe_remedy
 from proctor.report.words.style import Style, pad, wrap
 
 SCHEMA = "proctor.try/1"
-_ASKED: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results", "answer", "usage")
-"""The parts that every agent has; others are told only where something of them is in doubt."""
+_ALWAYS_SHOWN: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results", "answer", "usage")
+"""Parts that are always listed; others only if they are unknown."""
 MODEL = "the model"
 _PAGES = {
     "callable": "docs/how-to/test-a-python-function.md",
@@ -27,31 +27,31 @@ _PAGES = {
 
 
 class NotRecorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that is unknown of an exchange."""
+    """One unknown part of an exchange."""
 
     part: str
     why: str
     how: str | None = None
-    """What to do so that it is recorded."""
+    """How to record it."""
 
 
 def list_not_recorded(evidence: Evidence, kind: str) -> list[NotRecorded]:
-    """Return what is unknown of an exchange with a target of this kind, and how it could be."""
+    """Return the unknown parts of an exchange with this kind of target, and how to record them."""
     known = find_known(evidence, kind)
-    doubted = evidence.account.unknown if evidence.account is not None else {}
+    unknown = evidence.account.unknown if evidence.account is not None else {}
     found: list[NotRecorded] = []
     for part, state in known.parts.items():
-        if not state.is_unknown or (part not in _ASKED and part not in doubted):
+        if not state.is_unknown or (part not in _ALWAYS_SHOWN and part not in unknown):
             continue
-        # Of calls that nobody saw, arguments and results need no line of their own.
+        # If calls are unknown, arguments and results need no line.
         if part in ("tool_arguments", "tool_results") and known.parts["tool_calls"].is_unknown:
             continue
-        # What a run left open that was not over, no other way of recording would show.
-        is_open = part in doubted and doubted[part] == doubted.get("answer")
-        how = None if is_open else tell_how(part, kind, known.reader)
+        # No other recording would show what an unfinished run left open.
+        is_open = part in unknown and unknown[part] == unknown.get("answer")
+        how = None if is_open else describe_remedy(part, kind, known.reader)
         found.append(NotRecorded(part=PART_NAMES[part], why=state.why or "not recorded", how=how))
-    if evidence.model is None and not (evidence.metadata.get("model") or doubted.get("answer")):
-        how = tell_how_model(kind, known.reader)
+    if evidence.model is None and not (evidence.metadata.get("model") or unknown.get("answer")):
+        how = describe_model_remedy(kind, known.reader)
         found.append(NotRecorded(part=MODEL, why="not recorded in this evidence", how=how))
     return found
 
@@ -61,7 +61,7 @@ def paint_tried(title: str, evidence: Evidence | None, kind: str, *, error: str 
     painter = EvidencePainter(style, width)
     lines = [style.paint(to_one_line(title, 300), "bold")]
     if evidence is not None:
-        # What went wrong is told once, at its end.
+        # The error is shown once, at the end.
         shown = evidence if error is None else msgspec.structs.replace(evidence, error=None)
         lines += ["", *painter.paint_rows(shown)]
         if evidence.duration_ms is not None:
@@ -79,15 +79,15 @@ def paint_tried(title: str, evidence: Evidence | None, kind: str, *, error: str 
 
 def _paint_missing(one: NotRecorded, width: int) -> list[str]:
     name_width = max(map(len, PART_NAMES.values()))
-    told = [one.why, *([f"→ {one.how}"] if one.how else [])]
-    rows = [line for text in told for line in wrap(to_one_line(text, 400), max(20, width - name_width - 4))]
+    texts = [one.why, *([f"→ {one.how}"] if one.how else [])]
+    rows = [line for text in texts for line in wrap(to_one_line(text, 400), max(20, width - name_width - 4))]
     return [f"  {pad(one.part if number == 0 else '', name_width)}  {row}" for number, row in enumerate(rows)]
 
 
 def write_tried(
     target: str, kind: str, message: str, evidence: Evidence | None, *, error: str | None = None, code: str | None = None
 ) -> dict[str, Json]:
-    """Return the same as plain data."""
+    """Return the same as data."""
     known: Known | None = find_known(evidence, kind) if evidence is not None else None
     return {
         "schema": SCHEMA,

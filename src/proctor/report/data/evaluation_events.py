@@ -1,14 +1,14 @@
-"""Results as OpenTelemetry events: `gen_ai.evaluation.result` of the GenAI conventions, in requests of OTLP for logs.
+"""Results as OpenTelemetry events: `gen_ai.evaluation.result` of the GenAI conventions, as OTLP log requests.
 
 One event for every case that was decided (`proctor.result.kind` is `case`) and one for each of its assertions (`assertion`). An event
 belongs to the span that was evaluated where that is known, else to its trace. What the convention has a name for is under that name:
 
     gen_ai.evaluation.name          the id of the case; of an assertion `CASE/ID`, or `CASE/CHECK` where it has no id
-    gen_ai.evaluation.score.value   of what was decided; none beside `error` and `skip`
+    gen_ai.evaluation.score.value   of what was decided; none with `error` and `skip`
     gen_ai.evaluation.score.label   pass, fail, error, skip
     gen_ai.evaluation.explanation   the reason
-    gen_ai.response.id              where the trace says it
-    error.type                      beside `error`: the code
+    gen_ai.response.id              if the trace has it
+    error.type                      with `error`: the code
 
 The rest is under `proctor.`. Requests are made as protobuf, which every receiver takes, or as JSON, a line each, as the Collector's
 `otlpjsonfile` reads them; in JSON ids are written in hexadecimal, as OTLP wants it.
@@ -36,7 +36,7 @@ LONGEST_TEXT = 4_000
 """Characters of one attribute; a reason may quote a whole answer."""
 AT_ONCE = 500
 """Events in one request."""
-_TOLD = 5
+_MOST_REASONS = 5
 """Reasons of failed assertions that explain a failed case."""
 _SEVERITIES = {"fail": (13, "WARN"), "error": (17, "ERROR")}
 _INFO = (9, "INFO")
@@ -45,16 +45,16 @@ Value = str | int | float | bool
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What was evaluated, and when. Ids that are none of OpenTelemetry are left out."""
+    """What was evaluated, and when. Ids that OpenTelemetry does not allow are left out."""
 
     time_ns: int
     case: str = ""
-    """What the case is called where the result does not say it."""
+    """The name of the case if the result lacks it."""
     trace_id: str = ""
     span_id: str = ""
     response_id: str | None = None
     attributes: Mapping[str, Value | None] = {}
-    """Further attributes of every event; None is left out."""
+    """Additional attributes of every event; None is left out."""
 
 
 class EvaluationEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,9 +73,9 @@ class EvaluationEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def iterate_events(result: Mapping[str, Json], about: About) -> Iterator[EvaluationEvent]:
-    """Yield the events of one result, in the form it has as JSON."""
+    """Yield the events of one result in its JSON form."""
     trace_id = _read_id(about.trace_id, 32)
-    # A span id means nothing without its trace.
+    # A span id needs its trace.
     span_id = _read_id(about.span_id, 16) if trace_id else ""
     case: str = result.get("id") or about.case or "case"
     assertions: Sequence[Mapping[str, Json]] = result.get("assertions") or ()
@@ -88,7 +88,7 @@ def iterate_events(result: Mapping[str, Json], about: About) -> Iterator[Evaluat
             "gen_ai.evaluation.score.value": _score(decided, outcome),
             "gen_ai.evaluation.score.label": outcome,
             "gen_ai.evaluation.explanation": explanation,
-            # `_OTHER` is OpenTelemetry's word for an error that has no name of its own.
+            # `_OTHER` is OpenTelemetry's value for an error without a name.
             "error.type": (decided.get("code") or "_OTHER") if outcome == "error" else None,
             **shared,
             "proctor.result.kind": kind,
@@ -115,7 +115,7 @@ def iterate_events(result: Mapping[str, Json], about: About) -> Iterator[Evaluat
 
 
 def render_otlp(run: RunResult, entries: Mapping[tuple[str, int], RunEntry]) -> Iterator[bytes]:
-    """Yield a kept run as lines of OTLP JSON; `entries` say when each attempt was made, and on which trace."""
+    """Yield a stored run as lines of OTLP JSON; `entries` have the time and trace of each attempt."""
     requests = group_by_request(
         event for result in run.cases for event in _run_events(run, result, entries.get((result.id, result.attempt)))
     )
@@ -137,7 +137,7 @@ def _decode(data: bytes) -> dict[str, Json]:
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError:
-        from json import loads  # msgspec does not take the escape of half a character
+        from json import loads  # msgspec rejects lone surrogates
 
         return loads(data)
 
@@ -151,12 +151,12 @@ def _find_end_ns(entry: RunEntry | None, run_started: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     took = entry.duration_ms if entry is not None and entry.duration_ms is not None else 0.0
-    # Whole milliseconds: as a float, nanoseconds since 1970 are exact to some hundreds only.
+    # Whole milliseconds: nanoseconds since 1970 are not exact as a float.
     return int(moment.timestamp() * 1_000 + took) * 1_000_000
 
 
 def group_by_request(events: Iterable[EvaluationEvent]) -> Iterator[list[EvaluationEvent]]:
-    """Yield events by the request they go in."""
+    """Yield events in batches of a request."""
     waiting = iter(events)
     while batch := list(islice(waiting, AT_ONCE)):
         yield batch
@@ -172,7 +172,7 @@ def to_json(events: Iterable[EvaluationEvent]) -> bytes:
 
 def to_protobuf(events: Iterable[EvaluationEvent]) -> bytes:
     """Return one request in protobuf. Raises `MissingExtra`."""
-    # Delayed: protobuf costs a tenth of a second to load, and the part is optional.
+    # Imported late: protobuf takes a tenth of a second and is optional.
     try:
         from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
     except ImportError:
@@ -217,7 +217,7 @@ def _write_value(value: Value) -> dict[str, Json]:
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, int):
-        # OTLP writes whole numbers of 64 bits as text, since JavaScript cannot hold them.
+        # OTLP writes 64-bit integers as text.
         return {"intValue": str(value)}
     return {"doubleValue": value} if isinstance(value, float) else {"stringValue": value}
 
@@ -239,9 +239,9 @@ def _list_usable(attributes: Mapping[str, Json]) -> Iterator[tuple[str, Value]]:
     for key, value in attributes.items():
         if isinstance(value, str):
             if value:
-                # Halves of surrogate pairs, which neither form can hold.
+                # Lone surrogates, which neither form allows.
                 yield key, value[:LONGEST_TEXT].encode("utf-8", errors="replace").decode()
-        # OTLP has whole numbers of 64 bits with a sign, and protobuf raises for larger ones.
+        # OTLP has signed 64-bit integers; protobuf raises for larger ones.
         elif isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 2**63):
             yield key, value
 
@@ -262,12 +262,12 @@ def _explain_assertions(assertions: Sequence[Mapping[str, Json]]) -> str | None:
     if not against:
         held = sum(one.get("outcome") == "pass" for one in assertions)
         return f"{held} of {len(assertions)} assertions passed"
-    told = [str(one.get("reason")) for one in against[:_TOLD]]
-    return "; ".join(told) + tell_more(len(against), _TOLD, "; and")
+    reasons = [str(one.get("reason")) for one in against[:_MOST_REASONS]]
+    return "; ".join(reasons) + tell_more(len(against), _MOST_REASONS, "; and")
 
 
 def _read_id(text: str, digits: int) -> str:
-    """Return an id as OpenTelemetry has them, else nothing: hexadecimal, and not all zeros."""
+    """Return a valid OpenTelemetry id, else None: hexadecimal, not all zeros."""
     lowered = text.lower()
     fits = len(lowered) == digits and set(lowered) <= set("0123456789abcdef") and set(lowered) != {"0"}
     return lowered if fits else ""

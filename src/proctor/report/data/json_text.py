@@ -1,8 +1,6 @@
 """Results as JSON: one object for a run, or one line per case as it ends.
 
-The names and their order are a contract. A stream of results over one suite repeats the same labels, origins and passing verdicts
-again and again, so what does not change is encoded once: an assertion around its verdict, and a whole case when all its verdicts
-are ones already seen (checks return one and the same object for a plain pass).
+The names and their order are a contract. Results of one suite repeat labels, origins and passing verdicts, so these are encoded once.
 """
 
 from __future__ import annotations
@@ -22,21 +20,21 @@ from proctor.model.result import SCHEMA, AxisScore, CaseResult, CaseSummary, Inc
 from proctor.model.verdict import TextRange, Verdict
 
 _REMEMBERED = 64
-"""How many encoded verdicts to keep per assertion, and accounts per run; passing ones are a handful, failing ones mostly differ."""
+"""Encoded verdicts cached per assertion, and accounts per run."""
 _NOWHERE = Source()
 
 
 _MOST_FRAMES = 2_000
-"""Cases whose unchanging parts are remembered as bytes."""
+"""Cases whose constant parts are cached as bytes."""
 
 
 class CaseEncoder:
-    """Case results as JSON bytes. One encoder per run: it remembers what repeats."""
+    """Case results as JSON bytes. One encoder per run, with caches."""
 
     def __init__(self) -> None:
         self._cases: dict[int, _CaseFrame] = {}
         self._last: _CaseFrame | None = None
-        """That of the result before; results of one case mostly follow each other."""
+        """The frame of the previous result, which is mostly of the same case."""
         self._accounts: dict[int, tuple[Known, bytes]] = {}
 
     def encode(self, result: CaseResult) -> bytes:
@@ -46,18 +44,18 @@ class CaseEncoder:
         return b"".join(parts)
 
     def encode_into(self, parts: list[bytes], result: CaseResult, end: bytes = b"") -> None:
-        """Append the pieces of one result, with `end` behind it, to be joined by whoever writes many at once."""
+        """Append the pieces of one result and `end`, to be joined by the caller."""
         source, frame = result.source, self._last
         if frame is None or frame.case is not result.case:
             frame = self._last = self._find_frame(result.case)
         plain = result.attempt == 0 and result.account is None and result.exchange is None
         if source is not None and source.id is None and source.line is not None and plain:
-            # The line of a long file: only its number differs from the one before. A clean pass has the very verdicts of the one before
-            # it (by identity: `decide/quick.py` hands on the very tuple of the last clean pass), and so the same bytes around the number.
+            # In a long file only the line number differs. A clean pass has the same verdicts as the one before it
+            # (by identity: `decide/quick.py` reuses the tuple of the last clean pass), so the same bytes surround the number.
             if result.verdicts is frame.clean and source.file is frame.file and not result.ranges:
-                parts += (frame.before_line, b"%d" % source.line, frame.clean_behind)
+                parts += (frame.before_line, b"%d" % source.line, frame.clean_tail)
             else:
-                parts += (frame.encode_before_line(source.file), b"%d" % source.line, frame.encode_behind_line(result, end))
+                parts += (frame.encode_before_line(source.file), b"%d" % source.line, frame.encode_after_line(result, end))
             return
         evidence = self._encode_evidence(result)
         parts += (frame.head, str(result.attempt).encode(), b',"evidence":', evidence, frame.encode_tail(result), end)
@@ -65,10 +63,10 @@ class CaseEncoder:
     def _find_frame(self, case: Case) -> _CaseFrame:
         frame = self._cases.get(id(case))
         if frame is None:
-            # Of cases that come and go only some are remembered: a suite over a large file of data has very many.
+            # Only some cases are cached: a suite over a data file has very many.
             if len(self._cases) >= _MOST_FRAMES:
                 self._cases.clear()
-            # The frame holds on to the case, so its id cannot be given to another while we remember it.
+            # The frame references the case, so its id is not reused.
             frame = self._cases[id(case)] = _CaseFrame(case)
         return frame
 
@@ -77,14 +75,14 @@ class CaseEncoder:
         if source is None and known is None:
             return b"null"
         place = source or _NOWHERE
-        told = _encode({"file": place.file, "line": place.line, "id": place.id})
+        source = _encode({"file": place.file, "line": place.line, "id": place.id})
         if known is None:
-            return told
+            return source
         read = b"" if result.evidence is None else b',"read":' + encode_strangers(_read(result.evidence))
-        return b"".join((told[:-1], b',"account":', self._encode_account(known), read, b"}"))
+        return b"".join((source[:-1], b',"account":', self._encode_account(known), read, b"}"))
 
     def _encode_account(self, known: Known) -> bytes:
-        # Plain records share their accounts; the others are each known in their own way.
+        # Plain records share their accounts.
         seen = self._accounts.get(id(known))
         if seen is None:
             seen = (known, encode_strangers(write_known(known)))
@@ -94,50 +92,50 @@ class CaseEncoder:
 
 
 def _read(evidence: Evidence) -> Evidence:
-    """Return what was read, in the words of plain evidence; what stands elsewhere in the result is left out."""
+    """Return the evidence in its plain form, without parts that are elsewhere in the result."""
     return msgspec.structs.replace(evidence, case=None, account=None)
 
 
 _encode = encode_strangers
-"""Any text of a result may come from a record: names of tools and cases, and reasons that quote them."""
+"""Any text of a result may come from a record."""
 
 
 class _CaseFrame:
     def __init__(self, case: Case) -> None:
         self.case = case
-        # A record that could not be read belongs to no case; its id is null.
+        # An unreadable record has no case; its id is null.
         self.head = b'{"id":' + _encode(case.id or None) + b',"name":' + _encode(case.name) + b',"attempt":'
         self._tags = b',"tags":' + _encode(case.tags)
         self._assertions = [_AssertionFrame(assertion) for assertion in case.assertions]
         self.file: str | None = None
         self.before_line = b""
-        """What stands before the number of a line of `file`; of the file that was told last."""
+        """Bytes before the line number, for the last `file`."""
         self.clean: tuple[Verdict, ...] | None = None
-        self.clean_behind = b""
-        """What stands behind it after a clean pass."""
+        self.clean_tail = b""
+        """Bytes after it for a clean pass."""
 
     def encode_before_line(self, file: str | None) -> bytes:
-        """Return everything up to the number of the line the evidence stands on."""
+        """Return the bytes up to the line number of the evidence."""
         if file is not self.file or not self.before_line:
             self.file = file
             self.before_line = self.head + b'0,"evidence":{"file":' + _encode(file) + b',"line":'
         return self.before_line
 
-    def encode_behind_line(self, result: CaseResult, end: bytes) -> bytes:
-        """Return everything behind it, and remember it of a clean pass."""
-        behind = b"".join((b',"id":null}', self.encode_tail(result), end))
+    def encode_after_line(self, result: CaseResult, end: bytes) -> bytes:
+        """Return the bytes after it, cached for a clean pass."""
+        tail = b"".join((b',"id":null}', self.encode_tail(result), end))
         plain = result.axes is None and result.now is None and result.code is None and not result.extracted and result.cost is None
         plain = plain and not result.ranges
-        # Not without verdicts: CPython has one empty tuple, which by identity would pass for that of any other result without.
+        # Not without verdicts: CPython has one empty tuple, which is identical for all such results.
         if result.outcome == "pass" and plain and result.verdicts:
-            self.clean, self.clean_behind = result.verdicts, behind
-        return behind
+            self.clean, self.clean_tail = result.verdicts, tail
+        return tail
 
     def encode_tail(self, result: CaseResult) -> bytes:
-        """Return everything behind the evidence."""
+        """Return the bytes after the evidence."""
         assertions = b",".join(self._encode_assertions(result))
         if _is_bare(result):
-            # Nearly all that fail, too: only the outcome, the score and the assertions differ.
+            # Most failures too: only outcome, score and assertions differ.
             head = (self._tags, b',"extracted":{},"outcome":"', result.outcome.encode(), b'","score":', _encode_or_null(result.score))
             return b"".join((*head, b',"verdict":null,"axes":null,"code":null,"reason":null,"assertions":[', assertions, b"]}"))
         parts = [
@@ -175,19 +173,19 @@ class _CaseFrame:
 
 
 def _is_bare(result: CaseResult) -> bool:
-    """Return whether a result has nothing but its outcome, its score and its assertions."""
-    told = (result.verdict, result.axes, result.code, result.reason, result.now, result.cost, result.exchange, result.simulated_user)
-    return not result.extracted and told == _NOTHING_TOLD
+    """Return whether a result has only outcome, score and assertions."""
+    optional = (result.verdict, result.axes, result.code, result.reason, result.now, result.cost, result.exchange, result.simulated_user)
+    return not result.extracted and optional == _ALL_EMPTY
 
 
-_NOTHING_TOLD = (None,) * 8
+_ALL_EMPTY = (None,) * 8
 
 
 def _add_ranges(assertion: bytes, ranges: tuple[TextRange, ...]) -> bytes:
-    """Return an encoded assertion with the characters it is about; nothing is added where there are none."""
+    """Return an encoded assertion with its ranges, if any."""
     if not ranges:
         return assertion
-    # The bytes of an assertion are remembered without ranges, which differ with the evidence; so they are put in before the last brace.
+    # Assertions are cached without ranges; these are inserted before the last brace.
     listed = [{"pointer": one.path, "start": one.start, "end": one.end} for one in ranges]
     return b"".join((assertion[:-1], b',"ranges":', _encode(listed), b"}"))
 
@@ -226,32 +224,32 @@ class _AssertionFrame:
         known = self._seen.get(id(verdict))
         if known is not None:
             return known[1]
-        told = verdict.with_words()
+        shown = verdict.with_words()
         encoded = b"".join(
             (
                 self._head,
-                told.outcome.encode(),
+                shown.outcome.encode(),
                 b'","score":',
-                _encode(told.score),
+                _encode(shown.score),
                 b',"reason":',
-                _encode(told.reason),
+                _encode(shown.reason),
                 b',"code":',
-                _encode_or_null(told.code),
+                _encode_or_null(shown.code),
                 self._weight,
-                _encode(told.details) if told.details else b"{}",
+                _encode(shown.details) if shown.details else b"{}",
                 b',"pointers":',
-                _encode(told.pointers) if told.pointers else b"[]",
+                _encode(shown.pointers) if shown.pointers else b"[]",
                 self._end,
             )
         )
-        if told.outcome == "pass" and len(self._seen) < _REMEMBERED:
-            # The verdict is kept beside its bytes: while it lives, its id can belong to no other.
+        if shown.outcome == "pass" and len(self._seen) < _REMEMBERED:
+            # The verdict is stored with its bytes, so that its id is not reused.
             self._seen[id(verdict)] = (verdict, encoded)
         return encoded
 
 
 def origin_document(origin: Origin) -> dict[str, Json]:
-    """Return a place as the four kept names."""
+    """Return a place with its four keys."""
     return {"file": origin.file, "line": origin.line, "column": origin.column, "path": origin.path}
 
 
@@ -298,7 +296,7 @@ def problem_document(problem: Problem) -> dict[str, Json]:
 
 
 def incomplete_document(incomplete: Incomplete | None) -> Json:
-    """Return how much there is of a run that is not all there, as plain data; nothing for one that is."""
+    """Return how much of an incomplete run exists, as plain data; None for a complete one."""
     if incomplete is None:
         return None
     missing = [{"id": each.case.id, "attempts_finished": each.finished, "attempts_planned": each.planned} for each in incomplete.missing]
@@ -307,14 +305,14 @@ def incomplete_document(incomplete: Incomplete | None) -> Json:
 
 
 def write_cost(cost: Cost | TotalCost) -> dict[str, Json]:
-    """Return costs as plain data: null is unknown, and then `why` says why."""
-    told: dict[str, Json] = {"agent": cost.agent, "judge": cost.judge}
+    """Return costs as plain data: null is unknown, with the reason in `why`."""
+    document: dict[str, Json] = {"agent": cost.agent, "judge": cost.judge}
     if cost.user != 0:
-        told["user"] = cost.user
-    told["currency"] = cost.currency
+        document["user"] = cost.user
+    document["currency"] = cost.currency
     if isinstance(cost, TotalCost):
-        told |= {"known": cost.known, "cases_not_known": cost.cases_not_known}
-    return told | ({"why": cost.why} if cost.why else {}) | ({"note": cost.note} if cost.note else {})
+        document |= {"known": cost.known, "cases_not_known": cost.cases_not_known}
+    return document | ({"why": cost.why} if cost.why else {}) | ({"note": cost.note} if cost.note else {})
 
 
 def render_json(run: RunResult) -> str:
@@ -324,7 +322,7 @@ def render_json(run: RunResult) -> str:
 
 
 def iterate_document(run: RunResult, cases: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the whole run as one object, piece by piece; `cases` are its results as `indent_item` writes them."""
+    """Yield the run as one object, in pieces; `cases` are its results from `indent_item`."""
     head: dict[str, Json] = {
         "schema": SCHEMA,
         "run_id": run.run_id,
@@ -350,7 +348,7 @@ def iterate_document(run: RunResult, cases: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def indent_item(data: bytes) -> bytes:
-    """Return JSON as it stands in a list of a document."""
+    """Return JSON indented as a list item."""
     return b"    " + indent_json(data).replace(b"\n", b"\n    ")
 
 

@@ -1,7 +1,7 @@
 """A run as JUnit XML, the one format every CI system reads.
 
 One `testsuite` per run, one `testcase` per result, and at most one `failure`, `error` or `skipped` in it: several would be counted
-several times. Failures that a gate lets through are `skipped`. Test cases have unique names, because CI systems tell them apart by
+several times. Failures that a gate lets through are `skipped`. Test cases have unique names, because CI systems identify them by
 nothing else. No time is written but 0: what was measured is in the evidence, and deciding takes none worth reporting. Characters that
 XML 1.0 cannot carry are shown escaped.
 """
@@ -32,9 +32,9 @@ from proctor.report.words.wording import (
 )
 
 _MOST_ASSERTIONS = 100
-"""Assertions told of one case."""
+"""Assertions per case."""
 _MOST_POINTERS = 10
-"""Places in the evidence told of one assertion."""
+"""Pointers per assertion."""
 _ELEMENTS = {"fail": "failure", "error": "error", "skip": "skipped"}
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 
@@ -59,11 +59,11 @@ def render_junit(run: RunResult) -> str:
 
 
 def _write_missing_cases(run: RunResult, classname: str) -> Iterator[list[str]]:
-    """Yield an error for every case that lacks attempts: what did not end must not look as if it had passed."""
+    """Yield an error for every case with missing attempts: they must not look passed."""
     incomplete = run.incomplete
     if incomplete is None:
         return
-    # Which cases lack attempts is unknown; without a test case that says so, the run would look whole.
+    # Which cases lack attempts is unknown; without this test case the run would look complete.
     if not incomplete.missing:
         yield _write_error_case("(the whole run)", classname, incomplete_words(incomplete))
     for each in incomplete.missing:
@@ -72,10 +72,10 @@ def _write_missing_cases(run: RunResult, classname: str) -> Iterator[list[str]]:
 
 
 def _write_error_case(name: str, classname: str, message: str) -> list[str]:
-    told = _write_attributes({"message": message, "type": "incomplete"})
+    attributes = _write_attributes({"message": message, "type": "incomplete"})
     return [
         f"    <testcase{_write_attributes({'name': name, 'classname': classname, 'time': '0'})}>",
-        f"      <error{told}>{_write_text(to_one_line(message))}</error>",
+        f"      <error{attributes}>{_write_text(to_one_line(message))}</error>",
         "    </testcase>",
     ]
 
@@ -114,16 +114,16 @@ def _list_case_facts(result: CaseResult) -> dict[str, str]:
 
 
 def _list_costs(cost: Cost | TotalCost | None) -> dict[str, str]:
-    """Return what the agent, the judge and a simulated user cost; what is unknown is said to be so."""
+    """Return the costs of agent, judge and simulated user; unknown ones with the reason."""
     if cost is None:
         return {}
     parts = {"cost:agent": cost.agent, "cost:judge": cost.judge} | ({"cost:user": cost.user} if cost.user != 0 else {})
-    told = {name: f"unknown: {cost.why}" if value is None else f"{value:.10g}" for name, value in parts.items()}
-    return {**told, "cost:currency": cost.currency}
+    properties = {name: f"unknown: {cost.why}" if value is None else f"{value:.10g}" for name, value in parts.items()}
+    return {**properties, "cost:currency": cost.currency}
 
 
 def _make_unique_names(results: Iterable[CaseResult]) -> list[str]:
-    """Return the id of each case; where a case has several results, with the evidence or the attempt."""
+    """Return the id of each case, with evidence or attempt if it has several results."""
     everything = list(results)
     several = Counter(result.case.id for result in everything)
     used: set[str] = set()
@@ -134,10 +134,10 @@ def _make_unique_names(results: Iterable[CaseResult]) -> list[str]:
         if several[result.case.id] > 1 and result.case.id:
             place = evidence_place(result.source)
             name = f"{name} [{place}]" if place else f"{name} [attempt {result.attempt + 1}]"
-        name = to_one_line(name)  # what two long names are cut to must differ as well
+        name = to_one_line(name)  # shortened names must differ too
         plain = name
         while name in used:
-            # Counted per name, so that the copies of one name are not searched for from the first number again and again.
+            # Counted per name, to avoid a quadratic search.
             copies[plain] += 1
             name = f"{plain} #{copies[plain] + 1}"
         used.add(name)
@@ -152,17 +152,17 @@ def _test_case(name: str, classname: str, result: CaseResult, let_through: str =
     if element is not None:
         message = _write_message(result)
         if let_through and element != "skipped":
-            # As pytest writes expected failures: a job that succeeds must not show failed tests.
+            # Like pytest's expected failures: a successful job must not show failed tests.
             element, message = "skipped", f"{result.outcome}, let through: {message}"
         kind = "" if element == "skipped" else _write_attributes({"type": _find_kind(result)})
         text = _write_text("\n".join(_write_story(result)))
         lines.append(f"      <{element}{_write_attributes({'message': message})}{kind}>{text}</{element}>")
-    # Not as properties: the schema of Jenkins knows none of a test case.
+    # Not as properties: the schema of Jenkins has none for test cases.
     return [*lines, *([f"      <system-out>{_write_text(facts)}</system-out>"] if facts else []), "    </testcase>"]
 
 
 def _find_kind(result: CaseResult) -> str:
-    """Return one word for the trouble: the code of the case or of its first error, else the check that failed."""
+    """Return one word for the problem: the code of the case or its first error, else the failed check."""
     if result.code:
         return result.code
     for entry in result.failures():
@@ -172,7 +172,7 @@ def _find_kind(result: CaseResult) -> str:
 
 
 def _write_message(result: CaseResult) -> str:
-    """Return the first line a CI system shows."""
+    """Return the first line that a CI system shows."""
     remark = case_remark(result)
     if remark is not None:
         return to_one_line(remark)
@@ -184,7 +184,7 @@ def _write_message(result: CaseResult) -> str:
 
 
 def _write_story(result: CaseResult) -> list[str]:
-    """Return everything that did not hold, with where it was written."""
+    """Return everything that failed, with its source."""
     case_id, name = case_title(result)
     lines = [to_one_line(f"{case_id}: {name}" if name else case_id)]
     place = evidence_place(result.source)
@@ -226,5 +226,5 @@ def _write_attributes(values: Mapping[str, str]) -> str:
 
 
 def _write_text(text: str) -> str:
-    # Every line was made harmless on its own; the line breaks between them are ours.
+    # Every line is escaped; the line breaks between them are ours.
     return text.translate(_ESCAPES)

@@ -1,7 +1,7 @@
-"""A run as the files MCPLab leaves behind: `results.json`, `trace.jsonl`, `summary.md` and `report.html`, for whoever reads those.
+"""A run as MCPLab's result files: `results.json`, `trace.jsonl`, `summary.md` and `report.html`.
 
-Shapes, metrics and the words of a failed check are MCPLab's: an attempt that ended in an error counts as failed, pass rates are shares of
-attempts. What was expected and what was found stands beside a check as `detail`. An attempt that errored keeps its answer and its calls.
+Shapes, metrics and messages are MCPLab's: an attempt with an error counts as failed, pass rates are shares of attempts. Expected and actual
+values are added to a check as `detail`. An attempt with an error keeps its answer and calls.
 """
 
 from __future__ import annotations
@@ -21,11 +21,116 @@ from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.json_values import encode_strangers, to_whole_number, to_whole_numbers, write_document
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
+from proctor.model.show import show
 from proctor.model.stamps import stamp_moment
 from proctor.model.typed import convert_to
 from proctor.model.verdict import Verdict
 from proctor.report.html.mcplab import report_page
-from proctor.report.words.mcplab import explain_failure, find_type
+
+_TYPES: Final = {
+    "tool_not_called": "forbidden_tool",
+    "tool_called": "required_tool",
+    "tools_in_order": "tool_sequence",
+    "tools_exactly": "tool_sequence",
+    "tool_input_contains": "tool_input_contains",
+    "tool_input_matches": "tool_input_regex",
+    "tool_input_path": "tool_input_jsonpath",
+    "response_matches": "response_regex",
+    "judged": "agent_check",
+}
+_TEXT_RULES: Final = {
+    "response_contains": "Contains",
+    "response_not_contains": "Not-contains",
+    "response_starts_with": "Starts-with",
+    "response_ends_with": "Ends-with",
+    "response_equals": "Equals",
+}
+
+
+def find_type(assertion: Assertion) -> str:
+    """Return MCPLab's name of a check."""
+    if assertion.check != "json_path":
+        return _TYPES.get(assertion.check, assertion.check)
+    spec: Json = assertion.spec
+    return f"response_{assertion.rule.get('type') or ('jsonpath' if spec.exists else 'jsonpath_not_exists')}"
+
+
+def explain_failure(assertion: Assertion, verdict: Verdict, evidence: Evidence | None) -> str:
+    """Return why a check failed, in MCPLab's words or else ours."""
+    spec: Json = assertion.spec
+    seen = evidence or Evidence()
+    match assertion.check:
+        case "tool_not_called":
+            return f"Forbidden tool used: {_find_tool(spec.name, seen)}"
+        case "tool_called":
+            return f"Required tool not used: {_find_tool(spec.name, seen)}"
+        case "tools_in_order":
+            return _explain_sequence([_find_tool(name, seen) for name in spec.names], [call.name for call in seen.tool_calls or ()])
+        case "tools_exactly":
+            return "Tool sequence did not match any allowed sequence"
+        case "tool_input_contains" | "tool_input_matches" | "tool_input_path":
+            return "Tool input assertion failed: " + _explain_input(assertion, verdict, seen)
+        case "response_matches":
+            return f"Invalid regex: {spec.pattern}" if verdict.code == "invalid_pattern" else f"Regex assertion failed: {spec.pattern}"
+        case "json_path":
+            return _explain_path(spec, verdict)
+        case check if check in _TEXT_RULES:
+            return f"{_TEXT_RULES[check]} assertion failed: {spec.text}"
+        case _:
+            return verdict.reason
+
+
+def _find_tool(name: str, evidence: Evidence) -> str:
+    """Return the tool that a rule refers to."""
+    # MCPLab reads `server:tool` as the part after the last colon, only if that is an available tool.
+    tail = name.rpartition(":")[2]
+    called = {call.name for call in evidence.tool_calls or ()}
+    return tail if tail in called or tail in (evidence.available_tools or ()) else name
+
+
+def _explain_sequence(wanted: Sequence[str], called: Sequence[str]) -> str:
+    """Return why the tools were not called in order: the first that does not fit."""
+    place = 0
+    for name in wanted:
+        if name not in called[place:]:
+            if name not in called:
+                return f"Required tool in sequence not used: {name}"
+            break
+        place = called.index(name, place) + 1
+    return f"Tool sequence order was not satisfied: {' -> '.join(wanted)}"
+
+
+def _explain_input(assertion: Assertion, verdict: Verdict, evidence: Evidence) -> str:
+    spec: Json = assertion.spec
+    tool = _find_tool(spec.tool, evidence)
+    if verdict.code == "invalid_pattern":
+        return f"invalid regex {spec.pattern}"
+    if not any(call.goes_by(spec.tool) or call.name == tool for call in evidence.tool_calls or ()):
+        return f"tool not used: {tool}"
+    if assertion.check == "tool_input_contains":
+        expected = f"contains {spec.text}"
+    elif assertion.check == "tool_input_matches":
+        expected = f"regex {spec.pattern}"
+    else:
+        expected = f"JSONPath {spec.path} " + ("exists" if spec.equals is msgspec.UNSET else f"== {_write_value(spec.equals)}")
+    return f"{tool} input did not match (expected: {expected})"
+
+
+def _explain_path(spec: Json, verdict: Verdict) -> str:
+    if verdict.code == "not_json":
+        return f"JSONPath assertion failed: invalid JSON for path {spec.path}"
+    if not spec.exists:
+        return f"JSONPath not-exists assertion failed: {spec.path}"
+    compared = "" if spec.equals is msgspec.UNSET else "equals "
+    return f"JSONPath {compared}assertion failed: {spec.path}"
+
+
+def _write_value(value: Json) -> str:
+    """Return a value as JavaScript writes it."""
+    if isinstance(value, str):
+        return value
+    return show(int(value) if isinstance(value, float) and value.is_integer() else value)
+
 
 # --- A run as MCPLab's `trace.jsonl`, version 3: one line per attempt, with the whole conversation
 
@@ -56,7 +161,7 @@ def find_outcome(entry: RunEntry) -> str:
 
 
 def find_error(entry: RunEntry) -> str | None:
-    """Return why an attempt broke off, if it did."""
+    """Return the error of an attempt, if any."""
     if entry.evidence is not None and entry.evidence.error is not None:
         return entry.evidence.error
     if entry.evidence is None and entry.outcome == "error":
@@ -70,7 +175,7 @@ def find_end(entry: RunEntry) -> str:
 
 
 def _move_moment(moment: str, milliseconds: float) -> str:
-    """Return a moment, so much later; one that cannot be read stays what it is."""
+    """Return a later moment; an unreadable one is unchanged."""
     try:
         start = datetime.fromisoformat(moment)
     except ValueError:
@@ -106,7 +211,7 @@ def _write_line(entry: RunEntry, row: ArtifactRow) -> dict[str, Json]:
     if error is not None:
         line["error"] = error
         if evidence is not None and evidence.text == "":
-            # The turn limit: the answer is empty, which is something else than unknown.
+            # At the turn limit the answer is empty, not unknown.
             line["final_text"] = ""
     line["messages"] = [] if evidence is None else list(_iterate_messages(evidence, row, entry.started_at))
     durations = [call.duration_ms for call in calls if call.duration_ms is not None]
@@ -116,9 +221,9 @@ def _write_line(entry: RunEntry, row: ArtifactRow) -> dict[str, Json]:
 
 def _iterate_messages(evidence: Evidence, row: ArtifactRow, started_at: str) -> Iterator[dict[str, Json]]:
     made = iter(_make_ids_unique(evidence.tool_calls or ()))
-    kept: list[dict[str, Json]] = evidence.metadata.get("messages") or []
+    stored: list[dict[str, Json]] = evidence.metadata.get("messages") or []
     first_user = True
-    for place, message in enumerate(kept):
+    for place, message in enumerate(stored):
         at = message.get("ts") or started_at
         if message["role"] == "user":
             content = [_write_text(message.get("text", ""))] + ([_write_file(each) for each in row.attachments] if first_user else [])
@@ -126,16 +231,16 @@ def _iterate_messages(evidence: Evidence, row: ArtifactRow, started_at: str) -> 
             yield {"role": "user", "ts": at, "content": content}
         elif message["role"] == "assistant":
             wanted = message.get("tool_calls") or ()
-            # `wanted` stands first: `zip` ends on it without taking a call from `made` that belongs to the next message.
+            # `wanted` comes first: `zip` stops on it without taking a call of the next message from `made`.
             calls = [call for _, call in zip(wanted, made, strict=False)]
             text = message.get("text", "")
             if (wanted and not calls) or not (text or calls):
-                continue  # it broke off before any call was made, or nothing was said
+                continue  # it failed before any call, or there is no text
             usage = {} if message.get("usage") is None else {"usage": _write_usage(message["usage"])}
             yield {"role": "assistant", "ts": at, **usage, "content": [*([_write_text(text)] if text else []), *map(_use, calls)]}
             if calls:
-                # The results follow the message that asked for them, one for each call and in its order.
-                answers = [each for each in kept[place + 1 : place + 1 + len(calls)] if each["role"] == "tool"]
+                # Results follow the message that requested them, in order.
+                answers = [each for each in stored[place + 1 : place + 1 + len(calls)] if each["role"] == "tool"]
                 ends = [each.get("ts") or at for each in answers] + [at] * (len(calls) - len(answers))
                 results = [_write_result(call, end) for call, end in zip(calls, ends, strict=True)]
                 yield {"role": "tool", "ts": ends[-1], "content": results}
@@ -147,7 +252,7 @@ def _write_usage(usage: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _make_ids_unique(calls: Sequence[ToolCall]) -> list[ToolCall]:
-    """Return calls whose results can be found by id: some models count anew in every reply."""
+    """Return calls with unique ids: some models restart their count in every reply."""
     taken: set[str] = set()
     found: list[ToolCall] = []
     for number, call in enumerate(calls):
@@ -165,8 +270,8 @@ def _write_text(text: str) -> dict[str, Json]:
 
 
 def _write_file(attachment: Mapping[str, Json]) -> dict[str, Json]:
-    kept = {key: attachment[key] for key in ("media_type", "data", "url", "name") if attachment.get(key) is not None}
-    return {"type": attachment.get("type", "document"), **kept}
+    fields = {key: attachment[key] for key in ("media_type", "data", "url", "name") if attachment.get(key) is not None}
+    return {"type": attachment.get("type", "document"), **fields}
 
 
 def _use(call: ToolCall) -> dict[str, Json]:
@@ -199,28 +304,28 @@ _STATUS: Final = {"pass": "passed", "fail": "failed", "error": "not_evaluated", 
 
 
 class MadeWith(msgspec.Struct, frozen=True, kw_only=True):
-    """What the run itself does not tell: what it was made of."""
+    """What the run itself does not contain: its inputs."""
 
     rows: tuple[ArtifactRow, ...]
     config_hash: str
     version: str
     note: str = ""
     stopped: bool = False
-    """Whether it ended before everything was run."""
+    """Whether it ended early."""
 
 
 def artifact_texts(run: RunResult, entries: Iterable[RunEntry], made_with: MadeWith) -> dict[str, str]:
     """Return the files by name."""
     order = {row.case: number for number, row in enumerate(made_with.rows)}
-    # What was never driven (a browser agent) is no run: the original has no row for it.
+    # Cases that were not run (a browser agent) have no row in the original.
     driven = (entry for entry in entries if entry.case in order and entry.outcome != "skip")
-    kept = sorted(driven, key=lambda entry: (order[entry.case], entry.attempt))
+    entries = sorted(driven, key=lambda entry: (order[entry.case], entry.attempt))
     rows = {row.case: row for row in made_with.rows}
-    results = write_results(run, kept, made_with)
+    results = write_results(run, entries, made_with)
     return {
         "results.json": write_document(to_whole_numbers(results)).decode(),
-        "trace.jsonl": trace_text(run.run_id, run.started_at, kept, rows),
-        # As JavaScript writes half a character where it cannot be escaped.
+        "trace.jsonl": trace_text(run.run_id, run.started_at, entries, rows),
+        # As JavaScript writes lone surrogates.
         "summary.md": _HALVES.sub("\ufffd", write_summary_text(results)),
         "report.html": _HALVES.sub("\ufffd", report_page(results)),
     }
@@ -336,13 +441,13 @@ def _run(case: Case, entry: RunEntry) -> dict[str, Json]:
 
 
 def _check(assertion: Assertion, verdict: Verdict, evidence: Evidence | None) -> dict[str, Json]:
-    # What was not recorded was not looked at, whatever that means for the outcome.
+    # What was not recorded was not checked.
     status = "not_evaluated" if verdict.code == "missing_evidence" else _STATUS[verdict.outcome]
     check: dict[str, Json] = {"type": find_type(assertion), "label": assertion.label, "status": status}
     if status == "failed":
         check |= {"reason": explain_failure(assertion, verdict, evidence), "detail": verdict.reason}
     elif verdict.outcome != "pass" or assertion.check == "judged":
-        # Only a judge says why something passed.
+        # Only a judge explains a pass.
         check["reason"] = verdict.reason
     if verdict.details:
         check["metadata"] = verdict.details
@@ -398,6 +503,6 @@ def write_summary_text(results: Mapping[str, Json]) -> str:
 
 
 def _write_cell(text: str) -> str:
-    """Return text that stays in its cell and is read as text."""
+    """Return text that stays in its cell."""
     flat = " ".join(str(text).split())
     return flat.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -9,7 +9,7 @@ from proctor.errors import MissingExtra
 from proctor.report.data.result_rows import NUMBERS, WHOLE, Cells, batch_rows
 
 GROUP = 10_000
-"""Rows of a table that are held and written together."""
+"""Rows written together."""
 
 
 def write_parquet(columns: Sequence[str], rows: Iterable[Cells], file: IO[bytes]) -> None:
@@ -24,7 +24,7 @@ def write_parquet(columns: Sequence[str], rows: Iterable[Cells], file: IO[bytes]
 
 
 def import_arrow() -> tuple[Any, Any]:
-    """Return the library; raises `MissingExtra` where it is not installed."""
+    """Return the library. Raises `MissingExtra` if it is not installed."""
     try:
         import pyarrow  # an optional part
         import pyarrow.parquet
@@ -35,6 +35,6 @@ def import_arrow() -> tuple[Any, Any]:
 
 def _fit(value: object, name: str) -> object:
     if value is None or (name not in WHOLE and name not in NUMBERS):
-        # Half of a surrogate pair is no text that UTF-8 can hold.
+        # Lone surrogates are not valid UTF-8.
         return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
     return int(value) if name in WHOLE and isinstance(value, (int, float)) else value

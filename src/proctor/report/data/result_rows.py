@@ -16,7 +16,7 @@ from proctor.model.case import Case
 from proctor.model.evidence import Cost, Evidence, Json
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
-from proctor.report.words.csv_text import write_csv
+from proctor.report.words.neutral import write_csv
 
 Cells = dict[str, Json]
 FRONT = ("run_id", "suite", "case", "name", "attempt", "outcome", "score", "verdict", "code")
@@ -28,19 +28,19 @@ NUMBERS = ("score", "cost", "duration_ms")
 WHOLE = ("attempt", "input_tokens", "output_tokens", "total_tokens", "line")
 TAG = "tag_"
 ROWS_AT_ONCE = 1_000
-"""Rows that are written together."""
+"""Rows written together."""
 MOST_TAGS = 200
-"""Tags that have a column of their own."""
+"""Tags with their own column."""
 
 
 class RowWriter:
-    """Makes rows of results as they come, and learns which columns there are. Evidence is not kept, only what the table shows of it."""
+    """Makes rows of results and collects the columns. Evidence is not held, only the cells."""
 
     def __init__(self) -> None:
         self._tags: dict[str, None] = {}
 
     def make_row(self, result: CaseResult, entry: RunEntry | None = None) -> Cells:
-        """Return the row of one result, with what was kept of its attempt."""
+        """Return the row of one result and its stored attempt."""
         evidence = entry.evidence if entry is not None else result.evidence
         cells: Cells = {
             "case": result.case.id,
@@ -60,7 +60,7 @@ class RowWriter:
         if cells["duration_ms"] is None and entry is not None:
             cells["duration_ms"] = entry.duration_ms
         for tag, value in result.case.tags.items():
-            # Tags with another name in every case would make as many columns as there are cases.
+            # Limits the number of columns.
             if tag in self._tags or len(self._tags) < MOST_TAGS:
                 self._tags.setdefault(tag)
                 cells[TAG + tag] = write_text_form(value)
@@ -72,14 +72,14 @@ class RowWriter:
 
 
 def name_run(rows: Iterable[Cells], run: RunResult) -> Iterator[Cells]:
-    """Yield the rows with the run that they are of, which is known when it has ended."""
+    """Yield the rows with their run, which is known at the end."""
     for cells in rows:
         cells["run_id"], cells["suite"] = run.run_id, run.suite_name
         yield cells
 
 
 def iterate_csv(columns: Sequence[str], rows: Iterable[Cells]) -> Iterator[str]:
-    """Yield the table as CSV, some rows at a time."""
+    """Yield the table as CSV in chunks."""
     yield write_csv([columns])
     for some in batch_rows(rows, ROWS_AT_ONCE):
         yield write_csv([row.get(column) for column in columns] for row in some)
@@ -93,12 +93,12 @@ def batch_rows(rows: Iterable[Cells], size: int) -> Iterator[list[Cells]]:
 
 
 def _find_input(case: Case, evidence: Evidence | None) -> str | None:
-    said: Json = case.input
-    if said is None and case.turns:
-        said = [turn.input for turn in case.turns]
-    if said is None:
-        said = case.custom_body if case.custom_body is not None else evidence.input if evidence is not None else None
-    return None if said is None else write_text_form(said)
+    given: Json = case.input
+    if given is None and case.turns:
+        given = [turn.input for turn in case.turns]
+    if given is None:
+        given = case.custom_body if case.custom_body is not None else evidence.input if evidence is not None else None
+    return None if given is None else write_text_form(given)
 
 
 def _read_evidence(evidence: Evidence | None) -> Cells:
@@ -118,13 +118,13 @@ def _read_evidence(evidence: Evidence | None) -> Cells:
 
 
 def _read_cost(cost: Cost | None) -> Cells:
-    """Return what agent, judge and user cost together, where all of it is known."""
+    """Return the total cost, if all of it is known."""
     total = cost.total() if cost is not None else None
     return {"cost": total, "currency": cost.currency if cost is not None and total is not None else None}
 
 
 def _list_failures(result: CaseResult) -> str | None:
-    told = [f"{each.assertion.label or each.assertion.check}: {each.reason}" for each in result.failures()]
+    reasons = [f"{each.assertion.label or each.assertion.check}: {each.reason}" for each in result.failures()]
     if result.reason and result.outcome in ("fail", "error", "skip"):
-        told.insert(0, result.reason)
-    return "\n".join(told) or None
+        reasons.insert(0, result.reason)
+    return "\n".join(reasons) or None

@@ -1,28 +1,126 @@
-"""A calibration as one HTML file without a script: nothing in it can run, and its policy lets it load nothing.
+"""A calibration as one HTML file without scripts.
 
-Every text of an answer, a criterion or a judge is made harmless, escaped and bounded before it is put in.
+Untrusted texts are escaped and shortened.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from proctor.model.evidence import Json
 from proctor.model.labelled import JudgedAnswer
-from proctor.report.html.calibration_chart import draw_interval_bar, draw_share_bar, draw_sweep_chart
 from proctor.report.html.page import page, read_template
 from proctor.report.words import calibration as words
+from proctor.report.words.calibration import threshold_words
 from proctor.report.words.html_text import write_block, write_label, write_pretty
+from proctor.scoring.agreement import Figure
 from proctor.scoring.calibration import Calibration, TagRow
 from proctor.scoring.cutting import ChosenCut, SweepRow, count_at_threshold
 
+_WIDTH, _HEIGHT = 640, 330
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 56, 54
+
+
+WORDS = {
+    "accuracy": "accuracy",
+    "kappa": "kappa",
+    "present": "current",
+    "chosen": "chosen",
+    "axis": "Threshold",
+    "caption": "Accuracy and kappa for every threshold; current {present}",
+}
+"""The labels of the curve."""
+
+
+def draw_interval_bar(figure: Figure, *, low: float = 0.0) -> str:
+    """Return a figure on its scale, from `low` to 1, over its interval."""
+    if figure.value is None or figure.interval is None:
+        return ""
+
+    def at(value: float) -> float:
+        return 100 * (min(1.0, max(low, value)) - low) / (1 - low)
+
+    start, end, point = at(figure.interval.low), at(figure.interval.high), at(figure.value)
+    return (
+        '<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect class="ground" x="0" y="3" width="100" height="2"/>'
+        f'<rect class="reach" x="{start:.2f}" y="1.5" width="{max(0.6, end - start):.2f}" height="5"/>'
+        f'<rect class="point" x="{max(0.0, min(98.8, point - 0.6)):.2f}" y="0" width="1.2" height="8"/></svg>'
+    )
+
+
+def draw_share_bar(share: float) -> str:
+    """Return a share of correct decisions."""
+    width = 100 * min(1.0, max(0.0, share))
+    return (
+        '<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect class="missed" width="100" height="8"/>'
+        f'<rect class="got" width="{width:.2f}" height="8"/></svg>'
+    )
+
+
+def draw_sweep_chart(rows: Sequence[SweepRow], present: float, chosen: float | None, words: Mapping[str, str] = WORDS) -> str:
+    """Draw accuracy and kappa over the threshold, as steps between scores."""
+    lowest = min((row.table.kappa or 0.0 for row in rows), default=0.0)
+    lowest_shown = 0.0 if lowest >= 0 else -0.5 if lowest >= -0.5 else -1.0
+    parts = [
+        f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="{words["caption"].format(present=threshold_words(present))}">'
+    ]
+    steps = 5 if lowest_shown == 0 else 6 if lowest_shown == -0.5 else 4
+    for step in range(steps + 1):
+        value = lowest_shown + (1 - lowest_shown) * step / steps
+        y = _place_y(value, lowest_shown)
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text x="{_LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{threshold_words(round(value, 2))}</text>')
+    for step in range(6):
+        parts.append(f'<text x="{_place_x(step / 5):.1f}" y="{_HEIGHT - 33}" text-anchor="middle">{threshold_words(step / 5)}</text>')
+    parts.append(f'<text x="{_place_x(0.5):.1f}" y="{_HEIGHT - 7}" text-anchor="middle">{words["axis"]}</text>')
+    parts.append(_mark(present, "present", 16, words["present"]))
+    if chosen is not None and chosen != present:
+        parts.append(_mark(chosen, "chosen", 40, words["chosen"]))
+    for name in ("accuracy", "kappa"):
+        points = [(row.threshold, value) for row in rows if (value := getattr(row.table, name)) is not None]
+        parts.append(f'<path class="{name}" d="{_draw_steps(points, lowest_shown)}"/>')
+    parts.append(f'<text class="accuracy" x="{_LEFT}" y="16">{words["accuracy"]}</text>')
+    parts.append(f'<text class="kappa" x="{_LEFT}" y="40">{words["kappa"]}</text></svg>')
+    return "".join(parts)
+
+
+def _mark(threshold: float, name: str, y: int, word: str) -> str:
+    x = _place_x(threshold)
+    anchor, shift = ("end", -5) if threshold > 0.5 else ("start", 5)
+    return (
+        f'<line class="{name}" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 12}" y2="{_HEIGHT - _BOTTOM}"/>'
+        f'<text class="{name}" x="{x + shift:.1f}" y="{y}" text-anchor="{anchor}">{word} {threshold_words(threshold)}</text>'
+    )
+
+
+def _draw_steps(points: Sequence[tuple[float, float]], lowest_shown: float) -> str:
+    """Return a step line that changes just above each score."""
+    drawn: list[str] = []
+    before = 0.0
+    for threshold, value in points:
+        start, end, y = _place_x(before), _place_x(threshold), _place_y(value, lowest_shown)
+        drawn.append(f"{'M' if not drawn else 'L'}{start:.1f} {y:.1f}L{end:.1f} {y:.1f}")
+        before = threshold
+    return "".join(drawn)
+
+
+def _place_x(value: float) -> float:
+    return _LEFT + (_WIDTH - _LEFT - _RIGHT) * min(1.0, max(0.0, value))
+
+
+def _place_y(value: float, lowest_shown: float) -> float:
+    return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - (min(1.0, max(lowest_shown, value)) - lowest_shown) / (1 - lowest_shown))
+
+
 MOST_ITEMS = 500
-"""Items of each kind; beyond, the file would be too long to read, and the JSON has them."""
+"""Items of each kind; the JSON has all."""
 MOST_TAGS = 200
 """Tags in a page; the JSON report has all."""
 _TAGS_SHOWN = 12
-"""Tags that are seen at once; the others are folded."""
+"""Tags shown; the others are folded."""
 _COLUMNS = ("accuracy", "kappa", "precision", "recall", "f1")
 
 
@@ -34,7 +132,7 @@ def render_calibration_html(calibration: Calibration) -> str:
         colour=_colour(calibration),
         badge=_render_badge(calibration),
         name=name,
-        told=_render_text(words.write_headline(calibration)),
+        headline=_render_text(words.write_headline(calibration)),
         facts=" · ".join(_render_text(fact) for fact in _render_facts(calibration)),
         body="\n".join(_render_body(calibration)),
         method=_render_text(words.method_words(calibration)),
@@ -72,9 +170,9 @@ def _render_facts(calibration: Calibration) -> Iterator[str]:
     spent = calibration.spent
     if spent.judges and spent.models and spent.judges != spent.models:
         yield f"model {', '.join(spent.models)}"
-    yield "asked for yes or no" if calibration.threshold is None else f"passes from {words.threshold_words(calibration.threshold)} on"
-    if told := words.spent_words(calibration):
-        yield told
+    yield "yes or no" if calibration.threshold is None else f"threshold {words.threshold_words(calibration.threshold)}"
+    if spent := words.spent_words(calibration):
+        yield spent
 
 
 def _render_figures(calibration: Calibration) -> str:
@@ -117,7 +215,7 @@ def _render_thresholds(calibration: Calibration) -> str:
 
 
 def _render_cuts(cut: ChosenCut | None) -> str:
-    """Return the present threshold and the chosen one beside each other."""
+    """Return the current and the chosen threshold side by side."""
     if cut is None:
         return ""
     chosen = words.threshold_words(cut.threshold)
@@ -149,7 +247,7 @@ def _render_sweep(calibration: Calibration) -> Iterator[str]:
         marks[calibration.cut.threshold] = "chosen"
     items = [(one.opinion.score, one.item.label) for one in calibration.items if one.decided]
     rows = {row.threshold: row for row in calibration.sweep}
-    # Counted anew: neither the present nor the chosen threshold need be a score that occurred.
+    # Computed again: neither threshold need be a score that occurred.
     rows |= {threshold: SweepRow(threshold, count_at_threshold(items, threshold)) for threshold in marks}
     head = "".join(f"<th>{words.TITLES[name]}</th>" for name in _COLUMNS)
     lines: list[str] = []
@@ -215,7 +313,7 @@ def _render_item(one: JudgedAnswer, colour: str, scored: bool) -> str:
     return (
         f'<details class="row {colour}"><summary><b dir="auto">{_render_text(item.name, 80)}</b>'
         f'<span class="muted">{_render_text(verdict, 80)}</span>{tags}'
-        f'<span class="says" dir="auto">{_render_text(item.criterion, 240)}</span></summary><dl>{lines}</dl></details>'
+        f'<span class="criterion" dir="auto">{_render_text(item.criterion, 240)}</span></summary><dl>{lines}</dl></details>'
     )
 
 

@@ -1,25 +1,29 @@
-"""One case in full, as the page draws it when it is opened: every attempt with its facts, its assertions and its timeline."""
+"""One case in full: every attempt with facts, assertions and timeline."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+import msgspec
 
 from proctor.evidence.unknowns.account import find_known
 from proctor.model.account import PART_NAMES, Known
 from proctor.model.case import Assertion, Case
-from proctor.model.evidence import Evidence, Json
+from proctor.model.evidence import Evidence, Json, State, StateChange, StateRequest
 from proctor.model.json_values import is_number
 from proctor.model.result import AssertionResult, CaseResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
+from proctor.report.blocks.attempt_layout import Document
 from proctor.report.blocks.marked_text import Mark, Marks
-from proctor.report.html.comparisons import explain_in_rows
-from proctor.report.html.systems import write_systems
 from proctor.report.html.timeline import build_timeline, list_facts, list_other_evidence
-from proctor.report.words.detail_rows import find_part
+from proctor.report.words.findings import find_part, judge_words, phrase_holds, reply_words
 from proctor.report.words.html_text import duration_words, list_tag_pairs, write_block, write_label, write_pretty
 from proctor.report.words.ranges import add_ranges
-from proctor.report.words.simulated_users import describe_user
-from proctor.report.words.tallies import has_named_axes, name_axis
+from proctor.report.words.tallies import describe_user, has_named_axes, name_axis
 from proctor.report.words.wording import (
+    ReasonParts,
     assertion_notes,
     assertion_title,
     case_remark,
@@ -27,24 +31,272 @@ from proctor.report.words.wording import (
     number_words,
     origin_place,
     price_words,
+    split_reason,
     unknown_words,
 )
+
+MOST_COMPARISONS = 60
+"""Rows of expected and found under one verdict."""
+_VALUE = 3000
+"""Characters of a value."""
+
+Comparison = dict[str, Json]
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """A verdict split into comparisons, reason and other details."""
+
+    rows: list[Comparison]
+    reason: str
+    """Empty if the rows were parsed from the reason."""
+    rest: dict[str, Json]
+    """Details that no row shows."""
+
+
+def explain_in_rows(verdict: Verdict) -> Explanation:
+    """Return the comparisons of a verdict, and the rest of its reason and details."""
+    details = verdict.details
+    rows = list(islice(_from_details(details), MOST_COMPARISONS + 1))
+    if len(rows) > MOST_COMPARISONS:
+        rows[-1] = {"remark": "and more, which the JSON result lists in full"}
+    shown = {key for key in _READERS if _is_list(details.get(key))} | {"held", "total", "hint", "traceback"}
+    reason = verdict.reason
+    if "expected" in details and _find_found_key(details) is not None:
+        shown |= {"expected", _find_found_key(details) or ""}
+    sides = split_two_sides(reason) if not rows and verdict.outcome == "fail" else None
+    if sides is not None:
+        rows.append(_pair(sides.about, write_block(sides.expected, _VALUE), write_block(sides.found, _VALUE)))
+        reason = ""
+        shown.add("expected")
+    for about, text in (("replied", reply_words(verdict)), ("judge", judge_words(verdict))):
+        if text:
+            rows.append({"about": about, "remark": write_block(text, 600)})
+    if isinstance(details.get("hint"), str):
+        rows.append({"about": "hint", "remark": write_block(details["hint"], 600)})
+    return Explanation(
+        rows, reason, {key: value for key, value in details.items() if key not in shown and value is not None and value != []}
+    )
+
+
+def split_two_sides(reason: str) -> ReasonParts | None:
+    """Return a reason split at `found`, or at the first semicolon after the expected value, outside quotes."""
+    parts = split_reason(reason)
+    if parts is not None:
+        return parts
+    if "\n" in reason or not reason.startswith("expected "):
+        return None
+    expected, semicolon, found = reason.removeprefix("expected ").partition("; ")
+    if not semicolon or not expected or not found or expected.count('"') % 2:
+        return None
+    return ReasonParts("", expected, found.removeprefix("found "))
+
+
+def _pair(about: Json, expected: str, found: str, holds: bool = False) -> Comparison:
+    comparison: Comparison = {"expected": expected, "found": found}
+    if about:
+        comparison["about"] = _name(about)
+    if holds:
+        comparison["holds"] = True
+    return comparison
+
+
+def _from_details(details: dict[str, Json]) -> Iterator[Comparison]:
+    for key, read in _READERS.items():
+        if _is_list(details.get(key)):
+            yield from (read(row) for row in details[key])
+    yield from _compare_whole(details)
+    if isinstance(details.get("traceback"), str):
+        # The end of a traceback is the most useful part.
+        yield {"remark": write_block(details["traceback"][-4000:]), "about": "traceback"}
+
+
+def _compare_whole(details: dict[str, Json]) -> Iterator[Comparison]:
+    """Yield `expected` with its actual value."""
+    found = _find_found_key(details)
+    if "expected" in details and found is not None:
+        yield _pair("", _write_json(details["expected"]), _write_json(details[found]))
+
+
+def _find_found_key(details: dict[str, Json]) -> str | None:
+    return next((key for key in ("actual", "tools_called", "found") if key in details), None)
+
+
+def _is_list(value: Json) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def _name(value: Json) -> str:
+    return write_label(value, 300) if isinstance(value, str) else write_label(write_pretty(value, 300), 300)
+
+
+def _compare_field(row: Json) -> Comparison:
+    expected, actual = find_part(row, "expected"), find_part(row, "actual")
+    return _pair(find_part(row, "path"), _write_json(expected), _write_json(actual), bool(find_part(row, "passed")))
+
+
+def _write_json(value: Json) -> str:
+    """Return a value as JSON with text in quotes, to distinguish text from numbers."""
+    return (
+        # In a list, since a text alone would lose its quotes.
+        write_pretty([value], _VALUE).removeprefix("[").removesuffix("]").strip() if isinstance(value, str) else write_pretty(value, _VALUE)
+    )
+
+
+def _compare_phrase(row: Json) -> Comparison:
+    found, forbidden, turn = (find_part(row, name) for name in ("found", "forbidden", "turn"))
+    phrase = _write_json(find_part(row, "phrase"))
+    if not found:
+        actual = "not found"
+    elif turn is None:
+        actual = "found"
+    else:
+        # A number is an index from 0; a text quotes the turn.
+        actual = f"found in turn {turn + 1:,}" if isinstance(turn, int) else write_pretty(turn, 600)
+    wanted = f"never {phrase}" if forbidden else phrase
+    return _pair("phrase", wanted, actual, phrase_holds(row))
+
+
+def _call(row: Json) -> str:
+    """Return a call as its name with arguments below."""
+    name = find_part(row, "name", "tool_name", "toolName", "tool")
+    if name is None:
+        return write_pretty(row, _VALUE)
+    arguments = find_part(row, "arguments", "args")
+    return f"{_name(name)}\n{write_pretty(arguments, _VALUE)}" if arguments else _name(name)
+
+
+def _compare_missing(row: Json) -> Comparison:
+    return _pair("missing call", _call(row), "not called")
+
+
+def _compare_extra(row: Json) -> Comparison:
+    return _pair("further call", "no such call", _call(row))
+
+
+def _compare_mismatch(row: Json) -> Comparison:
+    expected, actual = find_part(row, "expected_args", "expectedArgs", "expected"), find_part(row, "actual_args", "actualArgs", "actual")
+    name = find_part(row, "tool_name", "toolName", "name", "tool")
+    return (
+        {"remark": write_pretty(row, _VALUE)}
+        if name is None
+        else _pair(f"arguments of {_name(name)}", _write_json(expected), _write_json(actual))
+    )
+
+
+def _order(row: Json) -> Comparison:
+    name = find_part(row, "tool_name", "toolName", "name", "tool")
+    if name is None:
+        return {"remark": write_pretty(row, _VALUE)}
+    expected, actual = find_part(row, "expected_index", "expectedIndex"), find_part(row, "actual_index", "actualIndex")
+    return _pair(f"order of {_name(name)}", _write_position(expected), _write_position(actual))
+
+
+def _write_position(index: Json) -> str:
+    """Return the position of an index, counted from 1."""
+    if isinstance(index, int) and not isinstance(index, bool):
+        return f"call {index + 1:,}"
+    return write_pretty(index, 100)
+
+
+def _compare_difference(row: Json) -> Comparison:
+    path, why = find_part(row, "path"), find_part(row, "why", "message")
+    if not isinstance(why, str):
+        return {"remark": write_pretty(row, _VALUE)}
+    reason = split_two_sides(why)
+    if reason is not None:
+        return _pair(path or reason.about, write_block(reason.expected, _VALUE), write_block(reason.found, _VALUE))
+    return {"remark": write_block(why, _VALUE), **({"about": _name(path)} if path else {})}
+
+
+_READERS: dict[str, Callable[[Json], Comparison]] = {
+    "field_results": _compare_field,
+    "assertion_results": _compare_field,
+    "phrase_results": _compare_phrase,
+    "missing": _compare_missing,
+    "extra": _compare_extra,
+    "argument_mismatches": _compare_mismatch,
+    "out_of_order": _order,
+    "differences": _compare_difference,
+    "errors": _compare_difference,
+}
+
+
+MOST_CHANGES, MOST_REQUESTS = 50, 50
+_MOST_FIELDS = 20
+"""Fields of one record that differ."""
+_LONGEST = 1000
+_DEEPEST = 6
+"""Levels that are compared; deeper differences are shown whole."""
+_ABSENT = object()
+
+
+def write_systems(state: State | None) -> Document | None:
+    """Return changes and requests of the systems; None if none were simulated."""
+    if state is None or (state.changes is None and state.requests is None):
+        return None
+    changes, requests = state.changes or (), state.requests or ()
+    return {
+        "changes": None if state.changes is None else [_write_change(change) for change in changes[:MOST_CHANGES]],
+        "more_changes": max(0, len(changes) - MOST_CHANGES),
+        "requests": [write_request(request) for request in requests[:MOST_REQUESTS]],
+        "more_requests": max(0, len(requests) - MOST_REQUESTS),
+    }
+
+
+def _write_change(change: StateChange) -> Document:
+    differing = list(islice(iterate_differences(change.before, change.after), _MOST_FIELDS + 1)) if change.change == "changed" else []
+    if not differing:
+        differing = [("", _ABSENT if change.before is None else change.before, _ABSENT if change.after is None else change.after)]
+    return {
+        "system": write_label(change.system, 80),
+        "kind": change.change,
+        "place": write_label(change.place, 200),
+        "fields": [[write_label(name, 120), _write_side(was), _write_side(now)] for name, was, now in differing[:_MOST_FIELDS]],
+        "more": len(differing) > _MOST_FIELDS,
+    }
+
+
+def iterate_differences(before: object, after: object, path: str = "", depth: int = 0) -> Iterator[tuple[str, object, object]]:
+    """Yield path, old and new value of each field that differs."""
+    if isinstance(before, dict) and isinstance(after, dict) and depth < _DEEPEST:
+        for name in dict.fromkeys((*before, *after)):
+            here = f"{path}.{name}" if path else str(name)
+            yield from iterate_differences(before.get(name, _ABSENT), after.get(name, _ABSENT), here, depth + 1)
+    elif before != after or type(before) is not type(after):
+        yield path, before, after
+
+
+def _write_side(value: object) -> str | None:
+    return None if value is _ABSENT else write_pretty(value, _LONGEST)  # type: ignore[arg-type]
+
+
+def write_request(request: StateRequest) -> Document:
+    """Return one request with what was sent and answered."""
+    sides: dict[str, Json] = {"sent": request.body, "answered": request.response}
+    return {
+        "system": write_label(request.system, 80),
+        "line": write_label(f"{request.method} {request.path}", 300),
+        "status": request.status,
+        "took": "" if request.duration_ms is None else duration_words(request.duration_ms),
+        **{name: write_pretty(value, _LONGEST) for name, value in sides.items() if value is not None},
+    }
+
 
 _MOST_VOTES = 20
 
 
 def list_votes(verdict: Verdict) -> list[Json]:
-    """Return the answers of a judge: `outcome` of each, `who`, `score` and `reason` as far as they are known."""
+    """Return the answers of a judge: `outcome`, and `who`, `score` and `reason` if known."""
     samples = verdict.details.get("samples")
     rows: list[Json] = [_write_vote(sample) for sample in samples[:_MOST_VOTES]] if isinstance(samples, (list, tuple)) else []
     return [row for row in rows if row]
 
 
 def _write_vote(sample: Json) -> dict[str, Json]:
-    said, code = find_part(sample, "passed"), find_part(sample, "code")
-    if not isinstance(said, bool) and code is None:
+    passed, code = find_part(sample, "passed"), find_part(sample, "code")
+    if not isinstance(passed, bool) and code is None:
         return {}
-    vote: dict[str, Json] = {"outcome": "error" if not isinstance(said, bool) else "pass" if said else "fail"}
+    vote: dict[str, Json] = {"outcome": "error" if not isinstance(passed, bool) else "pass" if passed else "fail"}
     model, score, reason = (find_part(sample, name) for name in ("model", "score", "reason"))
     if isinstance(model, str) and model:
         vote["who"] = write_label(model, 80)
@@ -55,14 +307,12 @@ def _write_vote(sample: Json) -> dict[str, Json]:
     return vote
 
 
-Document = dict[str, Json]
-
 _MOST_POINTERS = 12
-"""Places in the evidence that one verdict links to."""
+"""Pointers per verdict."""
 _MOST_NAMED = 40
 """Tags and axes shown of one case."""
 _OF_A_TURN = ("text", "body", "tool_calls", "nodes", "http_status", "duration_ms", "usage", "input")
-"""What a claim about one turn sees of that turn; its pointers begin there."""
+"""Fields of a turn that a claim about it sees."""
 
 
 def write_case(case: Case) -> Document:
@@ -114,7 +364,7 @@ def write_attempt(result: CaseResult, entry: RunEntry | None, *, with_evidence: 
 
 
 def _list_marks(result: CaseResult, evidence: Evidence | None) -> Marks:
-    """Return the characters that the verdicts of an attempt are about, by their place in the whole run."""
+    """Return the ranges of the verdicts of an attempt, by place in the run."""
     marks: dict[str, list[Mark]] = {}
     for number, entry in enumerate(result.assertions, 1):
         for one in entry.ranges:
@@ -124,7 +374,7 @@ def _list_marks(result: CaseResult, evidence: Evidence | None) -> Marks:
 
 
 def _name_first_pieces(document: Document) -> None:
-    """Let the first marked piece of each assertion be found from there (`first`), and say which assertions have one (`marked`)."""
+    """Set `first` on the first marked piece of each assertion, and `marked` on assertions that have one."""
     listed: list[Json] = [pieces for step in document["timeline"] for pieces in step.get("marked", {}).values()]
     listed += [row[3] for row in document["rest"] if len(row) > 3]
     seen: set[int] = set()
@@ -139,7 +389,7 @@ def _name_first_pieces(document: Document) -> None:
 
 
 def write_known(known: Known) -> Document:
-    """Return what was known of the evidence: who read it, and each part with its name, status and why."""
+    """Return the coverage of the evidence: reader, and each part with name, status and reason."""
     parts = [
         [PART_NAMES[part], state.status, *([] if state.why is None else [write_label(state.why, 400)])]
         for part, state in known.parts.items()
@@ -151,7 +401,7 @@ def write_known(known: Known) -> Document:
 
 
 def _list_facts(result: CaseResult, entry: RunEntry | None) -> list[list[str]]:
-    """Name and value of what is known about an attempt beside its assertions."""
+    """Return facts of an attempt as names and values."""
     known: list[list[str]] = []
     if result.verdict is not None and result.score is not None:
         known.append(["score", f"{number_words(result.score)} ({result.verdict})"])
@@ -189,13 +439,13 @@ def _write_assertion(entry: AssertionResult, evidence: Evidence | None) -> Docum
     if place is not None:
         document["place"] = write_label(place, 300)
         document["path"] = write_label(assertion.origin.path, 200)
-    told = explain_in_rows(verdict)
-    if told.rows:
-        document["comparisons"] = told.rows
-    if told.reason:
-        document["reason"] = write_block(told.reason, 3000)
-    if told.rest:
-        document["details"] = write_pretty(told.rest)
+    explained = explain_in_rows(verdict)
+    if explained.rows:
+        document["comparisons"] = explained.rows
+    if explained.reason:
+        document["reason"] = write_block(explained.reason, 3000)
+    if explained.rest:
+        document["details"] = write_pretty(explained.rest)
     votes = list_votes(verdict)
     if votes:
         document["votes"] = votes
@@ -207,9 +457,9 @@ def _write_assertion(entry: AssertionResult, evidence: Evidence | None) -> Docum
 
 
 def _rebase_pointer(pointer: str, assertion: Assertion, evidence: Evidence | None) -> str:
-    """Return a pointer of a claim about one turn, as seen from the whole run."""
+    """Return a pointer of a claim about one turn, relative to the run."""
     if assertion.turn is None or evidence is None or not evidence.turns or not pointer.startswith("$."):
         return pointer
-    # What a turn does not have itself (the state, the context) is the run's, and its pointer stays as it is.
+    # Fields that a turn does not have (state, context) belong to the run.
     field = pointer[2:].replace("[", ".").split(".", 1)[0]
     return f"$.turns[{assertion.turn}]{pointer[1:]}" if field in _OF_A_TURN else pointer

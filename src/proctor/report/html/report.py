@@ -1,12 +1,10 @@
-"""A run as one HTML file that needs nothing else: no server, no network, no second file.
+"""A run as one self-contained HTML file.
 
-What the page shows is drawn here as elements, by the functions that the web pages use too (`drawn_*.py`), carried as deflated JSON in
-base64, and put together by the page's own script with text nodes only, so no text of a suite, an agent or a tool is ever read as markup.
-The policy in the head allows that one script and that one style sheet, by hash,
-and nothing else: no request leaves the page whatever it carries.
+Elements are drawn by functions shared with the web pages (`report/blocks`), carried as deflated JSON in base64, and built by the page's
+script with text nodes only, so untrusted text is never parsed as markup. The policy allows only this script and style sheet, by hash.
 
-The list of cases is one packet, read at once. Details are many packets, each read when one of its cases is opened. Conversations go
-in as long as there is room, those of cases that did not pass first; verdicts always do.
+The list of cases is one packet. Details are many packets, each read when one of its cases is opened. Conversations are included within a
+budget, failed cases first; verdicts always are.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ from proctor.report.words.wording import (
 from proctor.scoring.reduce import reduce_attempts
 from proctor.scoring.statistics import count_outcomes
 
-# --- the list of cases: one row each, the worst first, with the words that a search looks through
+# --- the list of cases: one row each, worst first, with search text
 
 Entries = Mapping[tuple[str, int], RunEntry]
 
@@ -59,7 +57,7 @@ _WORST_FIRST = {"fail": 0, "error": 1, "skip": 2, "pass": 3}
 _FINDING = 240
 """Characters of the first finding in a row."""
 _SEARCHED = 400
-"""Characters of a row that the search box looks at."""
+"""Characters of a row that the search covers."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,11 +66,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     results: tuple[CaseResult, ...]
     alone: bool
-    """Whether this is the only row of its case."""
+    """Whether the case has only this row."""
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many attempts ended in each outcome."""
+        """Attempts by outcome."""
         counts: dict[str, int] = {}
         for result in self.results:
             counts[result.outcome] = counts.get(result.outcome, 0) + 1
@@ -90,7 +88,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_rows(run: RunResult) -> list[Row]:
-    """Return all rows, failures first, then errors, what was skipped, and what passed; flaky ones lead their group."""
+    """Return all rows: failures, errors, skipped, passed; flaky ones lead their group."""
     rows = list(_iterate_rows(run))
     rows.sort(key=lambda row: (_WORST_FIRST[row.outcome], not row.flaky))
     return rows
@@ -103,9 +101,9 @@ def _iterate_rows(run: RunResult) -> Iterator[Row]:
     summarised = {summary.id: summary.outcome for summary in run.summary}
     for case_id, results in by_case.items():
         if len(results) == 1:
-            # Without an id this is a record that could not be read, which belongs to no case.
+            # Without an id this is an unreadable record.
             yield Row(outcome=results[0].outcome, results=(results[0],), alone=bool(case_id))
-        # Attempts are numbered where a case was driven several times; where numbers repeat, several records answer to it, each by itself.
+        # Attempts are numbered; repeated numbers mean several records of one case.
         elif case_id and len({result.attempt for result in results}) == len(results):
             row = Row(outcome="skip", results=tuple(results), alone=True)
             outcome = summarised.get(case_id) or reduce_attempts(row.counts, results[0].case.pass_threshold)
@@ -116,7 +114,7 @@ def _iterate_rows(run: RunResult) -> Iterator[Row]:
 
 
 class Tags:
-    """Every tag and value that occurs, numbered, so that a row only names numbers."""
+    """All tags and values, numbered, so that rows only hold numbers."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, str], int] = {}
@@ -132,7 +130,7 @@ class Tags:
 
 
 def write_row(row: Row, tags: Tags, entries: Entries) -> dict[str, Json]:
-    """Return a row as the page gets it; what is empty is left out."""
+    """Return a row for the page, without empty fields."""
     worst = row.worst
     case_id, name = case_title(worst)
     finding, searched = _find_finding(worst)
@@ -162,56 +160,56 @@ def _score(row: Row) -> str:
 
 
 def _find_first_question(result: CaseResult, entry: RunEntry | None) -> str:
-    """Return what the agent was told first."""
+    """Return the first input."""
     case = result.case
-    asked = case.input or (case.turns[0].input if case.turns else None)
-    if asked is None and entry is not None and entry.evidence is not None:
-        asked = entry.evidence.input
-    return asked[:_SEARCHED] if isinstance(asked, str) else ""
+    question = case.input or (case.turns[0].input if case.turns else None)
+    if question is None and entry is not None and entry.evidence is not None:
+        question = entry.evidence.input
+    return question[:_SEARCHED] if isinstance(question, str) else ""
 
 
 def _find_finding(result: CaseResult) -> tuple[str, str]:
-    """Return the first thing to know about a case that did not pass, and more words to find it by."""
+    """Return the first finding of a failed case, and more text to search."""
     if result.outcome == "pass":
         return "", ""
     remark = case_remark(result)
-    told = [join_title_and_reason(entry.assertion, entry.reason[:_SEARCHED]) for entry in _list_broken(result)]
+    reasons = [join_title_and_reason(entry.assertion, entry.reason[:_SEARCHED]) for entry in _list_broken(result)]
     if remark is not None:
-        return remark, " ".join(told)
-    if not told:
+        return remark, " ".join(reasons)
+    if not reasons:
         return "", ""
-    more = "" if len(told) == 1 else f" (and {len(told) - 1:,} more)"
-    return f"{told[0]}{more}", " ".join(told[1:5])
+    more = "" if len(reasons) == 1 else f" (and {len(reasons) - 1:,} more)"
+    return f"{reasons[0]}{more}", " ".join(reasons[1:5])
 
 
 def _list_broken(result: CaseResult) -> Sequence[AssertionResult]:
     return [entry for entry in result.assertions if entry.outcome == result.outcome and not entry.assertion.advisory]
 
 
-CONVERSATION_ROOM = 6_500_000
-"""Characters of packets after which conversations are left out, so that the file can be mailed and opened on a phone."""
+CONVERSATION_BUDGET = 6_500_000
+"""Characters of packets after which conversations are left out, so that the file can be mailed."""
 _PACKET = 200_000
-"""Bytes of JSON in one packet: some hundred cases without trouble or a few with much to say; read in a few milliseconds."""
+"""Bytes of JSON per packet."""
 _MOST_OF_A_CASE = 1_000_000
-"""Bytes of JSON of one case after which its further attempts come without conversation."""
+"""Bytes of JSON of one case after which further attempts have no conversation."""
 _MOST_LISTED = 200
-"""Warnings and records without a case that the page lists."""
+"""Warnings and unmatched records listed."""
 _STYLES = ("tokens.css", "family.css", "report.css")
 _SCRIPTS = ("elements.js", "case.js", "report.js")
 _encode = msgspec.json.Encoder(order=None).encode
 
 
 def render_html(run: RunResult, entries: Mapping[tuple[str, int], RunEntry] | None = None, axes: Sequence[str] = ()) -> str:
-    """Return the whole run as one page; `entries`, by case id and attempt, bring the conversations.
+    """Return the run as one page; `entries`, by case id and attempt, contain the conversations.
 
-    `axes` make a table of pass rates on top; left out, they are those of the matrix, where there is one.
+    `axes` add a table of pass rates; default: those of the matrix, if any.
     """
     known: Entries = entries or {}
     rows, tags, packets = list_rows(run), Tags(), _Packets()
     listed: list[dict[str, Json]] = []
     for row in rows:
-        # Rows come worst first, so the conversations of what failed are in before the room is used up.
-        packet, place = packets.add(_write_details(row, known, room=packets.size < CONVERSATION_ROOM))
+        # Rows are sorted worst first, so failed cases get their conversations first.
+        packet, place = packets.add(_write_details(row, known, within_budget=packets.size < CONVERSATION_BUDGET))
         listed.append({**write_row(row, tags, known), "packet": packet, "place": place})
     counts = {outcome: sum(row.outcome == outcome for row in rows) for outcome in OUTCOMES}
     index = {**_write_overview(run), "counts": counts, "rows": listed, "tags": tags.list_pairs()}
@@ -219,26 +217,25 @@ def render_html(run: RunResult, entries: Mapping[tuple[str, int], RunEntry] | No
 
 
 def _write_pivot(run: RunResult, axes: Sequence[str]) -> str:
-    from proctor.report.blocks.pivot import build_pivot, find_matrix_axes  # most runs have no matrix
-    from proctor.report.blocks.pivot_tables import write_pivot_html
+    from proctor.report.blocks.pivot import build_pivot, find_matrix_axes, write_pivot_html  # rarely needed
 
     chosen = axes or find_matrix_axes(run)
     return write_pivot_html(build_pivot(run, chosen)) if chosen else ""
 
 
 class _Packets:
-    """Details of cases, gathered into packets."""
+    """Packets of case details."""
 
     def __init__(self) -> None:
         self.size = 0
-        """Characters of the packets closed so far."""
+        """Characters of finished packets."""
         self._closed: list[str] = []
         self._open: list[bytes] = []
         self._open_size = 0
 
     def add(self, document: Json) -> tuple[int, int]:
-        """Put the details of one case in; returns the number of its packet and its place there."""
-        # Closed before the next case is added, so that the number and the place of each case are known when it is put in.
+        """Add a case; return the number of its packet and its position."""
+        # Closed before adding the next case, so that its packet and position are known.
         if self._open_size > _PACKET:
             self._close()
         encoded = _encode(document)
@@ -263,25 +260,25 @@ def _pack(document: bytes) -> str:
     return base64.b64encode(zlib.compress(document, 9)).decode()
 
 
-def _write_details(row: Row, entries: Entries, *, room: bool) -> dict[str, Json]:
-    """Return a case in full; of many attempts the ones that did not pass get their conversations in first."""
-    # Encoded in the order of need, and put back in the order of the attempts.
+def _write_details(row: Row, entries: Entries, *, within_budget: bool) -> dict[str, Json]:
+    """Return a case in full; failed attempts get their conversations first."""
+    # Encoded by priority, then sorted by attempt.
     attempts = [msgspec.Raw()] * len(row.results)
     size = 0
     for index in sorted(range(len(attempts)), key=lambda index: row.results[index].passed):
         result = row.results[index]
         entry = entries.get((result.case.id, result.attempt))
-        written = write_attempt(result, entry, with_evidence=room and size < _MOST_OF_A_CASE)
+        written = write_attempt(result, entry, with_evidence=within_budget and size < _MOST_OF_A_CASE)
         view = draw_attempt(lay_out_attempt(written))
         encoded = _encode({"outcome": result.outcome, "number": result.attempt + 1, "view": view})
-        # Encoded already, to be measured; it goes into the case as it is, and is not encoded twice.
+        # Encoded once, to be measured and inserted as it is.
         attempts[index] = msgspec.Raw(encoded)
         size += len(encoded)
     return {**write_case(row.results[0].case), "attempts": attempts}
 
 
 def _write_overview(run: RunResult) -> dict[str, Json]:
-    """Return everything about the run as a whole."""
+    """Return the data about the run as a whole."""
     by_tag, axes = TagTally(), AxisTally()
     for result in run.cases:
         by_tag.add(result)
@@ -327,13 +324,13 @@ def _bound_lines(lines: list[str], total: int) -> list[str]:
 def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[str], pivot: str) -> str:
     style, script = "".join(map(read_template, _STYLES)), "".join(map(read_template, _SCRIPTS))
     name = _escape(run.suite_name or "suite")
-    told = _escape("  ·  ".join(part for part in (incomplete_words(run.incomplete), count_words(counts)) if part))
+    headline = _escape("  ·  ".join(part for part in (incomplete_words(run.incomplete), count_words(counts)) if part))
     rate = draw_rate(counts)
     body = read_template("report.html").format(
         name=name,
         sprite=write_markup(draw_sprite()),
         outcome=write_markup(draw_outcome(run.shown_outcome)),
-        told=told,
+        headline=headline,
         rate="" if rate is None else f'<p class="summary">{write_markup(rate)}</p>',
         facts=" · ".join(_escape(fact) for fact in _list_facts(run, sum(counts.values()))),
         pivot=pivot,
@@ -341,7 +338,7 @@ def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[s
         index=index,
         packets="".join(f'<script type="text/plain" id="packet-{number}">{packet}</script>\n' for number, packet in enumerate(packets)),
     )
-    return page(title=f"{name}: {told}", style=style, script=script, body=body)
+    return page(title=f"{name}: {headline}", style=style, script=script, body=body)
 
 
 def _list_facts(run: RunResult, cases: int) -> Iterator[str]:

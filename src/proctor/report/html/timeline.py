@@ -1,9 +1,7 @@
-"""Evidence as a timeline: what was said, which tools were called with what, which steps ran, in order.
+"""Evidence as a timeline: messages, tool calls and steps in order.
 
-Every step knows the pointers by which verdicts may speak of it, so that a reader can go from a finding to the place it is about. A
-call can go by several: `$.turns[1].tool_calls[0]` is also the third of all calls, `$.tool_calls[2]`. The number of steps is bounded;
-what is left out is counted. A text or value in which characters are marked has its pieces (`marked_text`) under `marked`, beside the text;
-a text that was shortened has the place of the whole under `whole`.
+Every step has the pointers that verdicts may use for it; a call has several: `$.turns[1].tool_calls[0]` is also `$.tool_calls[2]`. The
+number of steps is limited. Marked texts have their pieces (`marked_text`) under `marked`; shortened texts have their place under `whole`.
 """
 
 from __future__ import annotations
@@ -13,25 +11,25 @@ from collections.abc import Iterator, Sequence
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, ToolCall, Usage
 from proctor.report.blocks.marked_text import Marks, Piece, select_marks, write_marked_text, write_marked_value
 from proctor.report.words.html_text import MOST_TEXT, duration_words, write_block, write_label, write_pretty, write_tool_result
-from proctor.report.words.simulated_users import describe_user
+from proctor.report.words.tallies import describe_user
 from proctor.report.words.wording import count_noun
 
 MOST_STEPS = 200
 """Steps of one run in the page."""
 MOST_CHARACTERS = 150_000
-"""Characters of one run in the page: thousands of cases share one file."""
+"""Characters of one run: thousands of cases share one file."""
 
 Step = dict[str, Json]
 
 
 def build_timeline(evidence: Evidence, marks: Marks | None = None) -> list[Step]:
-    """Return the steps of a run, in order; `marks` are the characters that verdicts are about, by place."""
+    """Return the steps of a run; `marks` are ranges of verdicts by place."""
     steps: list[Step] = []
     left_out = 0
-    room = MOST_CHARACTERS
+    budget = MOST_CHARACTERS
     for step in _iterate_steps(evidence, marks or {}):
-        room -= sum(len(value) for value in step.values() if isinstance(value, str))
-        if len(steps) < MOST_STEPS and room > 0:
+        budget -= sum(len(value) for value in step.values() if isinstance(value, str))
+        if len(steps) < MOST_STEPS and budget > 0:
             steps.append(step)
         else:
             left_out += 1
@@ -45,22 +43,22 @@ def build_timeline(evidence: Evidence, marks: Marks | None = None) -> list[Step]
 
 
 def list_other_evidence(evidence: Evidence, marks: Marks | None = None) -> list[list[Json]]:
-    """Return what the evidence holds beside the conversation: a label, the value as text, its place, and its pieces if some is marked."""
+    """Return evidence other than the conversation: label, text, place, and pieces if marked."""
     rest: list[tuple[str, str, Json]] = [
         ("response body", "$.body", evidence.body),
         ("context", "$.context", evidence.context),
         ("available tools", "$.available_tools", evidence.available_tools),
         ("renders", "$.renders", evidence.renders),
-        ("state left behind", "$.state", evidence.state),
+        ("final state", "$.state", evidence.state),
         ("metadata", "$.metadata", evidence.metadata),
     ]
-    told: list[list[Json]] = []
+    listed: list[list[Json]] = []
     for name, place, value in rest:
         if value is not None and value != {} and value != ():
             found = select_marks(marks or {}, (place,))
             pieces = write_marked_value(value, found) if found else None
-            told.append([name, write_pretty(value), place] if pieces is None else [name, _join_pieces(pieces), place, pieces])
-    return told
+            listed.append([name, write_pretty(value), place] if pieces is None else [name, _join_pieces(pieces), place, pieces])
+    return listed
 
 
 def _join_pieces(pieces: Sequence[Piece]) -> str:
@@ -68,12 +66,12 @@ def _join_pieces(pieces: Sequence[Piece]) -> str:
 
 
 def _mark(step: Step, name: str, pieces: list[Piece]) -> Step:
-    """Return the step with a text in pieces, and as a whole."""
+    """Return the step with a text in pieces and in full."""
     return {**step, name: _join_pieces(pieces), "marked": {**step.get("marked", {}), name: pieces}}
 
 
 def usage_words(usage: Usage | None) -> str:
-    """Return tokens in words: `120 tokens in, 80 out`; empty where nothing was recorded."""
+    """Return tokens: `120 tokens in, 80 out`; empty if not recorded."""
     if usage is None:
         return ""
     if usage.input_tokens is not None and usage.output_tokens is not None:
@@ -83,7 +81,7 @@ def usage_words(usage: Usage | None) -> str:
 
 
 def list_facts(observed: Evidence | EvidenceTurn) -> list[str]:
-    """List the status, time and tokens of a run or a turn, as far as they were recorded."""
+    """List status, time and tokens of a run or turn, if recorded."""
     return [
         *([] if observed.http_status is None else [f"HTTP {observed.http_status}"]),
         *([] if observed.duration_ms is None else [duration_words(observed.duration_ms)]),
@@ -101,7 +99,7 @@ def _iterate_steps(evidence: Evidence, marks: Marks) -> Iterator[Step]:
         at = f"$.turns[{number}]"
         name = f"Turn {number + 1:,} of {len(turns):,}"
         yield {"kind": "turn", "name": name, "facts": list_facts(turn), "at": [at], **_measure_turn(turn)}
-        # The answer of the last turn is that of the run, and a verdict may point at either.
+        # The last answer belongs to both the turn and the run.
         last = number == len(turns) - 1
         yield from _iterate_exchange(turn, at, marks, before, also="$" if last else None)
         before += len(turn.tool_calls or ())
@@ -113,20 +111,24 @@ def _measure_turn(turn: EvidenceTurn) -> Step:
 
 
 def _iterate_exchange(observed: Evidence | EvidenceTurn, at: str, marks: Marks, before: int, also: str | None = None) -> Iterator[Step]:
-    """Yield one message and everything until the answer; `before` calls of the whole run were made earlier."""
+    """Yield one message and the steps up to the answer; `before` is the number of earlier calls."""
     if observed.input is not None and observed.input != "":
-        asked = observed.input
-        yield {"kind": "user", "text": write_block(asked) if isinstance(asked, str) else write_pretty(asked), "at": [f"{at}.input"]}
+        question = observed.input
+        yield {
+            "kind": "user",
+            "text": write_block(question) if isinstance(question, str) else write_pretty(question),
+            "at": [f"{at}.input"],
+        }
     root: list[tuple[int, ToolCall]] = list(enumerate(observed.tool_calls or ()))
     for number, node in enumerate(observed.nodes or ()):
         place = f"{at}.nodes[{number}]"
         yield _build_node_step(node, place, marks)
         for index, call in enumerate(node.tool_calls):
-            # Bounded: each call of a node against all calls of the run would cost their product, and more steps than these are not shown.
+            # Limited: comparing each call of a node with all calls is quadratic.
             same = next((entry for entry in root[:MOST_STEPS] if entry[1] == call), None)
             places = [f"{place}.tool_calls[{index}]"]
             if same is not None:
-                # The same call is listed for the run as a whole; it is shown once.
+                # A call listed for both the node and the run is shown once.
                 root.remove(same)
                 places += _call_places(at, same[0], before)
             yield _call_step(call, places, marks, inside=True)

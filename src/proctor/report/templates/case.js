@@ -2,7 +2,7 @@
 
 function drawCase(details, showTag) {
   const box = make("div", { class: "case" });
-  if (details.about) box.append(said("p", details.about, "about pre"));
+  if (details.about) box.append(textElement("p", details.about, "about pre"));
   const attempts = details.attempts;
   const first = Math.max(0, attempts.findIndex((attempt) => attempt.outcome === "fail" || attempt.outcome === "error"));
   const place = make("div", {});
@@ -10,7 +10,7 @@ function drawCase(details, showTag) {
   place.append(drawAttempt(attempts[first]));
   place.addEventListener("click", follow);
   box.append(place);
-  const origin = details.place && make("span", {}, "Written in ", said("code", details.place));
+  const origin = details.place && make("span", {}, "Source ", textElement("code", details.place));
   const tags = (details.tags || []).map(([name, value]) =>
     make("button", { type: "button", class: "tag", title: "Show only cases with this tag", onclick: () => showTag(name, value) }, `${name}: ${value}`),
   );
@@ -37,7 +37,7 @@ function drawAttempt(attempt) {
   return make("div", { class: "attempt" }, attempt.view.map((node) => draw(node, `d${drawn}-`)));
 }
 
-/** Go to what a link inside an attempt means. The address of the page says what is chosen, and stays. */
+/** Follow a link inside an attempt without changing the address, which holds the filters. */
 function follow(event) {
   const link = event.target.closest("a[href^='#']");
   if (!link) return;

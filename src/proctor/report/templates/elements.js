@@ -20,7 +20,7 @@ function make(tag, attributes, ...children) {
 }
 
 /** Text of strangers: it keeps its own direction of writing. */
-function said(tag, text, name) {
+function textElement(tag, text, name) {
   return make(tag, { class: name, dir: "auto" }, text);
 }
 

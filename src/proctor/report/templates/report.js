@@ -1,4 +1,4 @@
-// The list: filter, search, pages, keys. What is chosen stands in the address, so a link shows the same.
+// The list: filter, search, pages, keys. The filters are in the address, so a link shows the same.
 
 const PAGE = 100;
 const OUTCOMES = ["fail", "error", "skip", "pass"];
@@ -54,12 +54,12 @@ function fromAddress() {
 }
 
 function toAddress() {
-  const told = new URLSearchParams();
-  if (chosen.q) told.set("q", chosen.q);
-  if (chosen.only.size) told.set("only", [...chosen.only].join(","));
-  if (chosen.tag) told.set("tag", chosen.tag);
-  if (chosen.open !== null) told.set("case", index.rows[chosen.open].id);
-  const text = told.toString();
+  const params = new URLSearchParams();
+  if (chosen.q) params.set("q", chosen.q);
+  if (chosen.only.size) params.set("only", [...chosen.only].join(","));
+  if (chosen.tag) params.set("tag", chosen.tag);
+  if (chosen.open !== null) params.set("case", index.rows[chosen.open].id);
+  const text = params.toString();
   try {
     history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search);
   } catch (fault) {
@@ -75,7 +75,7 @@ function fits(row, words, tag) {
   return words.every((word) => row.sought.includes(word));
 }
 
-/** Choose rows anew and draw the first page, or the one with the open case. */
+/** Filter rows and draw the first page, or the one with the open case. */
 function choose() {
   const words = chosen.q.toLowerCase().split(/\s+/).filter(Boolean);
   shown = index.rows.filter((row) => fits(row, words, chosen.tag));
@@ -108,14 +108,14 @@ function drawOverview() {
   const box = byId("overview");
   for (const [tag, values] of index.groups) box.append(folded(`By ${tag}`, () => groupTable(tag, values)));
   if (index.axes.length) {
-    const scores = index.axes.map(([name, value]) => make("span", {}, said("b", name), " ", said("span", value)));
+    const scores = index.axes.map(([name, value]) => make("span", {}, textElement("b", name), " ", textElement("span", value)));
     box.append(make("p", { class: "facts" }, make("span", { class: "muted" }, "Score by axis"), scores));
   }
-  const list = (title, lines) => lines.length && box.append(folded(`${title} (${number(lines.length)})`, () => make("ul", {}, lines.map((line) => said("li", line)))));
+  const list = (title, lines) => lines.length && box.append(folded(`${title} (${number(lines.length)})`, () => make("ul", {}, lines.map((line) => textElement("li", line)))));
   list("Cost", index.cost ? [index.cost] : []);
   list("Not finished", index.missing);
   list("Warnings", index.warnings);
-  list("Evidence that answers no case", index.unmatched);
+  list("Evidence without a matching case", index.unmatched);
 }
 
 function groupTable(tag, values) {
@@ -181,7 +181,7 @@ function drawRows() {
   byId("cases").replaceChildren(...rows.map(drawRow));
   const count = shown.length;
   byId("shown").textContent = count > PAGE ? `${number(from + 1)}–${number(from + rows.length)} of ${number(count)} cases` : `${number(count)} ${count === 1 ? "case" : "cases"}`;
-  byId("notice").textContent = index.rows.length ? "No case fits. Clear the search or choose fewer filters." : "Nothing was checked.";
+  byId("notice").textContent = index.rows.length ? "No case fits. Clear the search or choose fewer filters." : "No results.";
   byId("notice").hidden = shown.length > 0;
   drawPages();
   const open = byId("cases").querySelector(`[data-number="${chosen.open}"]`);
@@ -201,9 +201,9 @@ function drawRow(row) {
     make(
       "span",
       { class: "titles" },
-      make("span", { class: "names" }, said("b", row.id), said("span", row.name || "", "muted"), row.flaky && make("span", { class: "note" }, "flaky")),
-      row.at && said("span", row.at, "muted at"),
-      row.finding && said("span", row.finding, "finding"),
+      make("span", { class: "names" }, textElement("b", row.id), textElement("span", row.name || "", "muted"), row.flaky && make("span", { class: "note" }, "flaky")),
+      row.at && textElement("span", row.at, "muted at"),
+      row.finding && textElement("span", row.finding, "finding"),
     ),
     make("span", { class: "numbers" }, row.rate && draw(row.rate, ""), row.score && make("span", {}, row.score), row.took && make("span", { class: "muted" }, row.took)),
   );

@@ -20,18 +20,18 @@ from proctor.report.words.batch import (
     write_ms,
     write_percent,
 )
-from proctor.report.words.markdown_text import write_code, write_plain
+from proctor.report.words.neutral import write_code, write_plain
 from proctor.report.words.wording import count_noun
 
 MOST_CASES = 100
-"""Cases in the table, those that fail most often where there are more."""
+"""Cases in the table, most failures first."""
 MOST_REASONS = 3
-"""Reasons that are told of one case."""
-MOST_TOLD = 20
-"""Cases whose reasons are told."""
+"""Reasons per case."""
+MOST_EXPLAINED = 20
+"""Cases whose reasons are listed."""
 MOST_SLICES = 60
 MOST_CHARACTERS = 60_000
-"""GitHub refuses a comment of more than 65,536."""
+"""GitHub rejects comments of more than 65,536 characters."""
 
 
 def render_batch_markdown(summary: BatchSummary) -> str:
@@ -76,10 +76,10 @@ def _write_cases(summary: BatchSummary) -> Iterator[str]:
         judged = case.judged
         for check in case.checks if len(case.checks) > 1 or judged is not None else ():
             claim = judged is not None and check.check in judged.checks
-            told = (
+            cells = (
                 f"{describe_judged(judged, judged.checks[check.check])} | | " if claim and judged is not None else _write_rate(check.rate)
             )
-            yield f"| &nbsp;&nbsp;{write_plain(check.check, 80)} | {told} |"
+            yield f"| &nbsp;&nbsp;{write_plain(check.check, 80)} | {cells} |"
         if judged is not None:
             yield f"| &nbsp;&nbsp;all of it, with the judge | {describe_judged(judged, judged.rate)} | | |"
     yield ""
@@ -91,8 +91,8 @@ def _write_cases(summary: BatchSummary) -> Iterator[str]:
 def _write_rate(rate: PassRate) -> str:
     if rate.rate is None:
         return f"not decided{describe_undecided(rate)} | | "
-    told = f"{rate.passed:,} of {rate.decided:,}{describe_undecided(rate)}"
-    return f"{write_percent(rate.rate)} | {told} | {write_percent(rate.low)} to {write_percent(rate.high)}"
+    counts = f"{rate.passed:,} of {rate.decided:,}{describe_undecided(rate)}"
+    return f"{write_percent(rate.rate)} | {counts} | {write_percent(rate.low)} to {write_percent(rate.high)}"
 
 
 def _write_slices(summary: BatchSummary) -> Iterator[str]:
@@ -127,8 +127,10 @@ def _write_figures(one: Slice) -> str:
 
 
 def _write_reasons(summary: BatchSummary) -> Iterator[str]:
-    told = [case for case in list_worst_cases(summary, MOST_CASES) if case.reasons or (case.judged is not None and case.judged.reasons)]
-    for case in told[:MOST_TOLD]:
+    explained = [
+        case for case in list_worst_cases(summary, MOST_CASES) if case.reasons or (case.judged is not None and case.judged.reasons)
+    ]
+    for case in explained[:MOST_EXPLAINED]:
         yield from _write_case_reasons(case)
 
 
@@ -154,7 +156,7 @@ def _write_reason(reason: CommonReason) -> Iterator[str]:
 def _write_faults(summary: BatchSummary) -> Iterator[str]:
     if not summary.errors:
         return
-    yield f"### {count_noun(summary.unread, 'record')} that could not be read or decided"
+    yield f"### {count_noun(summary.unread, 'record')} not read or decided"
     yield ""
     for fault in summary.faults[:MOST_REASONS]:
         yield from _write_reason(fault)

@@ -1,4 +1,4 @@
-"""The summary of a batch for people: how often each case and each check passed, why not, with traces to look at, and slices of it."""
+"""A batch summary as text: pass rates per case and check, reasons with example traces, slices."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from proctor.report.words.style import Colour, Style, count_columns, pad
 from proctor.report.words.wording import count_noun
 
 MOST_REASONS = 5
-"""Reasons that are shown for one case; the JSON report has more."""
+"""Reasons per case; the JSON report has more."""
 MOST_CASES = 200
-"""Cases that are shown, those that fail most often first where there are more."""
+"""Cases shown, most failures first."""
 MOST_SLICES = 40
-"""Slices that are shown of one table, those with most traces where there are more."""
+"""Slices per table, largest first."""
 _LONGEST = 200
 _WIDE = 40
 
@@ -63,8 +63,8 @@ def _paint_cases(summary: BatchSummary, style: Style) -> Iterator[str]:
         yield _paint_rate(case.id, case.rate, width + 2, style)
         for check in case.checks:
             if case.judged is not None and check.check in case.judged.checks:
-                told = pad(to_one_line(check.check, _WIDE), width)
-                yield f"  {told}  {describe_judged(case.judged, case.judged.checks[check.check])}"
+                name = pad(to_one_line(check.check, _WIDE), width)
+                yield f"  {name}  {describe_judged(case.judged, case.judged.checks[check.check])}"
             else:
                 yield "  " + _paint_rate(check.check, check.rate, width, style)
         if case.judged is not None:
@@ -87,14 +87,14 @@ def _list_names(case: CaseBatch) -> Iterator[str]:
 
 
 def _paint_rate(name: str, rate: PassRate, width: int, style: Style) -> str:
-    told = pad(to_one_line(name, _WIDE), width)
+    padded = pad(to_one_line(name, _WIDE), width)
     skipped = rate.counts.get("skip", 0)
     if rate.rate is None:
-        return f"{told}  {style.paint('not decided', 'dim')}" + (f"  {skipped:,} skipped" if skipped else "")
+        return f"{padded}  {style.paint('not decided', 'dim')}" + (f"  {skipped:,} skipped" if skipped else "")
     colour: Colour = "green" if rate.passed == rate.decided else "red"
     share = style.paint(f"{write_percent(rate.rate):>7}", colour)
     bounds = f"{write_percent(rate.low)} to {write_percent(rate.high)}"
-    return f"{told}  {share}  {rate.passed:,} of {rate.decided:,}, {bounds}{describe_undecided(rate)}"
+    return f"{padded}  {share}  {rate.passed:,} of {rate.decided:,}, {bounds}{describe_undecided(rate)}"
 
 
 def _paint_reason(reason: CommonReason, style: Style) -> Iterator[str]:
@@ -124,8 +124,8 @@ def _paint_slices(summary: BatchSummary, style: Style) -> Iterator[str]:
 
 def _paint_slice(name: str, one: Slice, width: int, style: Style) -> str:
     rate = _paint_rate(name, one.rate, width, style)
-    told = [write_count(one.traces, one.missed, "trace"), *describe_amounts(one.amounts, short=True)]
-    return f"  {rate}{style.paint('; ' + ', '.join(told), 'dim')}"
+    details = [write_count(one.traces, one.missed, "trace"), *describe_amounts(one.amounts, short=True)]
+    return f"  {rate}{style.paint('; ' + ', '.join(details), 'dim')}"
 
 
 def _paint_faults(summary: BatchSummary, style: Style) -> Iterator[str]:

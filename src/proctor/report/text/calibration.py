@@ -1,4 +1,4 @@
-"""A calibration as text for people: the figures, the table, the thresholds, then every disagreement with the judge's reason."""
+"""A calibration as text: figures, table, thresholds, disagreements."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from proctor.scoring.cutting import SweepRow, count_at_threshold
 MOST_LISTED = 20
 """Disagreements of each kind; the JSON and the HTML report have all."""
 MOST_ROWS = 12
-"""Thresholds shown around the present and the chosen one."""
+"""Thresholds shown around the current and the chosen one."""
 MOST_TAGS = 15
-"""Tags in a terminal; the pages and the JSON report have more."""
+"""Tags shown; the other reports have more."""
 _SHOWN = 400
 """Characters of an answer or a reason."""
 
@@ -61,8 +61,8 @@ class _Painter:
         yield f"  labelled right  {table.true_pass:>14,}{self._paint_bad(table.false_fail, 13)}"
         yield f"  labelled wrong  {self._paint_bad(table.false_pass, 14)}{table.true_fail:>13,}"
         if self._found.undecided:
-            told = f"undecided: {words.undecided_words(self._found)} (neither right nor wrong)"
-            yield "  " + self._style.paint(to_one_line(told, 200), "yellow")
+            undecided = f"undecided: {words.undecided_words(self._found)} (neither right nor wrong)"
+            yield "  " + self._style.paint(to_one_line(undecided, 200), "yellow")
         yield ""
 
     def _paint_bad(self, count: int, width: int) -> str:
@@ -89,8 +89,8 @@ class _Painter:
             f"{row.false_fail} false fail{'s' if row.false_fail > 1 else ''}" if row.false_fail else "",
             f"{row.undecided} undecided" if row.undecided else "",
         ]
-        told = ", ".join(part for part in missed if part)
-        return f"{pad(to_one_line(row.tag, 30), size)}  {draw_bar(row.accuracy or 0.0, 10)}  {row.agreed:>3} of {decided:<3}  {told}"
+        details = ", ".join(part for part in missed if part)
+        return f"{pad(to_one_line(row.tag, 30), size)}  {draw_bar(row.accuracy or 0.0, 10)}  {row.agreed:>3} of {decided:<3}  {details}"
 
     def paint_thresholds(self) -> Iterator[str]:
         found = self._found
@@ -104,13 +104,13 @@ class _Painter:
                     words.value_words(name, row.table.compute_figures()[name]) for name in ("accuracy", "kappa", "precision", "recall")
                 )
                 accuracy, kappa, precision, recall = figures
-                told = f"  {words.threshold_words(row.threshold):>11}  {accuracy:>8}  {kappa:>6}  {precision:>9}  {recall:>7}"
-                yield self._style.paint(f"{told}  {note}", "bold") if note else told
+                line = f"  {words.threshold_words(row.threshold):>11}  {accuracy:>8}  {kappa:>6}  {precision:>9}  {recall:>7}"
+                yield self._style.paint(f"{line}  {note}", "bold") if note else line
         yield from self._wrap(words.advice_words(found), "  ")
         yield ""
 
     def _choose_rows(self, present: float) -> list[tuple[SweepRow, str]]:
-        """Choose some thresholds of the sweep, with the present and the chosen one among them."""
+        """Return some thresholds of the sweep, including the current and the chosen one."""
         swept = list(self._found.sweep)
         if not swept:
             return []
@@ -120,7 +120,7 @@ class _Painter:
             notes[self._found.cut.threshold] = "chosen"
         items = [(one.opinion.score, one.item.label) for one in self._found.items if one.decided]
         rows = {row.threshold: (row, "") for row in swept[::step]}
-        # Counted anew: neither the present nor the chosen threshold need be a score that occurred.
+        # Computed again: neither threshold need be a score that occurred.
         rows |= {threshold: (SweepRow(threshold, count_at_threshold(items, threshold)), f"← {note}") for threshold, note in notes.items()}
         return [rows[threshold] for threshold in sorted(rows)]
 
@@ -154,11 +154,11 @@ class _Painter:
         tags = f"  [{', '.join(item.tags)}]" if item.tags else ""
         yield f"  {self._style.paint(to_one_line(item.name, 60), 'bold')}{self._style.paint(to_one_line(tags, 80), 'dim')}"
         answer = item.answer if isinstance(item.answer, str) else show(item.answer, _SHOWN)
-        told = words.opinion_words(one, scored=self._found.threshold is not None)
+        opinion = words.opinion_words(one, scored=self._found.threshold is not None)
         for name, text in (
             ("criterion", item.criterion),
             ("answer", answer),
-            ("judge", f"{told}: {one.opinion.reason}" if one.opinion.reason else told),
+            ("judge", f"{opinion}: {one.opinion.reason}" if one.opinion.reason else opinion),
             ("label", item.why),
         ):
             if text:

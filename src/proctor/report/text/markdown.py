@@ -1,6 +1,6 @@
-"""A run as Markdown for a pull request or a job summary: the totals, a table of cases with the worst first, then what went wrong.
+"""A run as Markdown for a pull request or job summary: totals, cases with the worst first, failures.
 
-Rows and details are bounded, and details stop before the text grows past what GitHub accepts as a comment.
+Rows and details are limited to the size of a GitHub comment.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from proctor.model.problem import Problem
 from proctor.model.result import AssertionResult, CaseResult, RunResult
 from proctor.model.verdict import Outcome, Verdict
 from proctor.report.words.findings import write_findings
-from proctor.report.words.markdown_text import write_code, write_fenced, write_plain
-from proctor.report.words.neutral import to_lines, to_one_line
-from proctor.report.words.simulated_users import describe_user
-from proctor.report.words.tallies import AxisTally, TagTally, name_axis
+from proctor.report.words.neutral import to_lines, to_one_line, write_code, write_fenced, write_plain
+from proctor.report.words.tallies import AxisTally, TagTally, describe_user, name_axis
 from proctor.report.words.wording import (
     MARKS,
     assertion_notes,
@@ -50,20 +48,20 @@ T = TypeVar("T")
 MOST_ROWS = 200
 """Rows of the table of cases."""
 MOST_DETAILED = 20
-"""Failed cases that are told in full."""
+"""Failed cases shown in full."""
 MOST_ASSERTIONS = 10
-"""Assertions told of one failed case."""
+"""Assertions per failed case."""
 MOST_LISTED = 20
-"""Warnings and records without a case that are listed."""
+"""Warnings and unmatched records listed."""
 MOST_CHARACTERS = 60_000
-"""GitHub refuses a comment of more than 65,536."""
+"""GitHub rejects comments of more than 65,536 characters."""
 
 _ICONS = {"pass": "✅", "fail": "❌", "error": "💥", "skip": "⏭️"}
 _WORST_FIRST = {"fail": 0, "error": 1, "skip": 2, "pass": 3}
 _MOST_POINTERS = 3
-"""Places in the evidence told of one assertion."""
+"""Pointers per assertion."""
 _SECTION = MOST_CHARACTERS // 16
-"""Room for each section below the details; together with the table of cases they leave room for some details."""
+"""Characters for each section below the details."""
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -74,21 +72,21 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 class MarkdownReport:
-    """Takes results as they come and keeps a bounded number of those that did not pass, for runs that nobody keeps whole."""
+    """Collects results of a streamed run; holds a limited number of failures."""
 
     def __init__(self) -> None:
         self._tags, self._axes = TagTally(), AxisTally()
         self._broken: list[CaseResult] = []
 
     def add(self, result: CaseResult) -> None:
-        """Add a result that has come."""
+        """Add a result."""
         self._tags.add(result)
         self._axes.add(result)
         if result.outcome != "pass" and len(self._broken) < MOST_ROWS:
             self._broken.append(result)
 
     def finish(self, run: RunResult) -> str:
-        """Return the whole run; its totals and its summary of cases are looked at, its results are those that came."""
+        """Return the run as Markdown, from its totals and the collected results."""
         return _render(run, self._broken, self._tags, self._axes)
 
 
@@ -125,10 +123,10 @@ def _render(run: RunResult, results: Sequence[CaseResult], tags: TagTally, axes:
             "Evidence that answers no case of this suite", run.unmatched_evidence, lambda record: write_plain(unmatched_words(record), 300)
         ),
     ]
-    # What stands around the details is written first, since it decides how much room they have.
-    room = MOST_CHARACTERS - _measure_size(head) - _measure_size(foot)
+    # The rest is written first: it determines the budget of the details.
+    budget = MOST_CHARACTERS - _measure_size(head) - _measure_size(foot)
     broken = run.counts.get("fail", 0) + run.counts.get("error", 0)
-    return "\n".join([*head, *_write_failures(results, broken, room, run.run_id), *foot]).rstrip() + "\n"
+    return "\n".join([*head, *_write_failures(results, broken, budget, run.run_id), *foot]).rstrip() + "\n"
 
 
 def _write_not_finished(run: RunResult) -> list[str]:
@@ -145,15 +143,15 @@ def _write_case_table(run: RunResult, results: Sequence[CaseResult]) -> list[str
     if not rows:
         return []
     lines = [f"| {_ICONS[row.outcome]} | {row.title} | {row.result} | {row.finding} |" for row in rows[:MOST_ROWS]]
-    # Half of the room at most, so that there is some left to say what went wrong.
-    shown = _cut_to_room(lines, MOST_CHARACTERS // 2)
+    # At most half of the budget, to leave some for the failures.
+    shown = _cut_to_budget(lines, MOST_CHARACTERS // 2)
     rest = len(rows) - len(shown)
     more = [f"… and {rest:,} more cases.", ""] if rest else []
     return ["| | case | result | finding |", "|---|---|---|---|", *shown, "", *more]
 
 
 def _list_rows(run: RunResult, results: Sequence[CaseResult]) -> Iterable[_Row]:
-    """Return one row per case, from the summary where there is one."""
+    """Return one row per case, from the summary if there is one."""
     worst: dict[str, CaseResult] = {}
     for result in results:
         known = worst.get(result.case.id)
@@ -183,7 +181,7 @@ def _describe_outcome(result: CaseResult) -> str:
 
 
 def _find_finding(result: CaseResult) -> str:
-    """Return the first thing to know about a case, short enough for a table."""
+    """Return the first finding of a case, short enough for a table."""
     if result.outcome == "pass":
         return ""
     remark = case_remark(result)
@@ -196,25 +194,25 @@ def _find_finding(result: CaseResult) -> str:
     return first if len(entries) == 1 else f"{first} (and {len(entries) - 1} more)"
 
 
-def _write_failures(results: Iterable[CaseResult], count: int, room: int, run_id: str) -> list[str]:
-    """Return what is known about the failures; `count` is how many there were, of which not all may have been kept."""
+def _write_failures(results: Iterable[CaseResult], count: int, budget: int, run_id: str) -> list[str]:
+    """Return the failures; `count` is their total, of which some may not be stored."""
     broken = [result for result in results if result.outcome in ("fail", "error")]
     broken.sort(key=lambda result: _WORST_FIRST[result.outcome])
     if not broken:
         return []
     count = max(count, len(broken))
-    lines = ["### What went wrong", ""]
+    lines = ["### Failures", ""]
     for number, result in enumerate(broken):
-        if number == MOST_DETAILED or room <= 0:
+        if number == MOST_DETAILED or budget <= 0:
             return [*lines, f"… and {count - number:,} more that did not pass.", ""]
-        block = _write_failure(result, room, run_id)
-        room -= _measure_size(block)
+        block = _write_failure(result, budget, run_id)
+        budget -= _measure_size(block)
         lines += block
     rest = count - len(broken)
     return [*lines, f"… and {rest:,} more that did not pass.", ""] if rest else lines
 
 
-def _write_failure(result: CaseResult, room: int, run_id: str) -> list[str]:
+def _write_failure(result: CaseResult, budget: int, run_id: str) -> list[str]:
     case_id, name = case_title(result)
     lines = [f"#### {_ICONS[result.outcome]} {_write_title(case_id, name)}", ""]
     place = evidence_place(result.source)
@@ -236,7 +234,7 @@ def _write_failure(result: CaseResult, room: int, run_id: str) -> list[str]:
     failures = list(result.failures())
     for number, entry in enumerate(failures):
         block = _write_assertion(entry)
-        if number == MOST_ASSERTIONS or _measure_size(lines) + _measure_size(block) > room:
+        if number == MOST_ASSERTIONS or _measure_size(lines) + _measure_size(block) > budget:
             return [*lines, f"- … {len(failures) - number} more that did not hold", ""]
         lines += block
     return lines
@@ -277,7 +275,7 @@ def _write_tag_tables(tags: TagTally) -> list[str]:
     lines: list[str] = []
     for tag, rows in tags.iterate_tables():
         lines += [f"### By {write_plain(tag)}", "", f"| {write_plain(tag)} | result |", "|---|---|"]
-        lines += [*_cut_to_room([f"| {write_plain(row.value, 80)} | {share_words(row.counts)} |" for row in rows], _SECTION), ""]
+        lines += [*_cut_to_budget([f"| {write_plain(row.value, 80)} | {share_words(row.counts)} |" for row in rows], _SECTION), ""]
     return lines
 
 
@@ -288,7 +286,7 @@ def _write_axis_table(axes: AxisTally) -> list[str]:
         f"| {write_plain(name_axis(name), 80)} | {number_words(axis.score)} | {weight_words(axis.weight)} |"
         for name, axis in axes.score_axes().items()
     ]
-    return ["### Score by axis", "", "| axis | score | weight |", "|---|---|---|", *_cut_to_room(rows, _SECTION), ""]
+    return ["### Score by axis", "", "| axis | score | weight |", "|---|---|---|", *_cut_to_budget(rows, _SECTION), ""]
 
 
 def _write_warning(problem: Problem) -> str:
@@ -299,17 +297,17 @@ def _write_warning(problem: Problem) -> str:
 def _write_list(header: str, entries: Sequence[T], words: Callable[[T], str]) -> list[str]:
     if not entries:
         return []
-    shown = _cut_to_room([f"- {words(entry)}" for entry in entries[:MOST_LISTED]], _SECTION)
+    shown = _cut_to_budget([f"- {words(entry)}" for entry in entries[:MOST_LISTED]], _SECTION)
     rest = len(entries) - len(shown)
     return [f"### {header}", "", *shown, *([f"- … and {rest:,} more"] if rest else []), ""]
 
 
-def _cut_to_room(lines: Sequence[str], room: int) -> list[str]:
-    """Return the first lines, as many as have room."""
+def _cut_to_budget(lines: Sequence[str], budget: int) -> list[str]:
+    """Return the first lines within the budget."""
     shown: list[str] = []
     for line in lines:
-        room -= len(line) + 1
-        if room < 0:
+        budget -= len(line) + 1
+        if budget < 0:
             break
         shown.append(line)
     return shown

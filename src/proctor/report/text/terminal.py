@@ -1,7 +1,6 @@
-"""A run as text for people, worst first, the totals last: the closing line is what stands above the prompt.
+"""A run as text, worst first, totals last.
 
-Results arrive one by one and a run may have millions, so only the first failures are kept; everything else is counted. Nothing
-here prints: the command line does.
+Results arrive one by one and a run may have millions, so only the first failures are held; everything else is counted.
 """
 
 from __future__ import annotations
@@ -9,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from proctor.model.result import CaseResult, CaseSummary, RunResult
 from proctor.model.verdict import OUTCOMES
-from proctor.report.blocks.repeated_failures import RepeatedFailures
 from proctor.report.text.terminal_case import COLOURS, CasePainter
-from proctor.report.words.case_faults import CaseFaults
-from proctor.report.words.judge_faults import JudgeFaults
+from proctor.report.words.faults import CaseFaults, JudgeFaults
 from proctor.report.words.neutral import to_one_line
-from proctor.report.words.simulated_users import UserTally
 from proctor.report.words.style import Style, count_columns, cut_to_width, draw_bar, pad, wrap
-from proctor.report.words.tallies import AxisTally, TagTally, name_axis, name_value
+from proctor.report.words.tallies import AxisTally, TagTally, UserTally, name_axis, name_value
 from proctor.report.words.wording import (
     MARKS,
     cost_words,
@@ -36,14 +34,71 @@ from proctor.report.words.wording import (
     weight_words,
 )
 
+MOST_KINDS = 1_000
+"""Different failures that are grouped; others are shown separately."""
+MOST_NUMBERS = 20
+"""Attempts named with a failure."""
+
+Failure = tuple[object, ...]
+
+
+class Alike(msgspec.Struct):
+    """Later attempts with the same failure."""
+
+    count: int = 0
+    numbers: list[int] = []
+
+
+class RepeatedFailures:
+    """Failures of cases with several attempts."""
+
+    def __init__(self) -> None:
+        self._alike: dict[Failure, Alike] = {}
+
+    def is_repeat(self, result: CaseResult) -> bool:
+        """Return whether an earlier attempt of the case had the same failure; then count this one with it."""
+        failure = find_failure(result)
+        if failure is None:
+            return False
+        alike = self._alike.get(failure)
+        if alike is None:
+            if len(self._alike) < MOST_KINDS:
+                self._alike[failure] = Alike()
+            return False
+        alike.count += 1
+        if len(alike.numbers) < MOST_NUMBERS:
+            alike.numbers.append(result.attempt + 1)
+        return True
+
+    def forget(self, result: CaseResult) -> None:
+        """Forget a failure that was not shown, so that later ones are not merged into it."""
+        self._alike.pop(find_failure(result) or (), None)
+
+    def describe(self, result: CaseResult) -> str:
+        """Return the later attempts with this failure: `the same in attempts 2, 3`, or ""."""
+        alike = self._alike.get(find_failure(result) or ())
+        if alike is None or not alike.count:
+            return ""
+        more = f" and {alike.count - len(alike.numbers):,} more" if alike.count > len(alike.numbers) else ""
+        return f"the same in attempt{'' if alike.count == 1 else 's'} {', '.join(map(str, alike.numbers))}{more}"
+
+
+def find_failure(result: CaseResult) -> Failure | None:
+    """Return the key of a failed attempt: case and failed verdicts; None for recorded evidence."""
+    if result.source is not None or result.outcome not in ("fail", "error"):
+        return None
+    broken = tuple((number, verdict.outcome, verdict.reason) for number, verdict in enumerate(result.verdicts) if verdict.outcome != "pass")
+    return (result.case.id, result.outcome, result.code, result.reason, broken)
+
+
 T = TypeVar("T")
 
 LISTED_PASSES = 30
-"""Up to so many results, a run in which everything passed lists each of them."""
+"""Up to this many results, a passing run lists each."""
 LISTED_SKIPS = 10
 """Skipped cases named at the end of a report."""
 LISTED_REMARKS = 5
-"""Passed cases with a remark."""
+"""Passed cases with remarks."""
 LISTED_WARNINGS = 20
 """Warnings."""
 LISTED_FAULTS = 20
@@ -53,11 +108,11 @@ LISTED_UNMATCHED = 10
 LISTED_REPEATS = 20
 """Cases with several attempts."""
 LISTED_MISSING = 20
-"""Cases that did not finish."""
+"""Unfinished cases."""
 
 
 class TerminalReport:
-    """Collects results as they come and writes the whole text at the end."""
+    """Collects results and writes the report at the end."""
 
     def __init__(self, *, colour: bool, width: int = 100, most_failures: int = 20) -> None:
         self._style = Style(colour=colour)
@@ -65,11 +120,11 @@ class TerminalReport:
         self._faults = JudgeFaults()
         self._case_faults = CaseFaults()
         self._repeated = RepeatedFailures()
-        self._told_once: dict[str, int] = {"fail": 0, "error": 0}
-        """Results that are counted with an earlier one of the same fault."""
+        self._grouped: dict[str, int] = {"fail": 0, "error": 0}
+        """Results counted with an earlier one of the same fault."""
         self._undecided = False
         """Whether a claim ended in an error."""
-        self._painter = CasePainter(self._style, self._width, told_below=self._faults.is_repeated)
+        self._painter = CasePainter(self._style, self._width, shown_below=self._faults.is_repeated)
         self._most_failures = max(0, most_failures)
         self._counts: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
         self._failures: list[CaseResult] = []
@@ -82,12 +137,12 @@ class TerminalReport:
         self._users = UserTally()
 
     @property
-    def kept(self) -> int:
+    def held(self) -> int:
         """How many results are held in memory."""
         return len(self._failures) + len(self._passes) + len(self._skips) + len(self._remarks)
 
     def add(self, result: CaseResult) -> None:
-        """Take one result; it is kept only while it may be shown."""
+        """Add one result; it is held only if it may be shown."""
         outcome = result.outcome
         self._counts[outcome] += 1
         if result.case.tags:
@@ -103,8 +158,8 @@ class TerminalReport:
         else:
             self._faults.add(result)
             self._undecided = self._undecided or any(verdict.outcome == "error" for verdict in result.verdicts)
-            if self._case_faults.is_told(result) or self._repeated.is_told(result):
-                self._told_once[outcome] += 1
+            if self._case_faults.is_repeat(result) or self._repeated.is_repeat(result):
+                self._grouped[outcome] += 1
             elif len(self._failures) < self._most_failures:
                 self._failures.append(result)
             else:
@@ -124,7 +179,7 @@ class TerminalReport:
 
     def finish(self, run: RunResult) -> str:
         """Return the whole text, ending with a line break."""
-        # A run that was read from its files has never been added result by result.
+        # A stored run was not added result by result.
         if not any(self._counts.values()):
             for result in run.cases:
                 self.add(result)
@@ -143,7 +198,7 @@ class TerminalReport:
             self._paint_repeated(run.summary),
             *self._paint_by_tag(),
             self._paint_by_axis(),
-            [told] if (told := self._users.describe()) else [],
+            [users] if (users := self._users.describe()) else [],
             [self._paint_closing(run)],
         ]
         return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
@@ -173,8 +228,8 @@ class TerminalReport:
         hidden: dict[str, int] = {name: self._counts[name] for name in ("fail", "error")}
         for result in self._failures:
             hidden[result.outcome] -= 1
-        for name, told in self._told_once.items():
-            hidden[name] -= told
+        for name, count in self._grouped.items():
+            hidden[name] -= count
         if any(hidden.values()):
             lines += ["", rule, ""] if lines else []
             lines.append(f"… not shown here: {count_words(hidden)}; `--format jsonl` has them all")
@@ -204,7 +259,7 @@ class TerminalReport:
         return lines + self._paint_more(self._remarked - len(self._remarks))
 
     def _paint_judge_faults(self) -> list[str]:
-        """Paint faults of the judge that touch several checks, each once."""
+        """Return faults of the judge that affect several checks, each once."""
         rows = self._faults.list_repeated()
         lines = [self._paint_header("Not judged")] if rows else []
         for code, reason, touched in rows[:LISTED_FAULTS]:
@@ -275,9 +330,9 @@ class TerminalReport:
         return self._style.paint(draw_bar(share), "green" if share >= 1 else "yellow" if share > 0 else "red")
 
     def _paint_warnings(self, run: RunResult) -> list[str]:
-        # A claim that is not decided here fails its case, and is told with it.
-        told = [problem for problem in run.warnings if problem.code != "unsupported_assertion"]
-        return self._list("Warnings", told, LISTED_WARNINGS, lambda problem: problem.write_headline())
+        # An undecided claim fails its case and is shown with it.
+        shown = [problem for problem in run.warnings if problem.code != "unsupported_assertion"]
+        return self._list("Warnings", shown, LISTED_WARNINGS, lambda problem: problem.write_headline())
 
     def _paint_unmatched(self, run: RunResult) -> list[str]:
         header = "Evidence that answers no case of this suite"
@@ -307,7 +362,7 @@ class TerminalReport:
         counts = run.counts or self._counts
         outcome = run.shown_outcome
         text = self._style.paint(f"{MARKS[outcome]} {outcome.upper()}", "bold", COLOURS[outcome])
-        told = [
+        parts = [
             incomplete_words(run.incomplete),
             count_words(counts),
             "" if run.score is None else score_words(run.score, counts, undecided=self._undecided),
@@ -315,7 +370,7 @@ class TerminalReport:
             to_one_line(cost_words(run.cost)),
             to_one_line(run.let_through, 500),
         ]
-        return f"{text}  {'  ·  '.join(part for part in told if part)}"
+        return f"{text}  {'  ·  '.join(part for part in parts if part)}"
 
     def _paint_header(self, text: str) -> str:
         return self._style.paint(to_one_line(text, 80), "bold")

@@ -1,4 +1,4 @@
-"""One failed case as a reader of the terminal wants it: which case, on which evidence, and what was expected and found.
+"""One failed case in a terminal: the case, its evidence, expected and actual values.
 
     ✗ FAIL  refund-1 · The customer was charged twice
       evidence  traces/support.jsonl:3
@@ -9,8 +9,7 @@
           at        $.tool_calls[0].arguments.id
           written   suites/refund.yaml:14:7
 
-What did hold is only counted; what was skipped is named, because the reader asks why. Of a fault that many claims share only the claim is
-named: the fault itself is told once, further down.
+Passed assertions are counted, skipped ones named. A fault that several claims share is shown once, further down.
 """
 
 from __future__ import annotations
@@ -21,13 +20,12 @@ from proctor.model.case import Assertion
 from proctor.model.result import AssertionResult, CaseResult
 from proctor.model.verdict import Outcome, Verdict
 from proctor.report.blocks.exchange import describe_exchange
-from proctor.report.words.case_faults import find_case_fault
+from proctor.report.words.faults import find_case_fault
 from proctor.report.words.findings import measure_hanging_indent, write_findings
 from proctor.report.words.neutral import to_lines, to_one_line
-from proctor.report.words.remedies import tell_remedy
-from proctor.report.words.simulated_users import describe_user
+from proctor.report.words.remedies import find_remedy
 from proctor.report.words.style import Colour, Style, count_columns, cut_to_width, wrap
-from proctor.report.words.tallies import has_named_axes, name_axis
+from proctor.report.words.tallies import describe_user, has_named_axes, name_axis
 from proctor.report.words.wording import (
     LABEL_WIDTH,
     MARKS,
@@ -53,42 +51,42 @@ MOST_ASSERTIONS = 20
 MOST_POINTERS = 3
 """Places in the evidence shown of one assertion."""
 MOST_EXCHANGE = 30
-"""Lines about what was asked and answered in one case."""
+"""Lines of the exchange of one case."""
 MOST_AXES = 12
 """Axes shown of one case."""
 
 
 class CasePainter:
-    """Lines about cases, for one width and one choice of colour."""
+    """Text about cases, for one width and colour choice."""
 
     def __init__(
         self,
         style: Style,
         width: int,
         *,
-        told_below: Callable[[Verdict], bool] = lambda verdict: False,
+        shown_below: Callable[[Verdict], bool] = lambda verdict: False,
     ) -> None:
         self._style = style
         self._width = width
-        self._told_below = told_below
+        self._shown_below = shown_below
         self.run_id = ""
-        """The run that the cases are of, once it is known."""
+        """The run of the cases, if known."""
         self.repeated: frozenset[str] = frozenset()
-        """The cases with several attempts, of which each is told with its number."""
+        """Cases with several attempts, which are shown with their number."""
 
     def paint_heading(self, result: CaseResult) -> str:
-        """Return the mark, the word, the id and the name on one line."""
+        """Return symbol, outcome, id and name on one line."""
         return self.paint_title(result.outcome, *case_title(result))
 
     def paint_title(self, outcome: Outcome, case_id: str, name: str) -> str:
-        """Paint what `paint_heading` does, for a case of which only the title is known."""
+        """Like `paint_heading`, for a case of which only the title is known."""
         paint = self._style.paint
         written = pad_outcome_word(outcome)
         word = paint(f"{MARKS[outcome]} {written}", "bold", COLOURS[outcome])
-        most = self._width - 11 - len(written)  # the mark, the word, an indent, and a score that may follow
+        most = self._width - 11 - len(written)  # symbol, outcome, indent, score
         shown_id = cut_to_width(to_one_line(case_id), most)
-        room = most - count_columns(shown_id) - 3
-        shown_name = cut_to_width(to_one_line(name), room) if name and room > 15 else ""
+        width_left = most - count_columns(shown_id) - 3
+        shown_name = cut_to_width(to_one_line(name), width_left) if name and width_left > 15 else ""
         return f"{word} {paint(shown_id, 'bold')}" + (f" · {shown_name}" if shown_name else "")
 
     def paint_block(self, result: CaseResult) -> list[str]:
@@ -96,12 +94,12 @@ class CasePainter:
         lines = [self.paint_heading(result), *self._paint_facts(result)]
         failures = list(result.failures())
         if find_case_fault(result) is not None:
-            # Every claim would repeat what stands above.
+            # Claims need not repeat the heading.
             return [*lines, self._paint_dim(f"  {count_noun(len(failures), 'claim')} not decided")] if failures else lines
         short = False
         for entry in failures[:MOST_ASSERTIONS]:
-            before, short = short, self._told_below(entry.verdict)
-            # What is a single line each needs no room in between.
+            before, short = short, self._shown_below(entry.verdict)
+            # Single lines need no blank line between them.
             lines += [*([] if before and short else [""]), *self.paint_assertion(entry.assertion, entry.verdict)]
         if len(failures) > MOST_ASSERTIONS:
             lines += ["", self._paint_dim(f"  … {len(failures) - MOST_ASSERTIONS:,} more that did not hold")]
@@ -109,9 +107,9 @@ class CasePainter:
         return [*lines, "", *rest] if rest else lines
 
     def paint_assertion(self, assertion: Assertion, verdict: Verdict) -> list[str]:
-        """Return one assertion that did not hold."""
+        """Return one failed assertion."""
         mark = self._style.paint(MARKS[verdict.outcome], "bold", COLOURS[verdict.outcome])
-        below = self._told_below(verdict)
+        below = self._shown_below(verdict)
         notes = assertion_notes(assertion, verdict) + (", see below" if below else "")
         title = wrap(to_one_line(assertion_title(assertion)) + (f" [{to_one_line(notes)}]" if notes else ""), self._width - 4)
         lines = [f"  {mark} {title[0]}", *(f"    {more}" for more in title[1:])]
@@ -131,7 +129,7 @@ class CasePainter:
         return lines
 
     def paint_remarks(self, result: CaseResult) -> list[str]:
-        """Return a case that passed although something in it did not hold: one line per finding."""
+        """Return a case that passed with findings, one line each."""
         lines = [f"  {self.paint_heading(result)}"]
         for entry in list(result.failures())[:MOST_ASSERTIONS]:
             lines += self._paint_remark(entry)
@@ -141,11 +139,11 @@ class CasePainter:
         """Return why several claims could not be decided, and how many."""
         first, *rest = (line for raw in to_lines(reason) for line in wrap(raw, self._width - 4))
         mark = self._style.paint(MARKS["error"], "bold", COLOURS["error"])
-        said = self._paint_labelled("replied", to_one_line(replied, 400), indent=4) if replied else []
-        return [f"  {mark} {first}", *(f"    {line}" for line in rest), *said, self._paint_dim(f"    {touched}")]
+        reply = self._paint_labelled("replied", to_one_line(replied, 400), indent=4) if replied else []
+        return [f"  {mark} {first}", *(f"    {line}" for line in rest), *reply, self._paint_dim(f"    {touched}")]
 
     def paint_skipped(self, result: CaseResult) -> str:
-        """Return a case that was not decided, on one line."""
+        """Return an undecided case on one line."""
         case_id, name = case_title(result)
         remark = case_remark(result) or next((v.reason for v in result.verdicts if v.reason), "")
         shown = cut_to_width(to_one_line(case_id if not name else f"{case_id} · {name}"), self._width // 2)
@@ -201,24 +199,24 @@ class CasePainter:
         outcome = entry.outcome
         notes = assertion_notes(entry.assertion, entry.verdict)
         title = to_one_line(assertion_title(entry.assertion), 80) + (f" [{to_one_line(notes)}]" if notes else "")
-        why = "see below" if self._told_below(entry.verdict) else to_one_line(entry.reason, 300)
+        why = "see below" if self._shown_below(entry.verdict) else to_one_line(entry.reason, 300)
         lines = wrap(f"{title}: {why}", self._width - 8)
         mark = self._style.paint(MARKS[outcome], COLOURS[outcome])
         return [f"      {mark} {lines[0]}", *(f"        {line}" for line in lines[1:])]
 
     def _paint_unknown(self, result: CaseResult) -> list[str]:
-        """Return what the evidence does not tell, and where to look."""
+        """Return the missing evidence, and where to look."""
         unknown = unknown_words(result, self.run_id)
         if unknown is None:
             return []
-        told = [f"? {unknown[0]}; `{unknown[1]}` shows what was read"]
-        remedy = tell_remedy(result)
+        lines = [f"? {unknown[0]}; `{unknown[1]}` shows what was read"]
+        remedy = find_remedy(result)
         if remedy is not None:
-            told.append(f"→ {remedy}")
-        return [self._style.paint(line, "yellow") for text in told for line in self._indent(text, 2, 2)]
+            lines.append(f"→ {remedy}")
+        return [self._style.paint(line, "yellow") for text in lines for line in self._indent(text, 2, 2)]
 
     def _paint_rest(self, result: CaseResult) -> list[str]:
-        """Return what happened to the other assertions of a failed case: skipped ones by name, passed ones counted."""
+        """Return the other assertions of a failed case: skipped ones by name, passed ones counted."""
         lines: list[str] = []
         skipped = [entry for entry in result.assertions if entry.outcome == "skip"]
         if result.outcome != "skip":
@@ -241,7 +239,7 @@ class CasePainter:
         ]
 
     def _place(self, label: str, place: str, *, indent: int = 6) -> str:
-        # Never broken over lines, so that it can be clicked and copied.
+        # Not wrapped, so that it can be clicked and copied.
         return " " * indent + self._paint_dim(pad_label(label)) + self._paint_dim(place)
 
     def _indent(self, text: str, indent: int, hang: int = 0) -> list[str]:

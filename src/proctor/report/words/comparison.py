@@ -1,4 +1,4 @@
-"""What a comparison of two runs says, in words: whether it is more than chance, by how much, and how amounts changed."""
+"""Sentences about the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from proctor.scoring.paired import Comparison
 
 
 def describe_chance(comparison: Comparison) -> str:
-    """Return whether the difference is more than chance, as sentences of their own."""
+    """Return whether the pass rate changed beyond chance."""
     if not comparison.cases:
         return "No case has results in both runs."
     named = comparison.verdict in ("regressed", "improved")
-    # The test finds a change, and it is not called one for another reason.
+    # Significant, but not called a change for another reason.
     if not named and comparison.p_value <= comparison.alpha:
         return f"{comparison.reason}."
     points = 100 * (abs(comparison.effect) if named else comparison.effect)
@@ -25,11 +25,14 @@ def describe_chance(comparison: Comparison) -> str:
     return f"Too little data to tell a change from chance: {figures}. {resolution} cannot be ruled out."
 
 
-def describe_ratio(change: AmountChange) -> str:
-    """Return how an amount changed case by case, which need not be how the two medians differ."""
+def describe_amount(change: AmountChange, higher: str = "more", lower: str = "less") -> str:
+    """Return a change per case, which may differ from that of the medians: `15 % slower (1 – 35 %)`."""
     verdict = change.verdict.replace("_", " ")
     if change.ratio is None or change.interval is None:
         return verdict
-    ratio, low, high = (f"{share:.2f}" for share in (change.ratio, change.interval.low, change.interval.high))
-    # Of one case, or of two batches, there is nothing to take case by case.
-    return f"{verdict}; {'' if change.cases == 1 else 'case by case '}{ratio} times as much, {low} to {high}"
+    percent, low, high = (100 * (share - 1) for share in (change.ratio, change.interval.low, change.interval.high))
+    if change.verdict == "higher":
+        return f"{percent:,.0f} % {higher} ({low:,.0f} – {high:,.0f} %)"
+    if change.verdict == "lower":
+        return f"{-percent:,.0f} % {lower} ({-high:,.0f} – {-low:,.0f} %)"
+    return f"{verdict}: {percent:+,.0f} % ({low:+,.0f} to {high:+,.0f} %)"

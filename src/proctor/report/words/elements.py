@@ -1,7 +1,7 @@
-"""Markup as values: what a page shows, as elements with text in them, before it becomes HTML or a packet.
+"""Markup as values: elements with text, written as HTML or as JSON.
 
-The web pages write elements out as HTML. The report in one file carries them as JSON, and its script draws them node by node, so that no
-text is ever read as markup. Both get the same elements from the same functions (`drawn_*.py`).
+The web pages write elements as HTML. The HTML report carries them as JSON, and its script draws them node by node, so text is never
+parsed as markup.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import TypeAlias
 from proctor.model.evidence import Json
 
 _WITHOUT_END = frozenset(("use", "circle", "rect", "path", "line"))
-"""Elements of pictures that hold nothing."""
+"""SVG elements without content."""
 
 
 class Element(list[Json]):
-    """One element, as a list, so that a packet has nothing to say that is not needed.
+    """One element, stored compactly as a list.
 
-    First the tag with the classes behind it, `li sheet fail`; then the attributes, where there are any; then the children.
+    First the tag and its classes, `li sheet fail`; then the attributes, if any; then the children.
     """
 
     __slots__ = ()
 
     @property
     def attributes(self) -> dict[str, str]:
-        """The attributes beside the classes."""
+        """The attributes except the classes."""
         return self[1] if len(self) > 1 and isinstance(self[1], dict) else {}
 
     @property
@@ -35,7 +35,7 @@ class Element(list[Json]):
         return self[2:] if self.attributes else self[1:]
 
     def __html__(self) -> str:
-        """Return the element as HTML; templates take this for markup and do not escape it again."""
+        """Return HTML; Jinja does not escape it again."""
         return write_markup(self)
 
 
@@ -44,13 +44,13 @@ Child: TypeAlias = "Node | Iterable[Child] | None"
 
 
 def make(tag: str, look: str = "", *children: Child, **attributes: str | None) -> Element:
-    """Return an element with the classes in `look`; `aria_label` is the attribute `aria-label`, and None leaves one out."""
+    """Return an element with the classes in `look`; `aria_label` is the attribute `aria-label`, and None omits an attribute."""
     known = {name.replace("_", "-"): value for name, value in attributes.items() if value is not None}
     return Element([f"{tag} {look}" if look else tag, *([known] if known else ()), *_flatten(children)])
 
 
 def make_table_head(heads: Iterable[Child]) -> Element:
-    """Return the head of a table, with a column for each of these."""
+    """Return a table head."""
     return make("thead", "", make("tr", "", [make("th", "", head, scope="col") for head in heads]))
 
 
@@ -64,7 +64,7 @@ def _flatten(children: Iterable[Child]) -> Iterable[Node]:
 
 
 def write_markup(node: Node, prefix: str = "") -> str:
-    """Return HTML; `prefix` goes before every id and every link inside the page, so that two attempts can stand on one page."""
+    """Return HTML; `prefix` is added to every id and local link, so that two attempts fit on one page."""
     if isinstance(node, str):
         return html.escape(node)
     tag, _, look = node[0].partition(" ")
@@ -78,10 +78,10 @@ def write_markup(node: Node, prefix: str = "") -> str:
 def _place(tag: str, name: str, value: str, prefix: str) -> str:
     if name == "id":
         return prefix + value
-    # Pictures use the shapes that every page has once.
+    # Symbols are defined once per page.
     return f"#{prefix}{value[1:]}" if name == "href" and tag == "a" and value.startswith("#") else value
 
 
 def read_text(node: Node) -> str:
-    """Return everything that a reader reads in an element."""
+    """Return the text of an element."""
     return node if isinstance(node, str) else "".join(read_text(child) for child in node.children)

@@ -1,19 +1,118 @@
-"""What the details of a verdict add to its reason, as short lines.
+"""Details of a verdict as short lines below its reason.
 
-Checks keep structured details for machines. The ones shown here are those a person looks for first: fields and phrases that do not
-hold, calls that are missing, extra, out of order or made with other arguments, who judged. Any other detail stays in the JSON. Rows
-come from any check, also one of another distribution, so nothing is taken for granted about their shape. Lists are bounded: a finding
-about a thousand fields is read no better for listing all of them.
+Shows what a person looks for first: fields and phrases that fail, calls that are missing, extra, out of order or have other arguments, and
+who judged. Other details are in the JSON. Rows may come from plugins, so their shape is not trusted.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+import msgspec
+
 from proctor.model.evidence import Json
+from proctor.model.json_values import is_number
 from proctor.model.show import shorten, show
 from proctor.model.verdict import Verdict
-from proctor.report.words.detail_rows import find_part, list_rows, phrase_holds
-from proctor.report.words.judge import judge_words, reply_words
-from proctor.report.words.wording import LABEL_WIDTH, pad_label
+from proctor.report.words.wording import LABEL_WIDTH, number_words, pad_label, weight_words
+
+
+def list_rows(value: Json) -> list[Json]:
+    """Return the rows of a list, or none."""
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def find_part(row: Json, *names: str) -> Json:
+    """Return the first of these fields that a row has."""
+    for name in names:
+        if isinstance(row, dict):
+            if name in row:
+                return row[name]
+        elif isinstance(row, msgspec.Struct) and hasattr(row, name):
+            return getattr(row, name)
+    return None
+
+
+def phrase_holds(row: Json) -> bool:
+    """Return whether a phrase occurs if expected, and does not if forbidden."""
+    passed = find_part(row, "passed")
+    return bool(passed) if passed is not None else bool(find_part(row, "found")) is not bool(find_part(row, "forbidden"))
+
+
+_MOST_MODELS = 4
+"""Models of a jury that are named."""
+_NAME = 80
+"""Characters of a model's name."""
+_REPLY = 160
+"""Characters of a reply that could not be read."""
+
+
+def judge_words(verdict: Verdict) -> str:
+    """Return who judged and how: `gpt-4o · score 0.79, passes from 0.8 · 2 yes, 1 no`; empty without a judge."""
+    details = verdict.details
+    who = _name_judge(details)
+    # The reason of a judge without an answer already names it.
+    if not who or (verdict.outcome == "error" and who in verdict.reason and not _list_rows_with_votes(details.get("samples"))):
+        return ""
+    return " · ".join(part for part in (who, _score(verdict), _describe_votes(details.get("samples"))) if part)
+
+
+def reply_words(verdict: Verdict) -> str:
+    """Return the start of an unreadable reply of the judge, or ""."""
+    if verdict.outcome != "error" or not (verdict.code or "").startswith("judge_"):
+        return ""
+    replies = list_rows(verdict.details.get("replies"))
+    last = replies[-1] if replies else None
+    # A metric has votes on each point, a comparison in each order.
+    parts = [verdict.details, *list_rows(verdict.details.get("points")), *list_rows(verdict.details.get("orders"))]
+    decided = any(_list_rows_with_votes(find_part(part, "samples")) for part in parts)
+    return show(last, _REPLY) if isinstance(last, str) and not decided else ""
+
+
+def _name_judge(details: dict[str, Json]) -> str:
+    models = [shorten(model, _NAME) for model in list_rows(details.get("models")) if isinstance(model, str)]
+    name = details.get("judge")
+    if len(models) > 1:
+        more = len(models) - _MOST_MODELS
+        return ", ".join(models[:_MOST_MODELS]) + (f" and {more:,} more" if more > 0 else "")
+    if isinstance(name, str) and name:
+        return shorten(name, _NAME) + (f" ({models[0]})" if models and models[0] != name else "")
+    return models[0] if models else ""
+
+
+def _score(verdict: Verdict) -> str:
+    threshold = _number(verdict.details.get("threshold"))
+    if threshold is None or not _list_rows_with_votes(verdict.details.get("samples")):
+        return ""
+    least = weight_words(threshold)
+    if verdict.code == "judge_uncertain" and verdict.outcome == "error":
+        return f"passes from {least}"
+    # A violated constraint sets the score of the claim, not of its criterion.
+    score = _number(find_part(verdict.details.get("criterion"), "score"))
+    reached = number_words(verdict.score if score is None else score)
+    return f"score {reached}, passes from {least}"
+
+
+def _describe_votes(samples: Json) -> str:
+    """Return how many answers agreed and how many are missing."""
+    rows = list_rows(samples)
+    if len(rows) < 2:
+        return ""
+    votes = _list_rows_with_votes(samples)
+    yes = sum(bool(find_part(row, "passed")) for row in votes)
+    parts = [f"{yes:,} yes, {len(votes) - yes:,} no"] if votes else []
+    if len(votes) < len(rows):
+        parts.append(f"{len(rows) - len(votes):,} without an answer")
+    return ", ".join(parts)
+
+
+def _list_rows_with_votes(samples: Json) -> list[Json]:
+    return [row for row in list_rows(samples) if isinstance(find_part(row, "passed"), bool)]
+
+
+def _number(value: Json) -> float | None:
+    return float(value) if is_number(value) else None
+
 
 _LABELS = ("missing", "extra", "arguments", "order", "expected", "found", "judge", "replied")
 _MOST_ROWS = 8
@@ -23,7 +122,7 @@ _VALUE = 100
 
 
 def write_findings(verdict: Verdict) -> list[str]:
-    """Return what the details of a verdict add to its reason, one line per finding."""
+    """Return the details of a verdict, one line per finding."""
     details = verdict.details
     if not details:
         return []
@@ -36,16 +135,16 @@ def write_findings(verdict: Verdict) -> list[str]:
     lines += _write_rows("arguments", details.get("argument_mismatches"), _write_mismatch)
     lines += _write_rows("order", details.get("out_of_order"), _write_order)
     lines += _pair_lines(details, verdict.reason)
-    told = (("replied", reply_words(verdict)), ("judge", judge_words(verdict)))
-    lines += [_label_text(label, text) for label, text in told if text]
+    labelled = (("replied", reply_words(verdict)), ("judge", judge_words(verdict)))
+    lines += [_label_text(label, text) for label, text in labelled if text]
     if isinstance(details.get("traceback"), str):
-        # The end of a traceback says most.
+        # The end of a traceback is the most useful part.
         lines += details["traceback"][-4000:].rstrip().splitlines()[-10:]
     return lines
 
 
 def measure_hanging_indent(line: str) -> int:
-    """Return how far the rest of a finding is set in when it takes more than one line."""
+    """Return the indent of the second and following lines of a finding."""
     if line.startswith(tuple(pad_label(label) for label in _LABELS)):
         return LABEL_WIDTH
     return 2 if line.startswith("✗ ") else 0
@@ -74,7 +173,7 @@ def _write_fields(value: Json, reason: str) -> list[str]:
 
 
 def _write_share(rows: list[Json], broken: list[Json], name: str, reason: str) -> list[str]:
-    """Write `1 of 3 fields hold`, unless the reason has said it."""
+    """Return `1 of 3 fields hold`, unless the reason has it."""
     held = len(rows) - len(broken)
     return [f"{held:,} of {len(rows):,} {name} hold"] if rows and f"{held} of {len(rows)}" not in reason else []
 
@@ -100,14 +199,14 @@ def _write_phrases(value: Json, reason: str) -> list[str]:
 def _write_phrase(row: Json) -> str:
     phrase = show(find_part(row, "phrase"), _VALUE)
     if not find_part(row, "found"):
-        return f"{phrase} was never said"
+        return f"{phrase} was not found"
     turn = find_part(row, "turn")
     if turn is None:
-        return f"{phrase} was said"
-    # A number counts from 0 like every index into evidence; a text quotes the turn itself.
+        return f"{phrase} was found"
+    # A number is an index from 0; a text quotes the turn.
     if isinstance(turn, int):
-        return f"{phrase} was said in turn {turn + 1:,}"
-    return f"{phrase} was said: {show(turn, _VALUE)}"
+        return f"{phrase} was found in turn {turn + 1:,}"
+    return f"{phrase} was found: {show(turn, _VALUE)}"
 
 
 def _write_rows(label: str, value: Json, write: Callable[[Json], str]) -> list[str]:
@@ -145,7 +244,7 @@ def _write_order(row: Json) -> str:
 
 
 def _pair_lines(details: Mapping[str, Json], reason: str) -> list[str]:
-    """Write `expected` and `actual` beside each other, unless the reason already shows them."""
+    """Return `expected` and `actual` side by side, unless the reason already shows them."""
     found_key = next((key for key in ("actual", "found") if key in details), None)
     if "expected" not in details or found_key is None:
         return []
@@ -156,7 +255,7 @@ def _pair_lines(details: Mapping[str, Json], reason: str) -> list[str]:
 
 
 def _is_shown(value: Json, reason: str) -> bool:
-    """Return whether a reason has a value, or the text that a check made of it."""
+    """Return whether a reason contains a value, or the text that a check made of it."""
     if isinstance(value, list) and value:
         return all(_is_shown(entry, reason) for entry in value)
     return show(value) in reason or (isinstance(value, str) and value in reason)

@@ -1,7 +1,6 @@
-"""Text and values as the HTML report carries them: bounded, harmless, and put into words here so that the page only has to draw them.
+"""Text and values for HTML reports: limited in length and with misleading characters escaped.
 
-The page would read 9007199254740993 as 9007199254740992 and 1.0 as 1, so JSON is laid out on this side and travels as text. A value
-of many megabytes is cut before anything else is done with it.
+JSON is formatted here and sent as text, since JavaScript would read 9007199254740993 as 9007199254740992 and 1.0 as 1.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ _MOST_LINES = 400
 _MOST_TAG_VALUES = 20
 """Values of one tag."""
 _ONE_LINE = 72
-"""A value that fits in so many characters is not broken into lines."""
+"""Values up to this many characters stay on one line."""
 _MOST_LAID_OUT = 200_000
-"""Bytes of JSON up to which a value is broken into lines at all; beyond, only its two ends are seen anyway."""
+"""Bytes; longer JSON is not indented, since only its ends are shown."""
 
 
 def write_block(text: str, limit: int = MOST_TEXT) -> str:
@@ -32,12 +31,12 @@ def write_block(text: str, limit: int = MOST_TEXT) -> str:
 
 
 def write_clean_block(text: str) -> str:
-    """Return a text that was cut already, with everything harmful in it written out."""
+    """Return a shortened text with misleading characters escaped."""
     return write_block(text, len(text))
 
 
 def lay_out_value(value: Json) -> str:
-    """Return a value as JSON, broken into lines where it is long, whatever its length; to be cut by whoever shows it."""
+    """Return a value as JSON, indented if long; the caller shortens it."""
     try:
         encoded = _encode(value)
         return encoded.decode() if len(encoded) > _MOST_LAID_OUT else _lay_out(encoded)
@@ -46,7 +45,7 @@ def lay_out_value(value: Json) -> str:
 
 
 def write_pretty(value: Json, limit: int = MOST_TEXT) -> str:
-    """Return a value as JSON, broken into lines where it is long; text stands as it is, JSON inside text is laid out too."""
+    """Return a value as JSON, indented if long; text as it is, JSON inside text indented."""
     if isinstance(value, str):
         laid_out = _find_json_inside(value)
         return write_block(value if laid_out is None else laid_out, limit)
@@ -57,7 +56,7 @@ def write_pretty(value: Json, limit: int = MOST_TEXT) -> str:
 
 
 def write_tool_result(value: Json) -> str:
-    """Return what a tool answered; of an MCP result that is nothing but text, that text."""
+    """Return the result of a tool; the text of an MCP result that is only text."""
     texts = _list_mcp_texts(value)
     return write_pretty(value) if texts is None else "\n".join(write_pretty(text) for text in texts)
 
@@ -67,27 +66,27 @@ _LONG = (
     (119.5 * 60_000, "h", 3_600_000, "min", 60_000),
     (59_950, "min", 60_000, "s", 1_000),
 )
-"""From which length on a duration is told in which two units, the longest first."""
+"""Unit pairs by minimum duration, longest first."""
 
 
 def duration_words(ms: float) -> str:
-    """Return a duration in words: `812 ms`, `1.5 s`, `2 min 5 s`, `3 h 20 min`, `7 d`."""
+    """Return a duration: `812 ms`, `1.5 s`, `2 min 5 s`, `3 h 20 min`, `7 d`."""
     if ms != ms or ms in (float("inf"), float("-inf")):
         return "unknown"
     if ms < 1000:
         return f"{ms:.0f} ms" if ms >= 10 else f"{ms:.3g} ms"
-    # What is longer would be rounded to `60.0 s`.
+    # Longer values would round to `60.0 s`.
     if ms < 59_950:
         return f"{ms / 1000:.1f} s"
     for least_ms, large, large_ms, small, small_ms in _LONG:
         if ms >= least_ms:
             first, rest = divmod(round(ms / small_ms), large_ms // small_ms)
             return f"{first:,} {large} {rest} {small}" if rest else f"{first:,} {large}"
-    raise AssertionError(ms)  # the last row begins where the seconds above end
+    raise AssertionError(ms)
 
 
 def list_tag_pairs(tags: Mapping[str, Json]) -> list[tuple[str, str]]:
-    """Return the tags of a case as names and values; a list counts as several values."""
+    """Return the tags of a case as names and values; a list has several values."""
     return [
         (write_label(name, 80), write_label(write_pretty(one, 80), 80))
         for name, value in tags.items()
@@ -105,7 +104,7 @@ def _encode(value: Json) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        from json import dumps  # only half a surrogate pair, which no UTF-8 can hold, needs it: it writes the escape
+        from json import dumps  # writes lone surrogates as escapes
 
         return dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
 
@@ -114,7 +113,7 @@ def _lay_out(encoded: bytes) -> str:
     if len(encoded) <= _ONE_LINE:
         return encoded.decode()
     if len(encoded) > _MOST_LAID_OUT:
-        # Cut first: the middle is not shown, and laying it out would take as long as reading it.
+        # Cut first: indenting the middle would be wasted.
         return shorten(encoded.decode(), _MOST_LAID_OUT)
     return msgspec.json.format(encoded, indent=2).decode()
 
@@ -123,7 +122,7 @@ def _find_json_inside(text: str) -> str | None:
     if len(text) > _MOST_LAID_OUT or text.lstrip()[:1] not in ("{", "["):
         return None
     try:
-        # Laid out as it is written: decoding it would change long numbers.
+        # Not decoded: that would change long numbers.
         return _lay_out(msgspec.json.format(text.strip().encode(), indent=-1))
     except (ValueError, RecursionError, msgspec.MsgspecError):
         return None

@@ -1,13 +1,16 @@
-r"""Text of strangers made harmless before it is shown.
+r"""Untrusted text made safe for terminals, CSV and Markdown.
 
-Ids, labels, reasons and file names come out of suites and traces, so they may carry terminal escapes, marks that reverse the
-direction of writing, invisible characters, or halves of surrogate pairs that no encoding can write. Each such character is shown
-as its escape (`\x1b`, `\u202e`) instead. Joiners that real scripts and emoji need (U+200C, U+200D) stay.
+Ids, labels, reasons and file names come from suites and traces and may contain terminal escapes, direction marks, invisible characters or
+lone surrogates. Each is shown as its escape (`\x1b`, `\u202e`). Joiners of scripts and emoji (U+200C, U+200D) stay. CSV cells that a
+spreadsheet would compute get an apostrophe. Markdown renders exactly these characters: no formatting, HTML, mentions, issues or links.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+from collections.abc import Iterable, Sequence
 
 from proctor.model.show import shorten
 
@@ -33,19 +36,83 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def to_one_line(text: str, limit: int = 200) -> str:
-    """Return the text on one line, shortened in the middle, every harmful character escaped."""
-    # Shortened first, so that a text of megabytes is not looked through for characters that nobody sees.
+    """Return the text on one line, shortened in the middle, misleading characters escaped."""
+    # Shortened first, so that long texts are not searched in full.
     return _HARMFUL.sub(_escape, shorten(text, limit))
 
 
 def to_block(text: str) -> str:
-    """Return the whole text with its line breaks and spaces, every harmful character escaped; tabs become spaces."""
+    """Return the whole text with line breaks and spaces, misleading characters escaped; tabs become spaces."""
     return "\n".join(_HARMFUL.sub(_escape, line.replace("\t", "    ")) for line in _LINE_BREAK.split(text))
 
 
 def to_lines(text: str, *, limit: int = 2000, most_lines: int = 20) -> list[str]:
-    """Return the lines of a text, shortened, every harmful character escaped; tabs become spaces."""
+    """Return the lines of a text, shortened, misleading characters escaped; tabs become spaces."""
     lines = _LINE_BREAK.split(shorten(text, limit).strip())
     if len(lines) > most_lines:
         lines = [*lines[:most_lines], f"… {len(lines) - most_lines} more lines"]
     return [_HARMFUL.sub(_escape, line.expandtabs(4).rstrip()) for line in lines]
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def make_harmless(value: object) -> object:
+    """Return a cell that no spreadsheet computes."""
+    if not isinstance(value, str):
+        return value
+    # NUL ends a text in some readers and would hide the rest.
+    text = value.replace("\0", "\N{SYMBOL FOR NULL}")
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def write_csv(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as CSV, with the line ends of RFC 4180."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\r\n").writerows([make_harmless(value) for value in row] for row in rows)
+    return out.getvalue()
+
+
+_REFERENCES = {"\\": "&#92;", "|": "&#124;", "<": "&lt;", ">": "&gt;", "&": "&amp;", "$": "&#36;"}
+_STRUCTURE = re.compile(r"[\\|<>&$`*\[\]~#]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+_NOTICED = re.compile(
+    r"@(?=\w)"  # a mention or mail address
+    r"|\#(?=[0-9])|(?i:\bgh-)(?=[0-9])"  # an issue
+    r"|:(?=//)|(?i:\b(?:www|mailto|xmpp)\b)(?=[.:])"  # a link
+    r"|:(?=(?:100|1234|[0-9]{0,4}[a-z_+-][a-z0-9_+-]{0,40}):)"  # the name of an emoji; `file:100:` would be one
+)
+_LINE_START = re.compile(r"^(?:[+=-]|[0-9]{1,9}[.)])")
+_BACKTICKS = re.compile(r"`+")
+_PLAIN_CODE = re.compile(r"[^`|\\]*[^`|\\ ]")
+_UNSEEN = "&#8203;"
+
+
+def write_plain(text: str, limit: int = 200) -> str:
+    """Return one line of Markdown that renders as exactly these characters."""
+    return _escape_markdown(to_one_line(text, limit).strip())
+
+
+def write_code(text: str, limit: int = 200) -> str:
+    """Return text in code style, also inside a table."""
+    shown = to_one_line(text, limit).strip()
+    if not shown:
+        return ""
+    # Backticks cannot hold a pipe or backslash in a table for all renderers; tags can.
+    return f"`{shown}`" if _PLAIN_CODE.fullmatch(shown) else f"<code>{_escape_markdown(shown)}</code>"
+
+
+def write_fenced(lines: Sequence[str], indent: str = "") -> list[str]:
+    """Return lines in a fenced block."""
+    longest = max((len(run) for line in lines for run in _BACKTICKS.findall(line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{indent}{fence}text", *(f"{indent}{line}" for line in lines), f"{indent}{fence}"]
+
+
+def _escape_markdown(text: str) -> str:
+    # A placeholder for the invisible space: written at once, the `&` and `#` of its reference
+    # would be escaped below.
+    broken = _NOTICED.sub(lambda found: found.group() + "\x00", text)
+    escaped = _STRUCTURE.sub(lambda found: _REFERENCES.get(found.group()) or f"\\{found.group()}", broken)
+    # At the start of a line, a number with a dot or a dash would start a list.
+    escaped = _LINE_START.sub(lambda found: f"{found.group()[:-1]}\\{found.group()[-1]}", escaped)
+    return escaped.replace("\x00", _UNSEEN)

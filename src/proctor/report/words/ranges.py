@@ -1,9 +1,7 @@
-"""The characters of the evidence that a verdict is about, found where the verdict is shown.
+"""The characters of the evidence that a verdict refers to.
 
-Deciding hands out one and the same verdict for every plain pass and knows nothing of characters. Whoever shows a verdict beside its
-evidence asks the check again, this time for the place: what it looked for and found, or what it forbids and found; inside of a text, where
-no pointer leads, also the value that is not as expected; of a judge's reason, what it quotes. Claims that found nothing have no range;
-their pointers lead to the text that was searched.
+Verdicts do not store positions; when a verdict is shown, its check is called again to locate what it found or forbids, a value that
+differs from the expected one, or the quotes in a judge's reason.
 """
 
 from __future__ import annotations
@@ -23,13 +21,13 @@ from proctor.model.verdict import TextRange, Verdict
 from proctor.work import begin_counting, end_counting
 
 MOST_RANGES = 20
-"""Ranges told of one verdict."""
+"""Ranges per verdict."""
 MOST_LOOKED_AT = 200
-"""Ranges that are looked at for these: two parts of a claim may find the same characters."""
+"""Ranges examined for these: parts of a claim may find the same characters."""
 
 
 def add_ranges(result: CaseResult, evidence: Evidence) -> CaseResult:
-    """Return a result with the characters that its verdicts are about; itself where none is about any."""
+    """Return a result with the ranges of its verdicts; itself if there are none."""
     if result.ranges:
         return result
     ranges = tuple(find_ranges(entry.assertion, entry.verdict, evidence) for entry in result.assertions)
@@ -37,8 +35,8 @@ def add_ranges(result: CaseResult, evidence: Evidence) -> CaseResult:
 
 
 def find_ranges(assertion: Assertion, verdict: Verdict, evidence: Evidence) -> tuple[TextRange, ...]:
-    """Return the characters that one verdict is about, in the order of the text."""
-    # Neither an error nor a skip has found anything; a code says that the outcome has another reason than what was found.
+    """Return the ranges of one verdict, in text order."""
+    # Errors and skips found nothing; a code means that the outcome has another reason.
     if verdict.outcome not in ("pass", "fail") or verdict.code is not None:
         return ()
     seen = evidence if assertion.turn is None else turn_evidence(evidence, assertion.turn)
@@ -49,7 +47,7 @@ def find_ranges(assertion: Assertion, verdict: Verdict, evidence: Evidence) -> t
             return ()
         found = _locate(entry, assertion.spec, seen, verdict)
         return tuple(islice(dict.fromkeys(islice(found, MOST_LOOKED_AT)), MOST_RANGES))
-    # The verdict stands without the place: a limit that deciding kept within is reached, or a plugin of that time is not installed.
+    # Without a range if a limit is reached or the plugin is no longer installed.
     except (CheckFault, SpecError, RecursionError):
         return ()
     finally:

@@ -1,7 +1,7 @@
-"""How text sits in a terminal: colours, width in columns, wrapping, bars.
+"""Text in a terminal: colours, width in columns, wrapping, bars.
 
-Written here instead of taken from a library because `proctor check` must start at once. Everything that comes in is already
-harmless (`report/words/neutral.py`); colour goes on last, so that widths are counted on plain text.
+No library, because `proctor check` must start fast. Input is already safe (`report/words/neutral.py`); colour is added last, so that
+widths are counted on plain text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CODES: dict[Colour, str] = {
 
 
 class Style:
-    """Paints text, or leaves it alone where colour is not wanted."""
+    """Paints text, or not if colour is off."""
 
     __slots__ = ("colour",)
 
@@ -45,7 +45,7 @@ def count_columns(text: str) -> int:
 
 
 def pad(text: str, width: int) -> str:
-    """Return the text filled with spaces up to `width` columns."""
+    """Return the text padded to `width` columns."""
     return text + " " * max(0, width - count_columns(text))
 
 
@@ -57,22 +57,22 @@ def cut_to_width(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Return one line broken at spaces into lines of at most `width` columns; a word that is longer is cut.
+    """Return a line wrapped at spaces to at most `width` columns; longer words are cut.
 
-    Leading spaces are kept on every line, so that a table or a traceback keeps its shape.
+    Leading spaces repeat on every line, so that tables and tracebacks align.
     """
     if count_columns(text) <= width:
         return [text]
     body = text.lstrip(" ")
-    # Half of the width at most, so that text which is set in far has room for its words.
+    # At most half of the width, so that deeply indented text is readable.
     indent = " " * min(len(text) - len(body), width // 2)
-    room = width - len(indent)
+    space = width - len(indent)
     lines: list[str] = []
     current, used = "", 0
     for word in body.split(" "):
-        for number, piece in enumerate(_cut_pieces(word, room)):
+        for number, piece in enumerate(_cut_pieces(word, space)):
             size = count_columns(piece)
-            if number == 0 and current and used + 1 + size <= room:
+            if number == 0 and current and used + 1 + size <= space:
                 current, used = f"{current} {piece}", used + 1 + size
                 continue
             if current:
@@ -82,14 +82,14 @@ def wrap(text: str, width: int) -> list[str]:
     return [line.rstrip(" ") for line in lines]
 
 
-def _cut_pieces(word: str, room: int) -> list[str]:
-    if count_columns(word) <= room:
+def _cut_pieces(word: str, space: int) -> list[str]:
+    if count_columns(word) <= space:
         return [word]
     pieces: list[str] = []
     current, used = "", 0
     for character in word:
         size = count_columns(character)
-        if current and used + size > room:
+        if current and used + size > space:
             pieces.append(current)
             current, used = "", 0
         current, used = current + character, used + size
@@ -97,7 +97,7 @@ def _cut_pieces(word: str, room: int) -> list[str]:
 
 
 def draw_bar(share: float, size: int = 20) -> str:
-    """Return a share between 0 and 1 as a bar; full only when it is 1, empty only when it is 0."""
+    """Return a share as a bar; full only if it is 1, empty only if it is 0."""
     if share >= 1:
         filled = size
     elif share > 0:

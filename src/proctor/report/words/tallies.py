@@ -1,28 +1,28 @@
-"""Figures over a stream of results: how many passed per tag value, and the mean per axis.
+"""Counts over a stream of results: outcomes per tag value, means per axis, endings of simulated users.
 
-Memory stays bounded however many results pass through: a tag or axis with more distinct values than can be shown keeps the first
-ones and counts the rest together.
+Memory is bounded: beyond a number of distinct values, the rest is counted together.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from proctor.model.evidence import Json
+from proctor.model.evidence import Json, UserEnd, UserEnding
 from proctor.model.result import AxisScore, CaseResult
 from proctor.model.show import show
-from proctor.report.words.wording import GROUPING_TAGS
+from proctor.report.words.wording import GROUPING_TAGS, count_noun
 
 MOST_VALUES = 20
-"""Values of one tag that have a row of their own; a tag with an id in it would have one per case."""
+"""Values of one tag with their own row."""
 OTHERS = "(others)"
 _DEFAULT_AXIS = "__default__"
 
 
 class TagCounts(msgspec.Struct, frozen=True):
-    """How the cases with one value of a tag came out."""
+    """Outcomes of the cases with one tag value."""
 
     value: str
     counts: Mapping[str, int]
@@ -41,14 +41,14 @@ class TagTally:
             if tag not in tags:
                 continue
             values = self._tags.setdefault(tag, {})
-            # A case that names a value twice counts once.
+            # A value listed twice counts once.
             for value in dict.fromkeys(_list_texts(tags[tag])):
                 key = value if value in values or len(values) < MOST_VALUES else OTHERS
                 counts = values.setdefault(key, {})
                 counts[result.outcome] = counts.get(result.outcome, 0) + 1
 
     def iterate_tables(self) -> Iterator[tuple[str, list[TagCounts]]]:
-        """Yield every tag that was seen, with its rows in the order of first appearance."""
+        """Yield every tag with its rows in order of appearance."""
         for tag, values in self._tags.items():
             yield tag, [TagCounts(value, counts) for value, counts in values.items()]
 
@@ -66,13 +66,13 @@ def _write_text(value: Json) -> str:
 
 
 class AxisTally:
-    """The weighted mean per axis over all cases: the same as over all their assertions at once."""
+    """The weighted mean per axis over all cases."""
 
     def __init__(self) -> None:
         self._sums: dict[str, list[float]] = {}
 
     def add(self, result: CaseResult) -> None:
-        """Count the axes of one result, where it has any."""
+        """Count the axes of one result."""
         for name, axis in (result.axes or {}).items():
             key = name if name in self._sums or len(self._sums) < MOST_VALUES else OTHERS
             sums = self._sums.setdefault(key, [0.0, 0.0])
@@ -80,24 +80,66 @@ class AxisTally:
             sums[1] += axis.weight
 
     def score_axes(self) -> dict[str, AxisScore]:
-        """Return the mean and the weight per axis, in the order of first appearance."""
+        """Return mean and weight per axis, in order of appearance."""
         return {name: AxisScore(total / weight if weight else 0.0, weight) for name, (total, weight) in self._sums.items()}
 
     def is_worth_showing(self) -> bool:
-        """Return whether any axis was named by an author; a single unnamed one repeats the score."""
+        """Return whether an author named an axis; a single unnamed one repeats the score."""
         return has_named_axes(self._sums)
 
 
 def has_named_axes(axes: Iterable[str]) -> bool:
-    """Return whether there is an axis that somebody named."""
+    """Return whether an axis is named."""
     return any(name != _DEFAULT_AXIS for name in axes)
 
 
 def name_axis(name: str) -> str:
-    """Return what readers call an axis: assertions without one share a bucket with a technical name."""
+    """Return the display name of an axis."""
     return "(no axis)" if name == _DEFAULT_AXIS else name_value(name)
 
 
 def name_value(value: str) -> str:
-    """Return what readers call a value: those without a row of their own have one together."""
+    """Return the display name of a value."""
     return "(others)" if value == OTHERS else value
+
+
+_ENDS: tuple[UserEnd | None, ...] = ("done", "gave_up", "turn_limit", None)
+
+
+def describe_user(ending: UserEnding) -> str:
+    """Return how a conversation ended: `script · gave up after 3 turns · the script has nothing more to say`."""
+    took = ending.usage.total() if ending.usage is not None else None
+    parts = [
+        ending.played_by,
+        f"{_name_end(ending.ended)} after {count_noun(ending.turns, 'turn')}",
+        ending.reason,
+        "" if took is None else count_noun(took, "token"),
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def _name_end(end: str | None) -> str:
+    return "turn limit reached" if end == "turn_limit" else (end or "broke_off").replace("_", " ")
+
+
+class UserTally:
+    """How the conversations of a run ended."""
+
+    def __init__(self) -> None:
+        self._ends: Counter[str | None] = Counter()
+        self._tokens = 0
+
+    def add(self, result: CaseResult) -> None:
+        """Count one result, if it had a simulated user."""
+        user = result.simulated_user
+        if user is not None:
+            self._ends[user.ended] += 1
+            self._tokens += (user.usage.total() if user.usage is not None else None) or 0
+
+    def describe(self) -> str:
+        """Return the counts in one line; empty without simulated users."""
+        if not self._ends:
+            return ""
+        ends = ", ".join(f"{self._ends[end]:,} {_name_end(end)}" for end in _ENDS if self._ends[end])
+        tokens = f"; their model used {count_noun(self._tokens, 'token')}" if self._tokens else ""
+        return f"{count_noun(self._ends.total(), 'simulated user')}: {ends}" + tokens

@@ -1,6 +1,6 @@
-"""The words all reports share: what an outcome, a place, a score and a finding are called.
+"""Text shared by all reports: outcomes, places, scores and findings.
 
-Everything returned here still holds the text of strangers; each report makes it harmless in its own way.
+May contain untrusted text; each report escapes it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,27 +20,27 @@ from proctor.scoring.statistics import count_outcomes, summarize_suite
 OUTCOME_NAMES = {"pass": "passed", "fail": "failed", "error": "error", "skip": "skipped"}
 MARKS = {"pass": "✓", "fail": "✗", "error": "!", "skip": "–"}
 LABEL_WIDTH = 10
-"""Columns of a label, with the space after it; the widest is `arguments`."""
+"""Columns of a label with the space after it."""
 GROUPING_TAGS = ("test_dimension", "optimization_target")
 """Tags whose values reports group by."""
 
 _ENDINGS = {
     "completed": "results are missing from its files",
     "interrupted": "the run was interrupted",
-    "budget": "the run was stopped early, by a bound that was set for it",
-    "running": "the run is going on",
-    "not_ended": "the run broke off",
+    "budget": "the run reached its limit",
+    "running": "the run is not finished",
+    "not_ended": "the run did not finish",
     "cancelled": "the run was cancelled",
     "failed": "the run failed",
 }
-"""Why a run lacks results, by how it ended."""
+"""Why a run lacks results, by its ending."""
 _NOT_RECORDED = " not recorded in this evidence"
 _MOST_LACKING = 4
 """Parts of the evidence that are named as unknown."""
 
 
 class ReasonParts(msgspec.Struct, frozen=True):
-    """A reason of the form `about: expected ..., found ...`, taken apart."""
+    """The parts of a reason like `about: expected ..., found ...`."""
 
     about: str
     expected: str
@@ -48,7 +48,7 @@ class ReasonParts(msgspec.Struct, frozen=True):
 
 
 def split_reason(reason: str) -> ReasonParts | None:
-    """Take a reason apart where that can be done without doubt: one `expected`, one `found`, on one line."""
+    """Split a reason that clearly has one `expected` and one `found` on one line."""
     if "\n" in reason or reason.count("expected ") != 1:
         return None
     about, expected = reason.split("expected ")
@@ -61,14 +61,14 @@ def split_reason(reason: str) -> ReasonParts | None:
 
 
 def count_noun(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun: `1 case`, `2,000 cases`; `plural` where an added `s` does not make it."""
+    """Return a number with its noun: `1 case`, `2,000 cases`."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def count_words(counts: Mapping[str, int]) -> str:
-    """Return how many came out how: `2 failed, 1 error, 14 passed, 1 skipped`, with what did not happen left out."""
-    told = [_count_outcome(name, counts[name]) for name in ("fail", "error", "pass", "skip") if counts.get(name)]
-    return ", ".join(told) or "nothing was checked"
+    """Return the counts by outcome: `2 failed, 1 error, 14 passed, 1 skipped`."""
+    counted = [_count_outcome(name, counts[name]) for name in ("fail", "error", "pass", "skip") if counts.get(name)]
+    return ", ".join(counted) or "nothing was checked"
 
 
 def _count_outcome(outcome: str, number: int) -> str:
@@ -76,22 +76,22 @@ def _count_outcome(outcome: str, number: int) -> str:
 
 
 def name_counted(outcome: str, number: int) -> str:
-    """Return the outcome of so many cases: `errors`."""
+    """Return the name of an outcome for a count: `errors`."""
     return "errors" if outcome == "error" and number != 1 else OUTCOME_NAMES[outcome]
 
 
 def pad_label(label: str) -> str:
-    """Return a label as it stands at the left of what is said about a case, such as `expected`."""
+    """Return a padded label such as `expected`."""
     return f"{label:<{LABEL_WIDTH}}"
 
 
 def pad_outcome_word(outcome: str) -> str:
-    """Return an outcome in capitals, as wide as the widest of them."""
+    """Return an outcome in capitals, padded."""
     return f"{outcome.upper():<5}"
 
 
 def unmet_words(unmet: Unmet) -> str:
-    """Return what did not meet: `2 cases without evidence, 1 record without a case`; empty where everything met."""
+    """Return what did not match: `2 cases without evidence, 1 record without a case`, or ""."""
     parts = [
         (unmet.cases_without_evidence, "case", "without evidence"),
         (unmet.records_without_case, "record", "without a case"),
@@ -101,18 +101,18 @@ def unmet_words(unmet: Unmet) -> str:
 
 
 def incomplete_words(incomplete: Incomplete | None) -> str:
-    """Return what a run lacks: `incomplete: 3 of 5 attempts, 2 of 4 cases; the run was interrupted`; empty if nothing."""
+    """Return what a run lacks: `incomplete: 3 of 5 attempts, 2 of 4 cases; the run was interrupted`, or ""."""
     if incomplete is None:
         return ""
     why = _ENDINGS[incomplete.ended]
     if incomplete.attempts_planned is None or incomplete.cases_planned is None:
-        return f"incomplete: {count_noun(incomplete.attempts_finished, 'result')} of nobody knows how many; {why}"
+        return f"incomplete: {count_noun(incomplete.attempts_finished, 'result')}, total unknown; {why}"
     attempts = f"{incomplete.attempts_finished:,} of {count_noun(incomplete.attempts_planned, 'attempt')}"
     return f"incomplete: {attempts}, {incomplete.cases_finished:,} of {count_noun(incomplete.cases_planned, 'case')}; {why}"
 
 
 def missing_words(missing: MissingAttempts, incomplete: Incomplete) -> str:
-    """Return why a case has no result, or not all of them: `2 of 5 attempts are missing: the run was interrupted`."""
+    """Return why a case has missing results: `2 of 5 attempts are missing: the run was interrupted`."""
     why = _ENDINGS[incomplete.ended]
     if missing.planned == 1:
         return f"the only attempt is missing: {why}"
@@ -120,24 +120,24 @@ def missing_words(missing: MissingAttempts, incomplete: Incomplete) -> str:
 
 
 def share_words(counts: Mapping[str, int]) -> str:
-    """Return how many passed: `3 of 5 passed`; what was skipped stands beside it and is not counted."""
+    """Return how many passed: `3 of 5 passed`; skipped ones are added but not counted."""
     passed, skipped = counts.get("pass", 0), counts.get("skip", 0)
     decided = passed + counts.get("fail", 0) + counts.get("error", 0)
-    beside = _count_outcome("skip", skipped) if skipped or not decided else ""
-    return ", ".join(part for part in (f"{passed:,} of {decided:,} passed" if decided else "", beside) if part)
+    skips = _count_outcome("skip", skipped) if skipped or not decided else ""
+    return ", ".join(part for part in (f"{passed:,} of {decided:,} passed" if decided else "", skips) if part)
 
 
 def pass_hat_words(repeated: Sequence[CaseSummary]) -> str:
-    """Return how likely k attempts all pass, as a mean over these cases: `pass^2 80.0 %, pass^5 60.0 %`; empty where all of them pass."""
+    """Return the mean probability that k attempts all pass: `pass^2 80.0 %, pass^5 60.0 %`; empty if all pass."""
     found = summarize_suite({summary.id: count_outcomes(summary.counts) for summary in repeated}).pass_hat
     shown = [k for k in (2, 3, 5, 10, max(found, default=0)) if k > 1 and k in found]
     return ", ".join(f"pass^{k} {100 * found[k]:.1f} %" for k in dict.fromkeys(shown)) if any(found[k] < 1 for k in shown) else ""
 
 
 def score_words(score: float, counts: Mapping[str, int], *, undecided: bool = False) -> str:
-    """Return `score 0.75`; an error has no score, so beside one, of a case or of a claim in it, the words say what the score is of.
+    """Return `score 0.75`; next to an error, `score 0.75 of what was decided`.
 
-    A full score is left out there: it would say that all is well, of a run in which something was not examined.
+    A full score next to an error is omitted: part of the run was not examined.
     """
     written = number_words(score)
     if not (undecided or counts.get("error", 0)):
@@ -146,17 +146,17 @@ def score_words(score: float, counts: Mapping[str, int], *, undecided: bool = Fa
 
 
 def has_undecided_claims(results: Iterable[CaseResult]) -> bool:
-    """Return whether a claim of a case that did not pass ended in an error."""
+    """Return whether a claim of a failed case ended in an error."""
     return any(verdict.outcome == "error" for result in results if result.outcome in ("fail", "error") for verdict in result.verdicts)
 
 
 def cost_words(cost: Cost | TotalCost | None) -> str:
-    """Return `cost 0.0042 USD`, the judge's and the user's apart; `cost unknown: why` where it is not; empty without prices."""
+    """Return `cost 0.0042 USD`, judge and user separate; `cost unknown: why`; empty without prices."""
     return "" if cost is None else f"cost {price_words(cost)}"
 
 
 def price_words(cost: Cost | TotalCost) -> str:
-    """Return the same without saying that it is a cost."""
+    """Return the same without the word cost."""
     parts = [("agent", cost.agent), ("judge", cost.judge), ("user", cost.user)]
     if all(value is not None for _, value in parts):
         more = [f"{_write_amount(value)} for the {'simulated ' if who == 'user' else ''}{who}" for who, value in parts[1:] if value]
@@ -172,12 +172,12 @@ def _write_amount(value: float | None) -> str:
 
 
 def weight_words(value: float) -> str:
-    """Return a weight as short as it can be written: 2, 0.5."""
+    """Return a weight, as short as possible: 2, 0.5."""
     return f"{value:g}"
 
 
 def evidence_place(source: Source | None) -> str | None:
-    """Return where evidence was read from: `file:line`, with its own id where the file alone does not say which."""
+    """Return the source of evidence: `file:line`, with its id if needed."""
     if source is None:
         return None
     place = source.file or ""
@@ -189,16 +189,16 @@ def evidence_place(source: Source | None) -> str | None:
 
 
 def origin_place(origin: Origin) -> str | None:
-    """Return where something was written, if it was read from anywhere: `suite.yaml:12:7`."""
+    """Return a position in a file, if any: `suite.yaml:12:7`."""
     if origin.file is None and origin.line is None:
         return None
     return str(origin)
 
 
 def case_title(result: CaseResult) -> tuple[str, str]:
-    """Return the id of a case and its name beside it; the name is empty where it adds nothing.
+    """Return id and name of a case; the name is empty if it adds nothing.
 
-    A record that could not be read belongs to no case: its place stands for the id.
+    An unreadable record has no case: its position is used as the id.
     """
     if not result.case.id:
         return evidence_place(result.source) or "(no case)", result.case.name
@@ -206,23 +206,23 @@ def case_title(result: CaseResult) -> tuple[str, str]:
 
 
 def summary_title(case_id: str, name: str) -> tuple[str, str]:
-    """Return the same as `case_title`, where only id and name are known."""
+    """Return the same as `case_title` from id and name."""
     return case_id or "(no case)", "" if name == case_id else name
 
 
 def assertion_title(assertion: Assertion) -> str:
-    """Return what an assertion is called: its label, else its id, else its check; the turn it is about goes first."""
+    """Return the title of an assertion: label, id or check, with its turn first."""
     title = assertion.label.strip() or assertion.id or assertion.check
     return title if assertion.turn is None else f"turn {assertion.turn + 1:,} · {title}"
 
 
 def join_title_and_reason(assertion: Assertion, reason: str) -> str:
-    """Return `title: reason`; a title that is a sentence loses its full stop."""
+    """Return `title: reason`, without a full stop after the title."""
     return f"{assertion_title(assertion).removesuffix('.')}: {reason}"
 
 
 def assertion_notes(assertion: Assertion, verdict: Verdict) -> str:
-    """Return what Mibo calls the assertion, how it counts and why it was not decided; empty for a plain one."""
+    """Return Mibo's name of the assertion, its weight, and why it was not decided, if any."""
     notes = [
         shorten(" ".join(assertion.rule.values()), 80) if "target" in assertion.rule else "",
         "advisory" if assertion.advisory else "",
@@ -234,7 +234,7 @@ def assertion_notes(assertion: Assertion, verdict: Verdict) -> str:
 
 
 def case_remark(result: CaseResult) -> str | None:
-    """Return why the case as a whole has its outcome, where its assertions do not say so."""
+    """Return the reason of the case as a whole, if its assertions do not show it."""
     if result.reason:
         return f"{result.reason} [{result.code}]" if result.code else result.reason
     if result.code:
@@ -245,17 +245,17 @@ def case_remark(result: CaseResult) -> str | None:
 
 
 def unknown_words(result: CaseResult, run_id: str = "") -> tuple[str, str] | None:
-    """Say which parts of the evidence a case lacks, and the command that shows what was read, or None where it lacks none.
+    """Return which evidence a case lacks and the command that shows it, or None.
 
-    `run_id` is the run that the result is of. What no evidence could have, such as prices, is not told here: the claim says it.
+    `run_id` is the run of the result.
     """
     lacking: dict[str, None] = {}
     for verdict in result.verdicts:
         if verdict.code != "missing_evidence":
             continue
-        told = verdict.details.get("unknown", verdict.details.get("not_known"))
-        if isinstance(told, dict):
-            lacking.update((PART_NAMES[part], None) for part in PARTS if part in told)
+        unknown = verdict.details.get("unknown", verdict.details.get("not_known"))
+        if isinstance(unknown, dict):
+            lacking.update((PART_NAMES[part], None) for part in PARTS if part in unknown)
         elif verdict.reason.endswith(_NOT_RECORDED):
             lacking[verdict.reason.removesuffix(_NOT_RECORDED)] = None
     if not lacking:
@@ -267,12 +267,12 @@ def unknown_words(result: CaseResult, run_id: str = "") -> tuple[str, str] | Non
 
 
 def skip_words(reason: str) -> str:
-    """Return why something was skipped, without saying twice that it was."""
+    """Return why something was skipped, without repeating that it was."""
     return reason.removeprefix("skipped: ")
 
 
 def unmatched_words(record: Json) -> str:
-    """Return one line about evidence that no case of the suite answers to."""
+    """Return one line about evidence without a matching case."""
     if not isinstance(record, dict):
         return show(record)
     line = record.get("line")

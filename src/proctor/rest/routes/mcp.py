@@ -85,7 +85,7 @@ def _load() -> OpenServer:
 
 
 def _load_systems() -> OpenServer:
-    from proctor.mcp_server.systems import serve_systems  # slow to load
+    from proctor.mcp_server.service_runs import serve_systems  # slow to load
 
     return lambda hub: serve_systems(hub, largest=hub.settings.largest_body)
 
