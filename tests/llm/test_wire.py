@@ -234,7 +234,7 @@ def test_a_connection_that_says_it_closes_is_not_kept() -> None:
 
 
 def test_a_connection_that_is_idle_for_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "KEPT_S", 0.01)
+    monkeypatch.setattr(connections, "KEEPALIVE_S", 0.01)
     assert count_connections(PROPER["with a length"], stay=True) == 3
 
 

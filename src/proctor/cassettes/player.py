@@ -23,7 +23,7 @@ from proctor.cassettes.scrub import Scrubber
 from proctor.errors import TargetError
 from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, Missing
-from proctor.model.show import show, tell_more
+from proctor.model.show import show, count_rest
 from proctor.report.words.neutral import to_one_line
 
 # --- explains why a recording has no answer: the nearest recording, and the first field in which it differs
@@ -205,7 +205,7 @@ class Player:
         if not left:
             return None
         shown = [to_one_line(f"{entry.scope}: {entry.kind} {entry.about}".rstrip(), 100) for entry in left[:_MOST_TOLD]]
-        more = tell_more(len(left), _MOST_TOLD)
+        more = count_rest(len(left), _MOST_TOLD)
         many = f"{len(left)} recorded exchange{'s were' if len(left) > 1 else ' was'} never asked for"
         return f"{many}, the agent does less than when {self._path} was recorded: {'; '.join(shown)}{more}"
 

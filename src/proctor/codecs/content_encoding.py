@@ -11,7 +11,7 @@ import zlib
 from collections.abc import AsyncIterable, Iterator
 from typing import Literal
 
-ASKED_FOR = "gzip, deflate"
+ACCEPT_ENCODING = "gzip, deflate"
 """What is sent as `accept-encoding`."""
 _PIECE = 1 << 20
 """How much is unpacked in one go: a few bytes can become gigabytes."""

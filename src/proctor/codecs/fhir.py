@@ -274,13 +274,13 @@ def _compile_parameter(resource_type: str, name: str, value: str, known: Mapping
 
     def test(resource: dict[str, Json]) -> bool:
         return (
-            any(one(element) for element in _weigh_elements(iterate_values(resource, parameter), len(fits)) for one in fits) is not negated
+            any(one(element) for element in _count_elements(iterate_values(resource, parameter), len(fits)) for one in fits) is not negated
         )
 
     return test, find_clue(parameter, modifier, parts)
 
 
-def _weigh_elements(elements: Iterator[Json], tests: int) -> Iterator[Json]:
+def _count_elements(elements: Iterator[Json], tests: int) -> Iterator[Json]:
     """Yield the elements, each counted as often as it is looked at."""
     for element in elements:
         parts = element.values() if isinstance(element, dict) else (element,)

@@ -116,8 +116,8 @@ def _make_description_test(value: str) -> Test:
         if not isinstance(element, dict):
             return False
         codings = element.get("coding")
-        told = [element, *(codings if isinstance(codings, list) else ())]
-        words = (entry.get(key) for entry in told if isinstance(entry, dict) for key in ("text", "display"))
+        named = [element, *(codings if isinstance(codings, list) else ())]
+        words = (entry.get(key) for entry in named if isinstance(entry, dict) for key in ("text", "display"))
         return any(isinstance(word, str) and fold(word).startswith(wanted) for word in words)
 
     return fits

@@ -16,11 +16,11 @@ def read_retry_after_s(headers: Mapping[str, str], *, clock: Callable[[], float]
     exact = _read_seconds(headers.get("retry-after-ms", ""))
     if exact is not None:
         return exact / 1000
-    said = headers.get("retry-after", "")
-    seconds = _read_seconds(said)
-    if seconds is not None or not said.strip():
+    value = headers.get("retry-after", "")
+    seconds = _read_seconds(value)
+    if seconds is not None or not value.strip():
         return seconds
-    then, now = _read_date(said), _read_date(headers.get("date", ""))
+    then, now = _read_date(value), _read_date(headers.get("date", ""))
     if now is None and clock is not None:
         now = clock()
     return None if then is None or now is None else max(0.0, then - now)

@@ -109,8 +109,8 @@ def _read_zeros(words: list[str]) -> list[str]:
     """Read `oh` beside a digit as zero, from the end on, so that a row of them before a digit (`oh oh seven`) is read whole."""
     for step, order in ((1, range(len(words) - 2, -1, -1)), (-1, range(1, len(words)))):
         for position in order:
-            beside = words[position + step]
-            if words[position] in _ZEROS and (beside[:1] if step > 0 else beside[-1:]).isdecimal():
+            neighbour = words[position + step]
+            if words[position] in _ZEROS and (neighbour[:1] if step > 0 else neighbour[-1:]).isdecimal():
                 words[position] = "0"
     return words
 

@@ -373,8 +373,8 @@ def _report_iteration(header: str, iteration: IterationResult, scorers: set[str]
         _describe_row(row) for row in iteration.scores if row.scorer_id in scorers and not row.passed and row.status != "not_applicable"
     ]
     for number, prompt in enumerate(iteration.prompts, 1):
-        told = f" (error: {prompt.get_error()})" if prompt.has_error() else ""
-        lines += [f"--- prompt {number}: {show(prompt.prompt, 200)}{told}", prompt.format_trace()]
+        suffix = f" (error: {prompt.get_error()})" if prompt.has_error() else ""
+        lines += [f"--- prompt {number}: {show(prompt.prompt, 200)}{suffix}", prompt.format_trace()]
     return "\n".join(lines)
 
 

@@ -49,8 +49,8 @@ def write_dialect(suite: Suite, dialect: str) -> tuple[str, list[Problem]]:
         back = read_suite(text, dialect=dialect, name=suite.name)
     except InputError as error:
         refused = [each for each in error.problems if each.level == "error"]
-        told = [_refuse(f"{dialect} refuses what would be written at {each.origin.path}: {each.message}", whole) for each in refused]
-        raise InputError(f"the suite cannot be written as {dialect}", told) from None
+        errors = [_refuse(f"{dialect} refuses what would be written at {each.origin.path}: {each.message}", whole) for each in refused]
+        raise InputError(f"the suite cannot be written as {dialect}", errors) from None
     problems = [_refuse(message, whole, "warning") for message in dropped]
     if suite.evidence is not None:
         problems.append(_refuse(f"{dialect} cannot express `evidence`, how records are read", whole))

@@ -147,8 +147,8 @@ def _read_reply(answer: dict[str, Json], request: ChatRequest, conceded: Concede
 
 def _make_reported_fault(error: Json) -> ModelFault:
     kind = error.get("type") if isinstance(error, dict) else None
-    said = error.get("message") if isinstance(error, dict) else None
-    message = f"the model reported an error: {said if isinstance(said, str) else show(error)}"
+    text = error.get("message") if isinstance(error, dict) else None
+    message = f"the model reported an error: {text if isinstance(text, str) else show(error)}"
     if kind == "rate_limit_error":
         return ModelFault("rate_limited", message)
     return ModelFault("overloaded" if kind in ("overloaded_error", "api_error") else "bad_request", message)

@@ -124,8 +124,8 @@ class ModelWire:
                 status=status,
             )
         error = _find_error(answer.content)
-        said = self.hide_secrets(_find_message(error)) or self._quote_beginning(answer.content)
-        message = f"{where} answered {status}: {shorten(said, 400)}"
+        message = self.hide_secrets(_find_message(error)) or self._quote_beginning(answer.content)
+        message = f"{where} answered {status}: {shorten(message, 400)}"
         if status == 429:
             if isinstance(error, dict) and "insufficient_quota" in (error.get("code"), error.get("type")):
                 return ModelFault("bad_request", message, status=status)
@@ -182,11 +182,11 @@ def _find_message(error: Json) -> str:
     if not isinstance(error, dict):
         return ""
     for key in ("message", "detail", "error", "msg"):
-        said: Json = error.get(key)
-        if isinstance(said, str) and said:
-            return said
-        if said:
-            return show(said, 400)
+        message: Json = error.get(key)
+        if isinstance(message, str) and message:
+            return message
+        if message:
+            return show(message, 400)
     return ""
 
 
@@ -305,8 +305,8 @@ class HttpModel:
 
 def find_refused_part(refusal: Refused, parts: Collection[str]) -> str | None:
     """Return which inessential part of a request the provider refuses, if that is what it says."""
-    said = f"{refusal.message} {show(refusal.error, 1000)}".lower()
-    if not _UNWANTED.search(said):
+    message = f"{refusal.message} {show(refusal.error, 1000)}".lower()
+    if not _UNWANTED.search(message):
         return None
     error: Json = refusal.error
     field = error.get("param") if isinstance(error, dict) else None
@@ -317,6 +317,6 @@ def find_refused_part(refusal: Refused, parts: Collection[str]) -> str | None:
                 continue
             if exact and isinstance(field, str) and field.partition(".")[0] in names:
                 return part
-            if not exact and any(name in said for name in names):
+            if not exact and any(name in message for name in names):
                 return part
     return None

@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from proctor.codecs.content_encoding import ASKED_FOR, BadPacking, TooLarge, unpack_answer
+from proctor.codecs.content_encoding import ACCEPT_ENCODING, BadPacking, TooLarge, unpack_answer
 from proctor.errors import MissingExtra
 from proctor.llm.ports import FaultCode
 
@@ -31,7 +31,7 @@ CONNECT_S = 30.0
 """Seconds that connecting may take."""
 _TIMEOUTS = {"connect": CONNECT_S, "read": None, "write": None, "pool": None}
 """The whole exchange has a time limit of its own, which the caller holds."""
-KEPT_S = 5.0
+KEEPALIVE_S = 5.0
 """Seconds for which an idle connection may be used again; servers close them after this or more."""
 
 
@@ -58,7 +58,7 @@ class Connections:
     def __init__(
         self, headers: Mapping[str, str], *, max_bytes: int, proxy: str | None = None, make_transport: MakeTransport | None = None
     ) -> None:
-        self._headers = {"accept-encoding": ASKED_FOR, "user-agent": "proctor", **headers}
+        self._headers = {"accept-encoding": ACCEPT_ENCODING, "user-agent": "proctor", **headers}
         self.max_bytes = max_bytes
         self._proxy = proxy
         self._make_transport = make_transport
@@ -154,5 +154,5 @@ class Connections:
             # Plain HTTP trusts nobody, and reading whom to trust takes as long as dozens of requests.
             plain = not secure and self._proxy is None
             self._certificates = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else httpx2.create_ssl_context(trust_env=False)
-        limits = httpx2.Limits(max_connections=1, keepalive_expiry=KEPT_S)
+        limits = httpx2.Limits(max_connections=1, keepalive_expiry=KEEPALIVE_S)
         return httpx2.AsyncHTTPTransport(verify=self._certificates, trust_env=False, limits=limits, proxy=self._proxy)

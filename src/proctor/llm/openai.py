@@ -175,12 +175,12 @@ def _read_transcript(message: dict[str, Json]) -> str:
 def _list_unread(message: dict[str, Json], text: str, *, filtered: bool) -> tuple[str, ...]:
     """Return what of a message is not understood: calls of another kind than functions, and an answer that is no text."""
     calls: Json = message.get("tool_calls")
-    strange = (
+    unknown_calls = (
         [call for call in calls if not (isinstance(call, dict) and isinstance(call.get("function"), dict))]
         if isinstance(calls, list)
         else []
     )
-    found = [*list_unread_kinds(strange, (), "a tool call"), *list_unread_kinds(message.get("content"), _KNOWN_PARTS, "a part")]
+    found = [*list_unread_kinds(unknown_calls, (), "a tool call"), *list_unread_kinds(message.get("content"), _KNOWN_PARTS, "a part")]
     if calls and not isinstance(calls, list):
         found.append(f"tool calls that are no list but {kind_of(calls)}")
     if message.get("audio") and not text:
@@ -191,9 +191,9 @@ def _list_unread(message: dict[str, Json], text: str, *, filtered: bool) -> tupl
 
 
 def _make_reported_fault(error: Json) -> ModelFault:
-    said = error.get("message") if isinstance(error, dict) else error
+    text = error.get("message") if isinstance(error, dict) else error
     status: Json = error.get("code") if isinstance(error, dict) else None
-    message = f"the provider reported an error: {said if isinstance(said, str) else show(error)}"
+    message = f"the provider reported an error: {text if isinstance(text, str) else show(error)}"
     if status == 429:
         return ModelFault("rate_limited", message, status=429)
     if isinstance(status, int) and status >= 500:

@@ -75,7 +75,7 @@ class HeardResponses:
         if found is None:
             return None
         # Ids may repeat from one conversation to the next; only a message that says the same goes back as it was heard.
-        text, calls = _read_said(found)
+        text, calls = _read_output(found)
         return found if text == message.text and calls == message.tool_calls else None
 
 
@@ -116,7 +116,7 @@ def write_parameters(request: ChatRequest, *, native: bool) -> ModelRequestParam
 
 def read_reply(response: ModelResponse, request: ChatRequest, *, native: bool) -> ChatReply:
     """Return what the model said."""
-    text, calls = _read_said(response)
+    text, calls = _read_output(response)
     notes: tuple[str, ...] = ()
     if request.answer_schema is not None and not native:
         given = next((call for call in calls if call.name == request.answer_name), None)
@@ -185,16 +185,16 @@ def _write_attachment(attachment: Attachment) -> UserContent:
             raise refuse_attachment(attachment)
 
 
-def _read_said(response: ModelResponse) -> tuple[str, tuple[ModelCall, ...]]:
+def _read_output(response: ModelResponse) -> tuple[str, tuple[ModelCall, ...]]:
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
     made = [part for part in response.parts if isinstance(part, ToolCallPart)]
     return text, tuple(read_call(part.tool_call_id, part.tool_name, part.args, at) for at, part in enumerate(made))
 
 
 def _list_unread(response: ModelResponse) -> tuple[str, ...]:
-    strange = [part for part in response.parts if not isinstance(part, (TextPart, ToolCallPart, ThinkingPart))]
+    unknown_parts = [part for part in response.parts if not isinstance(part, (TextPart, ToolCallPart, ThinkingPart))]
     cut = ("an answer that a content filter has cut",) if response.finish_reason == "content_filter" else ()
-    return (*dict.fromkeys(f"a part of the kind {show(part.part_kind, 60)}" for part in strange), *cut)
+    return (*dict.fromkeys(f"a part of the kind {show(part.part_kind, 60)}" for part in unknown_parts), *cut)
 
 
 def _read_usage(response: ModelResponse) -> Usage | None:

@@ -119,8 +119,8 @@ class ProviderModel:
         messages = write_messages(request, self._heard)
         parameters = write_parameters(request, native=native)
         sent, notes = self._write_settings(request)
-        kept = {key: value for key, value in sent.items() if key in REQUEST_SETTINGS}
-        raw: dict[str, Json] = {"model": self.name, "messages": write_json(messages), "settings": kept}
+        settings = {key: value for key, value in sent.items() if key in REQUEST_SETTINGS}
+        raw: dict[str, Json] = {"model": self.name, "messages": write_json(messages), "settings": settings}
         if request.tools:
             raw["tools"] = [msgspec.to_builtins(tool) for tool in request.tools]
         if request.answer_schema is not None:
@@ -159,14 +159,14 @@ class ProviderModel:
 
     def _write_settings(self, request: ChatRequest) -> tuple[PydanticSettings, tuple[str, ...]]:
         """Return the settings of one request, and what had to be left out of them."""
-        asked: dict[str, Any] = {key: getattr(request, key) for key in REQUEST_SETTINGS if getattr(request, key) is not None}
+        options: dict[str, Any] = {key: getattr(request, key) for key in REQUEST_SETTINGS if getattr(request, key) is not None}
         unknown = self._model.unsupported_settings
-        notes = tuple(f"{key} is unknown to this API and was left out" for key in asked if key in unknown)
+        notes = tuple(f"{key} is unknown to this API and was left out" for key in options if key in unknown)
         if self._settings.headers:
-            asked["extra_headers"] = dict(self._settings.headers)
+            options["extra_headers"] = dict(self._settings.headers)
         # An SDK that tries again itself would multiply the tries of whoever asks, and wait where nobody sees it.
-        asked |= {"timeout": self._settings.timeout_s, "max_retries": 0}
-        sent: Any = {key: value for key, value in asked.items() if key not in unknown}
+        options |= {"timeout": self._settings.timeout_s, "max_retries": 0}
+        sent: Any = {key: value for key, value in options.items() if key not in unknown}
         return sent, notes
 
     def _explain_error(self, error: Exception) -> ModelFault:
@@ -174,15 +174,15 @@ class ProviderModel:
             return error
         code, status, wait = classify_error(error)
         if isinstance(error, TimeoutError):
-            said = f"no answer within {self._settings.timeout_s:g} s"
+            message = f"no answer within {self._settings.timeout_s:g} s"
         elif code == "bad_answer":
             # Whatever an SDK stumbled over; its own words rarely say that it was the answer.
-            said = f"the model's answer cannot be used: {type(error).__name__}: {error}"
+            message = f"the model's answer cannot be used: {type(error).__name__}: {error}"
         else:
-            said = str(getattr(error, "message", "") or error) or type(error).__name__
+            message = str(getattr(error, "message", "") or error) or type(error).__name__
         for secret in self._secrets:
-            said = said.replace(secret, "[redacted]")
-        return ModelFault(code, f"{self._provider}, {self.name}: {shorten(said, 400)}", status=status, retry_after_s=wait)
+            message = message.replace(secret, "[redacted]")
+        return ModelFault(code, f"{self._provider}, {self.name}: {shorten(message, 400)}", status=status, retry_after_s=wait)
 
 
 def classify_error(error: Exception) -> tuple[FaultCode, int | None, float | None]:

@@ -133,8 +133,8 @@ def _read_finish(answer: dict[str, Json], called: bool) -> Finish:
 
 def _make_reported_fault(error: Json) -> ModelFault:
     code = error.get("code") if isinstance(error, dict) else None
-    said = error.get("message") if isinstance(error, dict) else None
-    message = f"the model reported a failure: {said if isinstance(said, str) else show(error)}"
+    text = error.get("message") if isinstance(error, dict) else None
+    message = f"the model reported a failure: {text if isinstance(text, str) else show(error)}"
     if code == "rate_limit_exceeded":
         return ModelFault("rate_limited", message)
     return ModelFault("overloaded" if code == "server_error" else "bad_request", message)

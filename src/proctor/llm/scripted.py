@@ -55,8 +55,8 @@ class ScriptedModel:
         position = len(self.requests)
         self.requests.append(request)
         if callable(self._script):
-            said = self._script(request)
-            line: Line = await said if isawaitable(said) else said
+            reply = self._script(request)
+            line: Line = await reply if isawaitable(reply) else reply
         else:
             if self._by_turn:
                 position = sum(message.role == "assistant" for message in request.messages)
@@ -108,8 +108,8 @@ def _read_line(line: Json, field: str) -> Line:
         codes: tuple[str, ...] = get_args(FaultCode)
         if line["fault"] not in codes:
             raise SpecError(f"unknown fault {show(line['fault'])}", field=f"{field}.fault", nearest=nearest(str(line["fault"]), codes))
-        said = line.get("message", "as the script says")
-        return ModelFault(line["fault"], str(said), retry_after_s=line.get("retry_after_s"), status=line.get("status"))
+        message = line.get("message", "as the script says")
+        return ModelFault(line["fault"], str(message), retry_after_s=line.get("retry_after_s"), status=line.get("status"))
     try:
         return _read_reply(line)
     except msgspec.ValidationError as error:

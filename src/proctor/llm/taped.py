@@ -63,14 +63,14 @@ class TapedModel:
             try:
                 return msgspec.to_builtins(_Answer(reply=await self._model.complete(request)))
             except ModelFault as fault:
-                kept = _Fault(
+                recorded_fault = _Fault(
                     code=cast(FaultCode, fault.code), message=fault.message, retry_after_s=fault.retry_after_s, status=fault.status
                 )
-                return msgspec.to_builtins(_Answer(fault=kept))
+                return msgspec.to_builtins(_Answer(fault=recorded_fault))
 
-        said = await self._tape.exchange("chat", described, send)
+        recorded = await self._tape.exchange("chat", described, send)
         try:
-            answer = convert_to(said, _Answer)
+            answer = convert_to(recorded, _Answer)
         except msgspec.ValidationError as error:
             raise ModelFault("bad_answer", f"the recording is not an answer of a model: {error}") from None
         if answer.fault is not None:

@@ -27,7 +27,7 @@ from proctor.errors import CheckFault
 from proctor.expressions.scope import NO_SCOPE
 from proctor.matchers.assignment import find_maximum_pairing
 from proctor.matchers.call_arguments import ArgumentMatch, ArgumentRule, Difference, build_argument_rule
-from proctor.matchers.weight import weigh
+from proctor.matchers.weight import estimate_work
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import nearest, show
 from proctor.model.verdict import TextRange
@@ -203,7 +203,7 @@ class _Attempt:
         """Return what comparing the arguments of a call takes."""
         known = self.weights.get(actual_index)
         if known is None:
-            known = self.weights[actual_index] = weigh(self.actual[actual_index].arguments, _HEAVIEST)
+            known = self.weights[actual_index] = estimate_work(self.actual[actual_index].arguments, _HEAVIEST)
         return known
 
     def _pair_by_position(self) -> None:

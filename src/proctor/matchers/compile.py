@@ -114,11 +114,11 @@ def _compile_short(value: dict[str, Json], field: str, depth: int) -> Expected:
         takers = [name for name in named if key[1:] in MATCHERS[name].keys and key[1:] not in ("value", "variants", "expression")]
         if not takers:
             known = (*(f"${name}" for name in MATCHERS), *_SHORT_EXTRAS)
-            beside = f" beside {', '.join(f'${name}' for name in named)}" if named and key in known else ""
+            others = f" beside {', '.join(f'${name}' for name in named)}" if named and key in known else ""
             raise SpecError(
-                f"unknown matcher {key!r}{beside}",
+                f"unknown matcher {key!r}{others}",
                 field=f"{field}.{key}",
-                nearest=() if beside else nearest(key, known),
+                nearest=() if others else nearest(key, known),
                 hint="an object whose keys really begin with $ is written {$object: {...}}",
             )
         for name in takers:

@@ -17,7 +17,7 @@ from proctor.matchers.mismatch import Mismatch, different_mismatch
 from proctor.matchers.weight import bound_product
 from proctor.model.evidence import Json
 from proctor.model.json_values import Missing
-from proctor.model.show import show, tell_more
+from proctor.model.show import count_rest, show
 from proctor.model.verdict import TextRange
 
 DEEPEST = 100
@@ -113,9 +113,9 @@ def explain(
             return inner
     parts: list[str] = []
     if lacking:
-        parts.append("lacks " + ", ".join(elements[index].describe() for index in lacking[:3]) + tell_more(len(lacking), 3))
+        parts.append("lacks " + ", ".join(elements[index].describe() for index in lacking[:3]) + count_rest(len(lacking), 3))
     if extra:
-        parts.append("has the unexpected " + ", ".join(show(actual[index], 60) for index in extra[:3]) + tell_more(len(extra), 3))
+        parts.append("has the unexpected " + ", ".join(show(actual[index], 60) for index in extra[:3]) + count_rest(len(extra), 3))
     return Mismatch(path, " and ".join(parts), whole.describe(), actual)
 
 

@@ -154,9 +154,9 @@ class CostTally:
         if not self._currency:
             return None
         sums = {payer: round(amount, 12) for payer, amount in self._sums.items()}
-        told = {payer: None if payer in self._not_known else amount for payer, amount in sums.items()}
+        amounts = {payer: None if payer in self._not_known else amount for payer, amount in sums.items()}
         return TotalCost(
-            **told,
+            **amounts,
             currency=self._currency,
             known=round(sum(sums.values()), 12),
             cases_not_known=self._unknown,

@@ -26,11 +26,11 @@ def cut_text(text: str, limit: int) -> str:
     return text.encode("utf-16-le", "surrogatepass")[: 2 * limit].decode("utf-16-le", "ignore") + MARK
 
 
-def find_kept_part(text: str, limit: int) -> str | None:
+def text_before_cut(text: str, limit: int) -> str | None:
     """Return what was kept of a text that was cut at this limit, or None if it is whole."""
     # A writer that leaves out half of a character keeps one unit less.
     if not text.endswith(MARK) or not limit - 1 <= count_units(text) - len(MARK) <= limit:
         return None
-    kept = text[: -len(MARK)]
+    before = text[: -len(MARK)]
     # Half of a character is none; whoever decoded it may have put a replacement there.
-    return kept[:-1] if kept and ("\ud800" <= kept[-1] <= "\udbff" or kept[-1] == "\ufffd") else kept
+    return before[:-1] if before and ("\ud800" <= before[-1] <= "\udbff" or before[-1] == "\ufffd") else before

@@ -90,7 +90,7 @@ def read_recorded(owner: msgspec.Struct, field: str, account: Account | None) ->
     value: Json = getattr(owner, field)
     if value is None:
         value = _find_elsewhere(owner, field)
-    if value is None and isinstance(owner, ToolCall) and field in ("error", "error_kind") and not tells_ending(owner, account):
+    if value is None and isinstance(owner, ToolCall) and field in ("error", "error_kind") and not records_outcome(owner, account):
         return Unrecorded(f"how {show(owner.name, 60)} ended (neither result nor error) not recorded in this evidence")
     words = _WORDS.get(kind, {}).get(field)
     if value is not None or words is None:
@@ -101,7 +101,7 @@ def read_recorded(owner: msgspec.Struct, field: str, account: Account | None) ->
     return Unrecorded(f"{words} not recorded in this evidence")
 
 
-def tells_ending(call: ToolCall, account: Account | None) -> bool:
+def records_outcome(call: ToolCall, account: Account | None) -> bool:
     """Return whether it is known how a call ended: one in our own words with neither a result nor an error does not tell.
 
     Readers of other formats say in their account what they do not know.

@@ -32,7 +32,7 @@ def shorten(text: str, limit: int = LIMIT) -> str:
     return f"{text[:head]}…({gone} more)…{text[len(text) - (limit - head) :]}"
 
 
-def tell_more(count: int, most: int, joint: str = " and") -> str:
+def count_rest(count: int, most: int, joint: str = " and") -> str:
     """Return ` and 3 more` for a list of `count` things of which the first `most` are shown; nothing where those are all."""
     return f"{joint} {count - most} more" if count > most else ""
 

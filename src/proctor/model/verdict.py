@@ -86,8 +86,8 @@ class DeferredVerdict(Verdict, frozen=True, gc=False):
 
     def __reduce__(self) -> tuple[object, ...]:
         # A pickle carries the words, not the way to them.
-        told = self.with_words()
-        return (Verdict, (told.outcome, told.score, told.reason, told.code, told.details, told.pointers))
+        whole = self.with_words()
+        return (Verdict, (whole.outcome, whole.score, whole.reason, whole.code, whole.details, whole.pointers))
 
 
 # The words of a deferred verdict replace the empty fields it was made with.

@@ -164,10 +164,10 @@ class _Share:
 _share = _Share()
 
 
-def _given_up_fault(source: str, text: str, said: str) -> CheckFault:
-    if "interrupted" in said:
+def _given_up_fault(source: str, text: str, message: str) -> CheckFault:
+    if "interrupted" in message:
         return CheckFault("regex_timeout", f"the pattern {show(source)} took more than {SECONDS:g} s on a text of {len(text)} characters")
-    return CheckFault("regex_limit", f"the pattern {show(source)} could not be searched: {said}")
+    return CheckFault("regex_limit", f"the pattern {show(source)} could not be searched: {message}")
 
 
 def _get_engine() -> _Engine:
@@ -188,8 +188,8 @@ def _shorten_message(error: Exception) -> str:
     return (lines[0] if lines else "unknown").removeprefix("SyntaxError: ").removeprefix("InternalError: ")
 
 
-def _invalid_pattern_error(source: str, said: str) -> PatternError:
+def _invalid_pattern_error(source: str, message: str) -> PatternError:
     finding = locate_mistake(source)
     if finding is None:
-        return PatternError(f"invalid regular expression {show(source)}: {said}")
+        return PatternError(f"invalid regular expression {show(source)}: {message}")
     return PatternError(f"invalid regular expression {show(source)}: {finding.message}", offset=finding.offset, hint=finding.hint)

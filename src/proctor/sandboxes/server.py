@@ -287,8 +287,10 @@ class LoopbackServer:
             known = name in served.systems
             # Before the system is looked for: who has no token is not told which systems there are.
             if not (known and served.sandbox.is_open(name, rest)) and not _has_token(headers, served.token):
-                told = served.sandbox.refuse(name, 401, "unauthorized", "send the token of the sandbox as `Authorization: Bearer TOKEN`")
-                return msgspec.structs.replace(told, headers={**told.headers, "www-authenticate": "Bearer"})
+                response = served.sandbox.refuse(
+                    name, 401, "unauthorized", "send the token of the sandbox as `Authorization: Bearer TOKEN`"
+                )
+                return msgspec.structs.replace(response, headers={**response.headers, "www-authenticate": "Bearer"})
             if not known:
                 return refuse(404, "not_found", f"there is no system {name!r} in this sandbox").response
             request = Request(
@@ -421,8 +423,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse_method(self) -> None:
         self.close_connection = True
-        told = f"there are {', '.join(_METHODS)}, not {self.command[:40]}"
-        self._answer({name.lower(): value for name, value in self.headers.items()}, _Unread(told, 405, "method_not_allowed"))
+        message = f"there are {', '.join(_METHODS)}, not {self.command[:40]}"
+        self._answer({name.lower(): value for name, value in self.headers.items()}, _Unread(message, 405, "method_not_allowed"))
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _serve
 

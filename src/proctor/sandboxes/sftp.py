@@ -132,19 +132,19 @@ class _Guard(asyncssh.SSHServer):
             self._connections.pop(self._connection, None)
 
     def begin_auth(self, username: str) -> bool:
-        self._require_room()
+        self._require_capacity()
         return True
 
     def auth_completed(self) -> None:
         # Again: several may have begun while there was room for one.
-        self._require_room()
+        self._require_capacity()
         if self._connection in self._connections:
             self._connections[self._connection] = True
 
-    def _require_room(self) -> None:
+    def _require_capacity(self) -> None:
         if sum(self._connections.values()) >= MOST_SESSIONS and self._connection is not None:
-            told = f"at most {MOST_SESSIONS} sessions at once: close some first"
-            self._connection.disconnect(DISC_TOO_MANY_CONNECTIONS, told)
+            message = f"at most {MOST_SESSIONS} sessions at once: close some first"
+            self._connection.disconnect(DISC_TOO_MANY_CONNECTIONS, message)
 
     def password_auth_supported(self) -> bool:
         return True

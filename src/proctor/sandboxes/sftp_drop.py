@@ -92,7 +92,7 @@ class Drop:
         tree.refuse_folder(name)
         is_new = name not in tree.files
         if flags & _WRITE and is_new:
-            self._require_room(name, tree, flags)
+            self._require_capacity(name, tree, flags)
         elif not is_new and flags & _CREATE and flags & _EXCLUSIVE:
             raise SFTPFailure(f"there is a file {show(name)} already")
         if flags & _READ or not flags & _WRITE:
@@ -107,7 +107,7 @@ class Drop:
         self._open.append(file)
         return file
 
-    def _require_room(self, name: str, tree: _Tree, flags: int) -> None:
+    def _require_capacity(self, name: str, tree: _Tree, flags: int) -> None:
         """Refuse to make a file where none can be."""
         if not flags & _CREATE:
             raise SFTPNoSuchFile(f"there is no file {show(name)}")
@@ -215,7 +215,7 @@ class Drop:
             raise SFTPOpUnsupported("a folder is not renamed: rename its files")
         if target in tree.folders or (target in tree.files and not replaces):
             raise SFTPFailure(f"there is {show('/' + target)} already")
-        self._require_room(target, tree, _CREATE)
+        self._require_capacity(target, tree, _CREATE)
         self._ask("MOVE", name, query=(("to", target),))
         self._keep_folder(name)
 
@@ -227,7 +227,7 @@ class Drop:
             raise SFTPFailure(f"there is {show('/' + name)} already")
         if len(self._made) >= MOST_FOLDERS:
             raise SFTPFailure(f"at most {MOST_FOLDERS} folders are made")
-        self._require_room(name, tree, _CREATE)
+        self._require_capacity(name, tree, _CREATE)
         self._made.add(name)
 
     def remove_folder(self, path: bytes) -> None:
@@ -271,9 +271,9 @@ class Drop:
         response = self._ask_system(Request(method=method, path=_encode(name), query=query, body=body))
         if response.status < 400:
             return response
-        told = str(msgspec.json.decode(response.body)["error"]["message"])
+        message = str(msgspec.json.decode(response.body)["error"]["message"])
         kinds: dict[int, Callable[[str], asyncssh.SFTPError]] = {400: SFTPPermissionDenied, 404: SFTPNoSuchFile}
-        raise kinds.get(response.status, SFTPFailure)(told)
+        raise kinds.get(response.status, SFTPFailure)(message)
 
 
 def resolve_path(text: str) -> str:

@@ -88,10 +88,10 @@ def with_intervals(table: Table, *, confidence: float = 0.95, draws: int = DRAWS
     stream = Draws(seed)
     for _ in range(draws if found else 0):
         drawn = _draw_figures(table, stream)
-        for name, kept in found.items():
+        for name, drawn_values in found.items():
             value = drawn[name]
             if value is not None:
-                kept.append(value)
+                drawn_values.append(value)
     return {name: Figure(value, _find_interval(value, found.get(name, []), confidence)) for name, value in values.items()}
 
 

@@ -175,16 +175,16 @@ def _make_tag_row(tag: str, items: Sequence[JudgedAnswer]) -> TagRow:
 def _sum_spent(judged: Sequence[JudgedAnswer]) -> JudgeCost:
     details = [one.opinion.details for one in judged]
     # What was remembered was paid for when it was first asked.
-    asked = [one for one in details if one.get("cached") is not True]
-    tokens = [count for one in asked if (count := _count_tokens(one.get("usage"))) is not None]
-    costs = [cost for one in asked if isinstance(cost := one.get("cost"), (int, float)) and not isinstance(cost, bool)]
+    uncached = [one for one in details if one.get("cached") is not True]
+    tokens = [count for one in uncached if (count := _count_tokens(one.get("usage"))) is not None]
+    costs = [cost for one in uncached if isinstance(cost := one.get("cost"), (int, float)) and not isinstance(cost, bool)]
     return JudgeCost(
         judges=_list_names(one.get("judge") for one in details),
         models=_list_names(one.get("models") or one.get("model") for one in details),
         prompts=_list_names(one.get("prompt_version") for one in details),
         tokens=sum(tokens) if tokens else None,
         cost=math.fsum(costs) if costs else None,
-        remembered=len(details) - len(asked),
+        remembered=len(details) - len(uncached),
     )
 
 

@@ -81,7 +81,7 @@ def take_text(given: dict[str, Json], name: str, *, default: str | None = None) 
     return value
 
 
-def tell_refusal(refused: Refused) -> str:
+def refusal_message(refused: Refused) -> str:
     """Return the sentence of a refusal that was made by `refuse`."""
     return str(msgspec.json.decode(refused.response.body)["error"]["message"])
 

@@ -42,14 +42,14 @@ def _read_line(value: Json, at: str) -> Line:
     return Line(read_word(given["say"], join_place(at, "say")), when)
 
 
-def find_answer(script: Script, heard: str, said: int) -> tuple[str | None, int]:
+def find_answer(script: Script, heard: str, answered: int) -> tuple[str | None, int]:
     """Return what a person answers, or None, and how many of the plain lines have been said then; `said` is how many were before."""
     words = fold_words(heard)
     for line in script:
         if line.when and all(fold_words(phrase) in words for phrase in line.when):
-            return line.say, said
+            return line.say, answered
     plain = [line.say for line in script if not line.when]
-    return (plain[said], said + 1) if said < len(plain) else (None, said)
+    return (plain[answered], answered + 1) if answered < len(plain) else (None, answered)
 
 
 def fold_words(text: str) -> str:

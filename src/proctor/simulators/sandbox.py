@@ -161,8 +161,8 @@ class Sandbox:
             except CheckFault as fault:
                 response = refuse_for(simulator.kind, 400, TOO_COSTLY, fault.message)
             except Exception as error:  # a bug in a simulator is an answer of its own, and nothing of its work is kept
-                told = f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"
-                response = refuse_for(simulator.kind, 500, "internal_error", told)
+                message = f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"
+                response = refuse_for(simulator.kind, 500, "internal_error", message)
             if await self._store.commit(self.name, snapshot.revision, changes, self._make_event(system, request, response, began)):
                 return response
         raise StoreError(f"sandbox {self.name!r} changed {_MOST_TRIES} times while one request was handled")
@@ -206,8 +206,8 @@ class Sandbox:
                     self.failed_steps.append(f"{system}: {step.name}: {error.message}")
                     break
                 except Exception as error:  # as for requests: a bug in a simulator is told, and nothing of its work is kept
-                    told = f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"
-                    self.failed_steps.append(f"{system}: {step.name}: {told}")
+                    message = f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"
+                    self.failed_steps.append(f"{system}: {step.name}: {message}")
                     break
                 if await self._store.advance(self.name, snapshot.revision, draft.list_changes(), {"system": system, "step": step.name}):
                     break

@@ -85,8 +85,8 @@ def _find_kind_of_step(step: str, place: str) -> str:
     if len(steps.get(step, ())) != 1:
         near = nearest(step, steps)
         more = f"; nearest: {', '.join(near)}" if near else ""
-        told = "several simulators have it: write simulator beside it" if step in steps else f"no simulator has such a step{more}"
-        raise SpecError(f"{show(step, 60)}: {told}", field=place)
+        message = "several simulators have it: write simulator beside it" if step in steps else f"no simulator has such a step{more}"
+        raise SpecError(f"{show(step, 60)}: {message}", field=place)
     return steps[step][0]
 
 

@@ -58,13 +58,13 @@ def find_config_seed(kind: str, config: Mapping[str, Json] | None) -> Json:
         return None
     seed = config.get("seed")
     names: tuple[str, ...] = getattr(find_simulator(kind), "config_names", ())
-    said = {name: value for name, value in config.items() if name in names}
-    if not said:
+    chosen = {name: value for name, value in config.items() if name in names}
+    if not chosen:
         return seed
     if isinstance(seed, dict):
-        return {**seed, **said}
+        return {**seed, **chosen}
     # Beside other settings nobody can say what a bare list means, and the kind refuses the key.
-    return said if seed is None else {**said, "seed": seed}
+    return chosen if seed is None else {**chosen, "seed": seed}
 
 
 def join_config(kind: str, config: Mapping[str, Json] | None, seeds: list[Json]) -> list[Json]:

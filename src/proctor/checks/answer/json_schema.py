@@ -1,6 +1,6 @@
 """Claims about the shape of a JSON answer, by JSON Schema.
 
-Draft 2020-12 unless `$schema` says otherwise. A remote reference is refused when the suite is read: nothing is ever fetched; only the
+Draft 2020-12 unless `$schema` names another one. A remote reference is refused when the suite is read: nothing is ever fetched; only the
 published meta-schemas are at hand. `format` is an annotation, as the drafts have it.
 
 `pattern` runs on an engine that takes linear time and has no look-around and no back references; a schema that uses them is
@@ -22,7 +22,7 @@ from proctor.checks.shared.missing_evidence import Reads
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING
-from proctor.model.show import describe_value, shorten, show, tell_more
+from proctor.model.show import count_rest, describe_value, shorten, show
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 from proctor.paths.dotted import find_dotted, trace_dotted
 
@@ -125,8 +125,8 @@ def _build_validator(schema: Json) -> Any:
         raise _unusable_schema_error(str(error), []) from None
 
 
-def _unusable_schema_error(said: str, path: list[str]) -> SpecError:
-    first = said.split("\n", 1)[0]
+def _unusable_schema_error(message: str, path: list[str]) -> SpecError:
+    first = message.split("\n", 1)[0]
     place = ".".join(["schema", *path])
     address = first.split("'")[1] if first.count("'") >= 2 else first
     if first.startswith(_UNKNOWN_META):
@@ -151,7 +151,7 @@ def _fail_nonconforming(what: str, errors: list[ValidationError], value: Json, p
     found = [(_place(pointer, error.instance_path), shorten(error.message)) for error in errors[:_MOST_ERRORS]]
     if not found:
         return failed(f"{what} does not conform to the schema; it is too large to say where: {show(value)}", pointers=(pointer,))
-    more = tell_more(len(errors), _MOST_ERRORS, ", and")
+    more = count_rest(len(errors), _MOST_ERRORS, ", and")
     return failed(
         f"{what} does not conform to the schema: " + "; ".join(f"{place}: {message}" for place, message in found) + more,
         details={"errors": [{"path": place, "message": message} for place, message in found], "count": len(errors)},

@@ -107,8 +107,10 @@ def _decide_every_turn(
         # Before what was not measured: one turn that breaks the bound decides, whatever the others took.
         wrong = [index for index, value in enumerate(found) if value is not None and not holds(value)]
         if wrong:
-            told = ", ".join(f"{show(found[index])} in turn {index + 1}" for index in wrong[:8])
-            return failed(f"expected {wanted} in every turn, found {told}", pointers=tuple(f"$.turns[{index}].{field}" for index in wrong))
+            listed = ", ".join(f"{show(found[index])} in turn {index + 1}" for index in wrong[:8])
+            return failed(
+                f"expected {wanted} in every turn, found {listed}", pointers=tuple(f"$.turns[{index}].{field}" for index in wrong)
+            )
         unseen = [str(index + 1) for index, value in enumerate(found) if value is None]
         return missing(f"{what} of turn {', '.join(unseen[:8])}") if unseen else good
 

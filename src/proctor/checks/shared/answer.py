@@ -59,7 +59,7 @@ def strip_fence(text: str) -> str | None:
 
 
 def find_fenced(text: str) -> tuple[int, int] | None:
-    """Return where the inside stands of a text that is one fenced code block, or `None`."""
+    """Return the position of the content of a text that is one fenced code block, or None."""
     block = text.strip()
     if len(block) < 2 * len(_FENCE) or not block.startswith(_FENCE) or not block.endswith(_FENCE):
         return None
@@ -70,7 +70,7 @@ def find_fenced(text: str) -> tuple[int, int] | None:
     return start, start + len(inner)
 
 
-# Several claims about one answer follow one another; the document is shared, and nobody changes it.
+# Consecutive claims about one answer share the parsed document, which is never modified.
 @functools.lru_cache(maxsize=8)
 def _parse(text: str) -> Json:
     try:
@@ -79,7 +79,7 @@ def _parse(text: str) -> Json:
         raise _NotJson(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise CheckFault("json_limit", "the answer is nested too deeply to be read") from None
-    # `JSONDecodeError` is one too and stands above; what is left is Python's limit on the digits of a number.
+    # `JSONDecodeError` is handled above; this is Python's limit on the digits of a number.
     except ValueError:
         raise CheckFault("json_limit", "the answer holds a number with too many digits to be read") from None
 

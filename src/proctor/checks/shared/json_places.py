@@ -22,7 +22,7 @@ from proctor.work import spend
 
 
 class JsonDocument(msgspec.Struct, frozen=True):
-    """A document, the place of the evidence where it stands, and its text where it is one."""
+    """A document, its path in the evidence, and its text if it is one."""
 
     value: Json
     pointer: str
@@ -46,13 +46,13 @@ class JsonDocument(msgspec.Struct, frozen=True):
 def open_answer(evidence: Evidence, *, source: Literal["body", "text"] = "body", unfence: bool = True) -> JsonDocument | None:
     """Return the answer as the document that checks look into, or None where there is none.
 
-    A body that is nothing but what the text says stands in the text: that is what a person sees.
+    A body that equals the parsed text is located in the text, which is what a person sees.
     """
     answer = answer_json(evidence, source=source, unfence=unfence)
     if isinstance(answer, Verdict):
         return None
-    said = answer if answer.pointer == "$.text" else answer_json(evidence, source="text", unfence=unfence)
-    if evidence.text is None or isinstance(said, Verdict) or (said is not answer and not deep_equal(said.value, answer.value)):
+    spoken = answer if answer.pointer == "$.text" else answer_json(evidence, source="text", unfence=unfence)
+    if evidence.text is None or isinstance(spoken, Verdict) or (spoken is not answer and not deep_equal(spoken.value, answer.value)):
         return JsonDocument(answer.value, answer.pointer)
     fenced = find_fenced(evidence.text) if unfence else None
     return JsonDocument(answer.value, "$.text", evidence.text, 0 if fenced is None else fenced[0])
@@ -66,7 +66,7 @@ def write_pointer(base: str, keys: Keys) -> str:
 
 
 def find_keys(document: Json, base: str, pointers: Iterable[str]) -> Iterator[Keys]:
-    """Yield the keys of those values of a document that these pointers lead to; the document itself stands at `base`."""
+    """Yield the keys of the values of a document at these pointers; the document itself is at `base`."""
     wanted = set(pointers)
     waiting: list[tuple[Json, str, Keys]] = [(document, base, ())]
     while waiting and wanted:

@@ -75,7 +75,7 @@ def count_edits(one: str, other: str) -> int:
     full = (1 << len(short)) - 1
     last = 1 << (len(short) - 1)
     rises, falls, edits = full, 0, len(short)
-    # Hyyrö's form of Myers' algorithm: bit i says whether the table rises or falls by one from row i to row i + 1.
+    # Hyyrö's form of Myers' algorithm: bit i is set if the table rises or falls by one from row i to row i + 1.
     for character in long:
         here = masks.get(character, 0) | falls
         diagonal = ((((here & rises) + rises) ^ rises) | here) & full
@@ -103,7 +103,7 @@ def count_common(one: Sequence[T], other: Sequence[T]) -> int:
 
 
 def _mark_places(elements: Sequence[T], partners: int) -> dict[T, int]:
-    """Return for every element the places where it stands, as bits; counts the steps of comparing with `partners` others."""
+    """Return the positions of every element as bits; counts the steps of comparing with `partners` others."""
     spend(len(elements) + partners * (_STEPS_OF_AN_ELEMENT + len(elements) // _PLACES_PER_STEP))
     masks: dict[T, int] = {}
     for place, element in enumerate(elements):

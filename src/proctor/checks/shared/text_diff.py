@@ -21,7 +21,7 @@ _MOST_CELLS: Final = 1_000_000
 """Pairs of pieces that are compared at most."""
 
 Piece = tuple[str, Span]
-"""A piece in the form in which it is compared, and where it stands."""
+"""A piece in its normalised form, and its position."""
 
 
 def find_differing(expected: str, actual: str, measure: Measure) -> Iterator[Span]:
@@ -48,7 +48,7 @@ def _split_rouge(text: str) -> list[Piece]:
 
 
 def _split_words(text: str, split: Callable[[str], list[str]]) -> list[Piece]:
-    """Return the words that a measure knows, each with the run of characters between blanks that it stands in."""
+    """Return the words that a measure uses, each with the run of characters between blanks that contains it."""
     return [(word, found.span()) for found in _WORDS.finditer(text) for word in split(found[0])]
 
 
@@ -104,13 +104,13 @@ def _list_unaligned(wanted: Sequence[str], found: Sequence[str]) -> list[int]:
 
 def _join(text: str, spans: Sequence[Span], *, gapless: bool) -> Iterator[Span]:
     """Yield spans, those as one between which there are only blanks (`gapless`: nothing at all)."""
-    begin, behind = -1, -1
+    begin, stop = -1, -1
     for start, end in spans:
-        if begin >= 0 and (start <= behind or (not gapless and text[behind:start].isspace())):
-            behind = max(behind, end)
+        if begin >= 0 and (start <= stop or (not gapless and text[stop:start].isspace())):
+            stop = max(stop, end)
             continue
         if begin >= 0:
-            yield begin, behind
-        begin, behind = start, end
+            yield begin, stop
+        begin, stop = start, end
     if begin >= 0:
-        yield begin, behind
+        yield begin, stop

@@ -1,4 +1,4 @@
-"""What the checks about the text of an answer share: how a failure is told."""
+"""Reasons shared by the checks about the text of an answer."""
 
 from __future__ import annotations
 

@@ -185,8 +185,8 @@ class MCPClientManager:
         if tool in names or answer.gone:
             raise TargetError(f"{tool} on MCP server {server!r}: {answer.error}")
         close = nearest(tool, names)
-        told = f"MCP server {server!r} has no tool {tool!r}" + (f"; nearest: {close[0]!r}" if close else "")
-        return {"content": [{"type": "text", "text": f"{told}: {answer.error}"}], "isError": True}
+        message = f"MCP server {server!r} has no tool {tool!r}" + (f"; nearest: {close[0]!r}" if close else "")
+        return {"content": [{"type": "text", "text": f"{message}: {answer.error}"}], "isError": True}
 
     # --- for code that is not asynchronous --------------------------------------------------------------------------------
 

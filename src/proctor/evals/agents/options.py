@@ -38,8 +38,8 @@ def refuse_unknown_options(function: Callable[..., Any], options: Mapping[str, o
     for name in options:
         if name not in known:
             close = nearest(name, known)
-            told = f"; nearest: {close[0]!r}" if close else ""
-            raise TypeError(f"{function.__qualname__.removesuffix('.__init__')}() has no option {name!r}{told}")
+            suggestion = f"; nearest: {close[0]!r}" if close else ""
+            raise TypeError(f"{function.__qualname__.removesuffix('.__init__')}() has no option {name!r}{suggestion}")
 
 
 @functools.cache

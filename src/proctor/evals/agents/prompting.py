@@ -79,9 +79,9 @@ def read_timeout(timeout: Timeout | None, timeout_ms: float | None) -> tuple[flo
     if not isinstance(timeout, Mapping):
         return _read_milliseconds(timeout, "timeout"), None
     given = {_TIMEOUT_KEYS.get(key, key): value for key, value in timeout.items()}
-    strange = [key for key in given if key not in _TIMEOUT_KEYS.values()]
-    if strange:
-        raise ValueError(f"timeout: expected total_ms and step_ms, found {strange[0]!r}")
+    unknown = [key for key in given if key not in _TIMEOUT_KEYS.values()]
+    if unknown:
+        raise ValueError(f"timeout: expected total_ms and step_ms, found {unknown[0]!r}")
     # Answers come whole here, so there are no chunks to wait for.
     limits = {key: _read_milliseconds(value, f"timeout.{key}") for key, value in given.items()}
     return limits.get("total_ms"), limits.get("step_ms")
@@ -132,7 +132,7 @@ class WatchedModel:
         self._ended = ended
         self._steps: list[Step] = []
         self.replies: list[ChatReply] = []
-        self.said: tuple[ChatMessage, ...] = ()
+        self.messages: tuple[ChatMessage, ...] = ()
         """The conversation without the context, as the model was last told it."""
         self.spans: list[ModelSpan] = []
         self.stopped: str | None = None
@@ -143,7 +143,7 @@ class WatchedModel:
         if self.stopped is not None:
             # The loop is ended by the only way a model can end it; nobody gets to see this fault.
             raise ModelFault("bad_answer", "stopped as asked")
-        self.said = request.messages
+        self.messages = request.messages
         first = next((index for index, message in enumerate(request.messages) if message.role != "system"), 0)
         messages = (*request.messages[:first], *self._context, *request.messages[first:])
         started = time.perf_counter()
@@ -212,7 +212,7 @@ class Prompting:
         """Return what was observed so far."""
         evidence, watched = self._evidence, self._watched
         replies = watched.replies if watched is not None else []
-        asked = watched.spans if watched is not None else []
+        model_spans = watched.spans if watched is not None else []
         calls = self._list_calls()
         stop = watched.stopped if watched is not None else None
         if evidence is not None and error is None and stop is None:
@@ -236,7 +236,7 @@ class Prompting:
             latency=LatencyBreakdown(
                 e2e_ms=self._measure_ms(time.perf_counter()),
                 # An answer that never came counts for nothing.
-                llm_ms=round(sum(each.ended - each.started for each in asked if each.reply is not None) * 1000, 3),
+                llm_ms=round(sum(each.ended - each.started for each in model_spans if each.reply is not None) * 1000, 3),
                 mcp_ms=round(self._tools.spent_ms(), 3),
             ),
             error=error,
@@ -255,20 +255,20 @@ class Prompting:
         return self._evidence.tool_calls or ()
 
     def _list_messages(self, calls: Sequence[ToolCall]) -> list[Message]:
-        said: list[ChatMessage] = list(self._watched.said) if self._watched is not None else []
+        messages: list[ChatMessage] = list(self._watched.messages) if self._watched is not None else []
         if self._evidence is not None:
             # The evidence keeps long texts shortened; what the model was told is whole.
-            kept = self._evidence.metadata["messages"]
-            said += convert_to(kept[len(said) :], list[ChatMessage])
-        said = said or [ChatMessage(role="user", text=self._message)]
-        return write_sdk_messages((message for message in said if message.role != "system"), calls)
+            stored = self._evidence.metadata["messages"]
+            messages += convert_to(stored[len(messages) :], list[ChatMessage])
+        messages = messages or [ChatMessage(role="user", text=self._message)]
+        return write_sdk_messages((message for message in messages if message.role != "system"), calls)
 
     def _list_spans(self, error: str | None, calls: Sequence[ToolCall]) -> list[Message]:
         sent = [call for call in calls if call.server is not None and not _was_refused(call)]
         ids = [call.id for call in sent] + [None] * len(self._tools.spans)
         called = [msgspec.structs.replace(each, id=id) for each, id in zip(self._tools.spans, ids, strict=False)]
-        asked = self._watched.spans if self._watched is not None else ()
-        return write_spans(asked, called, began=self._started, error=error, provider=self._provider, model=self._model)
+        model_spans = self._watched.spans if self._watched is not None else ()
+        return write_spans(model_spans, called, began=self._started, error=error, provider=self._provider, model=self._model)
 
     def _measure_ms(self, moment: float) -> float:
         return round((moment - self._started) * 1000, 3)

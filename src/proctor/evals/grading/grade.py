@@ -84,8 +84,8 @@ class Grading:
         self, answer: bool, error: str | None, match: ToolCallMatch | None, predicates: Sequence[PredicateResult]
     ) -> tuple[ScoreResult, ...]:
         """Return the rows of the answer, the calls and the predicates."""
-        told = scored(float(answer), f"test() returned {'true' if answer else 'false'}") if error is None else make_error_outcome(error)
-        rows = [make_row(self._test, told), make_row(self._match, _score_match(match))]
+        outcome = scored(float(answer), f"test() returned {'true' if answer else 'false'}") if error is None else make_error_outcome(error)
+        rows = [make_row(self._test, outcome), make_row(self._match, _score_match(match))]
         for definition, found in zip(self._predicates, predicates, strict=True):
             rows.append(make_row(definition, scored(float(found.passed), found.reason)))
         return tuple(rows)
@@ -122,7 +122,7 @@ def _score_match(match: ToolCallMatch | None) -> ScoreOutcome:
         "out of order": [each.tool_name for each in match.out_of_order],
         "extra": [call.name for call in match.extra],
     }
-    told = "; ".join(f"{what}: {', '.join(names)}" for what, names in parts.items() if names)
+    outcome = "; ".join(f"{what}: {', '.join(names)}" for what, names in parts.items() if names)
     if not match.passed:
-        return scored(0.0, told or "no tool was called")
-    return scored(1.0, f"the tool calls fit{f' ({told}, which is allowed)' if told else ''}")
+        return scored(0.0, outcome or "no tool was called")
+    return scored(1.0, f"the tool calls fit{f' ({outcome}, which is allowed)' if outcome else ''}")

@@ -80,18 +80,18 @@ def judge_scorer(
     _require_one("rubric and prompt", bool(points), bool(instruction))
     _require_one("model and judge", options.get("model") is not None, options.get("judge") is not None)
     check_limit(timeout_ms)
-    asked = _JudgeAccess(options, timeout_ms / 1000)
+    access = _JudgeAccess(options, timeout_ms / 1000)
     definition = ScoreDefinition(
         scorer_id=id.strip(),
         scorer_version=scorer_version,
-        implementation_hash=asked.hash_instruction(instruction or {"criterion": BY_RUBRIC, "rubric": points}),
+        implementation_hash=access.hash_instruction(instruction or {"criterion": BY_RUBRIC, "rubric": points}),
         label=options.get("label"),
         deterministic=False,
         pass_threshold=threshold,
         role=role,
         on_error=options.get("on_error"),
         on_skipped=options.get("on_skipped"),
-        model=asked.name,
+        model=access.name,
     )
 
     async def score(context: ScorerContext) -> ScoreOutcome:
@@ -105,7 +105,7 @@ def judge_scorer(
             reference=context.expected_output,
             material=Material(subject=build_transcript(context), name="transcript"),
         )
-        return await asked.ask(question, context)
+        return await access.ask(question, context)
 
     return Scorer(definition=definition, score=score, timeout_ms=timeout_ms)
 

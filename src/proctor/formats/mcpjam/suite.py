@@ -295,7 +295,7 @@ _LIST_CASE_KEYS = (
     "id", "name", "title", "description", "prompt", "query", "steps", "expectedToolCalls", "expectedTools", "matchOptions", *_GATE_KEYS,
     "isNegativeTest", "repetitions", "iterations", "runs", "passThreshold", "disabled", "tags", *_LIVE_KEYS,
 )  # fmt: skip
-_TELLING = ("expectedToolCalls", "expectedTools", "matchOptions", "predicates", "isNegativeTest")
+_CASE_KEYS = ("expectedToolCalls", "expectedTools", "matchOptions", "predicates", "isNegativeTest")
 _DEFAULT_KEYS = ("model", "provider", "repetitions", "passThreshold", "validity", "toolPolicy", "captureLevel")
 _IMPORT_STATUSES = ("exact", "approximated", "unsupported", "unresolved")
 
@@ -307,7 +307,7 @@ def sniff(document: Located) -> bool:
             return False
         if document.get("schemaVersion") is not None and document.get("cases") is not None:
             return True
-    return any(_tells_case(case) for case in _iterate_cases(document))
+    return any(_is_case(case) for case in _iterate_cases(document))
 
 
 def _iterate_cases(document: Located) -> Iterator[Located]:
@@ -320,8 +320,8 @@ def _iterate_cases(document: Located) -> Iterator[Located]:
     return iter((document,))
 
 
-def _tells_case(case: Located) -> bool:
-    if any(case.get(key) is not None for key in _TELLING):
+def _is_case(case: Located) -> bool:
+    if any(case.get(key) is not None for key in _CASE_KEYS):
         return True
     for key in ("steps", *_GATE_KEYS):
         found = case.get(key)
@@ -545,10 +545,10 @@ class _Cases:
         return found.plain() if found is not None else {}
 
     def _read_settings(self, node: Located, steps: Steps) -> dict[str, Json]:
-        kept = {key: found.plain() for key in _LIVE_KEYS if (found := node.get(key)) is not None}
+        settings = {key: found.plain() for key in _LIVE_KEYS if (found := node.get(key)) is not None}
         if steps.direct_calls:
-            kept["direct_calls"] = steps.direct_calls
-        return kept
+            settings["direct_calls"] = steps.direct_calls
+        return settings
 
     def _skip(self, node: Located, steps: Steps) -> Skip | None:
         if self._reading.require_boolean(node.get("disabled"), "'disabled'"):

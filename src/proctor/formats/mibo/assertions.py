@@ -181,14 +181,14 @@ class AssertionReader:
             reading.warn_at_key(node, "expected_value", "'expected_value' has no effect with this condition", code="no_effect")
         if field is None or condition is None or self._has_errors_since(before):
             return None
-        told = {
+        listed = {
             "equals": f"is {show(value, 60)}",
             "not_equals": f"is not {show(value, 60)}",
             "exists": "exists",
             "not_exists": "does not exist",
         }
         spec = JsonField(field=field, value=value, condition=condition)
-        return self._draft(node, "json_field", spec, f"{field} {told[condition]}", fields, find_word(FIELD_CONDITIONS, condition), field)
+        return self._draft(node, "json_field", spec, f"{field} {listed[condition]}", fields, find_word(FIELD_CONDITIONS, condition), field)
 
     def _read_response_regex(self, node: Located) -> Assertion | None:
         reading = self._reading
@@ -245,8 +245,8 @@ class AssertionReader:
             self._reading.error(node, "token_limit needs at least one limit", expected=", ".join(LIMITS), code="missing_key")
         if not limits:
             return None
-        told = ", ".join(f"{limit} {kind}" for kind, limit in limits.items())
-        return self._draft(node, "tokens_within", TokensWithin(**limits), f"at most {told} tokens", fields)
+        listed = ", ".join(f"{limit} {kind}" for kind, limit in limits.items())
+        return self._draft(node, "tokens_within", TokensWithin(**limits), f"at most {listed} tokens", fields)
 
     def _draft(
         self, node: Located, check: str, spec: msgspec.Struct, label: str, fields: Fields | None = None, *named: str
@@ -363,8 +363,8 @@ def drop_nulls(node: Located) -> Located:
     """Return an object without the members that are null: exports write out what was never set. An expected value may be null."""
     if not node.is_object or not any(member.value is None for _, member in node.members()):
         return node
-    kept = {key: member for key, member in node.members() if member.value is not None or key == "expected_value"}
-    return msgspec.structs.replace(node, value=kept)
+    members = {key: member for key, member in node.members() if member.value is not None or key == "expected_value"}
+    return msgspec.structs.replace(node, value=members)
 
 
 def read_expected_value(node: Located, field: str, fields: Fields) -> Json:

@@ -92,9 +92,9 @@ def verify_dependencies(reading: Reading, entries: Sequence[tuple[Assertion, Loc
         for assertion, node in [entry for entry in entries if entry[0].id in circular][:_MOST_CIRCLES]:
             chain = _find_way_back(assertion.id, by_id) if assertion.id is not None else None
             if chain is not None:
-                told = f": {_describe_chain(chain)}" if len(chain) > 2 else ""
+                path = f": {_describe_chain(chain)}" if len(chain) > 2 else ""
                 reading.error(
-                    _find_place(node, "depends_on"), f"assertion {assertion.id!r} depends on itself{told}", code="dependency_cycle"
+                    _find_place(node, "depends_on"), f"assertion {assertion.id!r} depends on itself{path}", code="dependency_cycle"
                 )
 
 

@@ -56,8 +56,8 @@ def read_matrix(node: Located | None, reading: Reading) -> tuple[Variant, ...]:
     # Multiplied before any is made: a few short axes can stand for billions of combinations.
     count = math.prod(len(values) for values in axes.values())
     if count > MOST_VARIANTS:
-        told = " x ".join(f"{len(values)} {axis}" for axis, values in axes.items())
-        reading.error(node, f"{told} make {count:,} combinations; a matrix has at most {MOST_VARIANTS:,}", code="too_many_variants")
+        size = " x ".join(f"{len(values)} {axis}" for axis, values in axes.items())
+        reading.error(node, f"{size} make {count:,} combinations; a matrix has at most {MOST_VARIANTS:,}", code="too_many_variants")
         return ()
     if not sound or not axes:
         return ()

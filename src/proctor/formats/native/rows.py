@@ -31,7 +31,7 @@ from proctor.model.evidence import Json
 from proctor.model.lazy_cases import CaseTraits, LazySequence
 from proctor.model.name_table import TakenNames
 from proctor.model.problem import Origin, Problem
-from proctor.model.show import nearest, show, tell_more
+from proctor.model.show import count_rest, nearest, show
 from proctor.model.typed import make_json_decoder, make_msgpack_decoder
 
 # --- what is told about the rows of one file of data, of which there may be a hundred thousand with the same fault
@@ -45,7 +45,7 @@ class RowProblems:
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
-        self.untold = 0
+        self.left_out = 0
         """Warnings beyond those that are told."""
         self._counts = {"error": 0, "warning": 0}
         self._warned: set[tuple[str, str | None]] = set()
@@ -59,21 +59,21 @@ class RowProblems:
             if self._counts[problem.level] <= MOST_PROBLEMS:
                 self.problems.append(problem)
             elif problem.level == "warning":
-                self.untold += 1
+                self.left_out += 1
             else:
-                told = f"more than {MOST_PROBLEMS} problems; the rest of the file was not looked at"
-                self.problems.append(Problem(message=told, origin=problem.origin, code="too_many_problems"))
+                message = f"more than {MOST_PROBLEMS} problems; the rest of the file was not looked at"
+                self.problems.append(Problem(message=message, origin=problem.origin, code="too_many_problems"))
                 return False
         return True
 
     def _was_warned(self, problem: Problem) -> bool:
         """Return whether a row before has had the same warning: what stands in the template is worth one for all of them."""
-        told = (problem.message, problem.origin.path)
-        if told in self._warned:
+        warning = (problem.message, problem.origin.path)
+        if warning in self._warned:
             return True
         # Bounded: where a message holds a value of its row, every row would add another one.
         if len(self._warned) < MOST_PROBLEMS:
-            self._warned.add(told)
+            self._warned.add(warning)
         return False
 
 
@@ -468,7 +468,7 @@ class RowReader:
     def _read_table(self, table: Table, block: Block, source: DataSource) -> Sequence[Case]:
         maker = RowMaker(self._reader, self._shared, self._variants, table, block)
         held = HeldCases(maker, source, HELD if source.held is None else source.held)
-        told = RowProblems()
+        found = RowProblems()
         before = len(self._reading.problems)
         for index, row in enumerate(_peek(table, maker, self._reading)):
             problems: list[Problem] = []
@@ -476,14 +476,14 @@ class RowReader:
             if cases and not self._claim_id(cases[0], index, row, maker, problems):
                 # Made again, now under the id that is free; the problems of the row are known already.
                 cases = maker.make_row(row, index, [])
-            if not told.add(problems):
+            if not found.add(problems):
                 break
             held.add(row, cases)
-        if not held.count and not told.problems and len(self._reading.problems) == before:
+        if not held.count and not found.problems and len(self._reading.problems) == before:
             self._reading.warn(block.node, f"{table.file} has no rows, so it makes no cases", code="no_rows")
-        self._reading.problems.extend(told.problems)
-        if told.untold:
-            self._reading.warn(block.node, f"{told.untold:,} more warnings about rows of {table.file}", code="too_many_problems")
+        self._reading.problems.extend(found.problems)
+        if found.left_out:
+            self._reading.warn(block.node, f"{found.left_out:,} more warnings about rows of {table.file}", code="too_many_problems")
         return held.finish()
 
     def _claim_id(self, case: Case, index: int, row: Row, maker: RowMaker, problems: list[Problem]) -> bool:
@@ -533,4 +533,4 @@ def _list_assertion_nodes(node: Located) -> list[tuple[Located, int | None]]:
 
 def _list_columns(columns: Sequence[str]) -> str:
     shown = ", ".join(columns[:30])
-    return shown + tell_more(len(columns), 30) if columns else "none"
+    return shown + count_rest(len(columns), 30) if columns else "none"

@@ -277,8 +277,8 @@ class _Reader:
             if self.reading.require_object(item, "a turn") is None:
                 continue
             self.reading.check_keys(item, ("input", "expect"), "a turn")
-            said = self.reading.require_text(self.reading.require_member(item, "input", "a turn"), "input")
-            turns.append(Turn(input=said or "", origin=self.reading.origin(item)))
+            text = self.reading.require_text(self.reading.require_member(item, "input", "a turn"), "input")
+            turns.append(Turn(input=text or "", origin=self.reading.origin(item)))
             entries.extend(self.read_assertions(item.get("expect"), index))
         return tuple(turns), entries
 
@@ -487,8 +487,8 @@ class _Reader:
     def _read_pass_rate(self, node: Located | None) -> float | None:
         rate = self._read_share(node, "pass_rate")
         if node is not None and rate == 0:
-            told = "pass_rate: 0 lets a case pass that never passes"
-            self.reading.warn(node, told, hint="give a number above 0", code="vacuous_claim")
+            message = "pass_rate: 0 lets a case pass that never passes"
+            self.reading.warn(node, message, hint="give a number above 0", code="vacuous_claim")
         return rate
 
     def _read_share(self, node: Located | None, what: str) -> float | None:

@@ -133,8 +133,8 @@ def _refuse_doubles(systems: tuple[System, ...], node: Located, reading: Reading
     for system in systems:
         if system.kind in kinds:
             first = kinds[system.kind]
-            told = f"{first!r} and {system.name!r} are both of kind {system.kind}; a case has one system of a kind"
-            reading.error_at_key(node, system.name if node.get(system.name) is not None else first, told, code="two_systems")
+            message = f"{first!r} and {system.name!r} are both of kind {system.kind}; a case has one system of a kind"
+            reading.error_at_key(node, system.name if node.get(system.name) is not None else first, message, code="two_systems")
         kinds.setdefault(system.kind, system.name)
 
 
@@ -144,9 +144,9 @@ def refuse_unknown_systems(entries: Sequence[tuple[Assertion, Located]], systems
     for assertion, node in entries if systems else ():
         for name in _list_named(assertion.spec):
             if name not in names:
-                told = f"{assertion.check} is about a system {name!r}, and the case has none of that name; there are {', '.join(names)}"
+                message = f"{assertion.check} is about a system {name!r}, and the case has none of that name; there are {', '.join(names)}"
                 place = node.get(assertion.check) if node.is_object else None
-                reading.error(place or node, told, nearest=nearest(name, names), code="unknown_system")
+                reading.error(place or node, message, nearest=nearest(name, names), code="unknown_system")
 
 
 def _list_named(spec: object) -> list[str]:

@@ -160,8 +160,8 @@ class UserReader:
                 code="wrong_value",
             )
         if spec.by == "stop_when" and user is not None and user.stop_when is None and all(line.ends != "done" for line in user.script):
-            told = "this can never hold: the script is never done, and there is no stop_when"
-            self._reading.warn(node, told, hint="write stop_when, or a line {when: ..., done: true}", code="never_holds")
+            message = "this can never hold: the script is never done, and there is no stop_when"
+            self._reading.warn(node, message, hint="write stop_when, or a line {when: ..., done: true}", code="never_holds")
         if not spec.goal and user is not None:
             spec = msgspec.structs.replace(spec, goal=user.goal)
         if spec.by == "judge" and not spec.goal.strip():

@@ -100,15 +100,15 @@ def find_misspelt(cell: str) -> str | None:
 
 def _describe_refusal(negation: str, kind: str, value: str) -> str:
     """Return why a type is refused, and what to write instead where there is something."""
-    told = f"promptfoo's {negation}{kind}"
+    message = f"promptfoo's {negation}{kind}"
     if kind == "latency" and not negation:
-        return f"{told} needs its bound in brackets: latency({value if read_number(value) else 2000})"
+        return f"{message} needs its bound in brackets: latency({value if read_number(value) else 2000})"
     other = find_counterpart(kind)
     if not negation and kind in _WITH_VALUE and not value:
-        return f"{told} needs a value: {kind}:VALUE"
+        return f"{message} needs a value: {kind}:VALUE"
     if other is None:
-        return f"{told} has no counterpart"
-    return f"{told} is not read out of a cell; a case in a suite says `{other}`"
+        return f"{message} has no counterpart"
+    return f"{message} is not read out of a cell; a case in a suite says `{other}`"
 
 
 def _refuse(reason: str) -> Claim:
@@ -348,8 +348,8 @@ class PromptfooRows:
         for index, (column, cell) in enumerate(written):
             meant = find_misspelt(cell)
             if meant is not None:
-                told = f"{column}: {show(cell, 60)} is no claim of a type, so the answer must be exactly this text"
-                reading.warn(self._place, told, hint=f"did you mean {meant}:?", code="misspelt_claim")
+                message = f"{column}: {show(cell, 60)} is no claim of a type, so the answer must be exactly this text"
+                reading.warn(self._place, message, hint=f"did you mean {meant}:?", code="misspelt_claim")
             for claim in read_claim(cell, lambda text, column=column: render.fill(text, column), thresholds.get(index)):
                 if metric:
                     claim["axis"] = metric
@@ -357,8 +357,8 @@ class PromptfooRows:
                     # A mean over other claims must not carry it over a threshold.
                     claim["required"] = True
                     claim["label"] = shorten(cell, 80)
-                    told = f"{column}: {claim['unsupported']['reason']}; the case fails by it"
-                    reading.warn(self._place, told, code="unsupported_assertion")
+                    message = f"{column}: {claim['unsupported']['reason']}; the case fails by it"
+                    reading.warn(self._place, message, code="unsupported_assertion")
                 claims.append(claim)
         return claims
 

@@ -19,7 +19,7 @@ _BARE_ADDRESS = re.compile(r"https?://[^@?#]*\Z")
 _SHORTEST_SECRET = 4
 """Characters: masking a shorter value would black out half of a report and protect nothing."""
 _SECRET_PLACE = re.compile(r"\.(?:api_key|token|password|client_secret)\Z|\.(?:auth|headers|env)\b")
-_BEHIND_HOST = re.compile(r"https?://[^/?#$]+[/?]")
+_AFTER_HOST = re.compile(r"https?://[^/?#$]+[/?]")
 _REDACTED = "[redacted]"  # what stands in a recording for a secret
 
 
@@ -77,7 +77,7 @@ class ReplayedReferences(References):
 
     def is_excused(self, path: str, before: str) -> bool:
         """Return whether the place is a key, a token, a header or behind the host of an address; a host or a name may not be missing."""
-        return _SECRET_PLACE.search(path) is not None or (path.endswith("url") and _BEHIND_HOST.match(before) is not None)
+        return _SECRET_PLACE.search(path) is not None or (path.endswith("url") and _AFTER_HOST.match(before) is not None)
 
     def find_value(self, name: str) -> str:
         """Return the value of the variable, or what recordings have in its place."""

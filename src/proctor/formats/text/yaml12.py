@@ -71,13 +71,13 @@ def read_yaml(text: str, reading: Reading) -> Located | None:
     builder = _Builder(reading, places, stream)
     document = builder.build(events)
     if document is not None:
-        _warn_of_kept_escapes(reading, places, stream)
+        _warn_of_unknown_escapes(reading, places, stream)
     return document
 
 
-def _warn_of_kept_escapes(reading: Reading, places: Places, stream: EventStream) -> None:
+def _warn_of_unknown_escapes(reading: Reading, places: Places, stream: EventStream) -> None:
     warned: set[int] = set()
-    for offset in stream.kept:
+    for offset in stream.unknown_escapes:
         line, column = places.locate(offset)
         if line not in warned and len(warned) < MAX_COMPLAINTS:
             warned.add(line)

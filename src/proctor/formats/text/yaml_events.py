@@ -56,7 +56,7 @@ class EventStream:
     def __init__(self, text: str, *, max_depth: int) -> None:
         self.text = text
         self.max_depth = max_depth
-        self.kept: list[int] = []
+        self.unknown_escapes: list[int] = []
         self._hide, self._restore = _choose_placeholders(text)
 
     def read_events(self) -> list[Event]:
@@ -83,8 +83,8 @@ class EventStream:
 
     def _drain_events(self, text: str, *, tolerant: bool) -> Iterator[Event]:
         # libyaml's own composer recurses in C for every level and takes the process down with it; events do not.
-        self.kept.clear()
-        parser: Any = _TolerantParser(text, self.kept) if tolerant else cast(Any, cyaml).CParser(text)
+        self.unknown_escapes.clear()
+        parser: Any = _TolerantParser(text, self.unknown_escapes) if tolerant else cast(Any, cyaml).CParser(text)
         depth = 0
         values = 0
         while parser.check_event():
@@ -113,7 +113,7 @@ def _choose_placeholders(text: str) -> tuple[dict[int, str], dict[int, str]]:
     return {ord(char): spare for char, spare in pairs}, {ord(spare): char for char, spare in pairs}
 
 
-class _KeptEscapes(dict[str, str]):
+class _UnknownEscapes(dict[str, str]):
     """The escapes of YAML, and every other character after a backslash standing for itself and the backslash."""
 
     def __init__(self, scanner: "_TolerantParser") -> None:
@@ -136,20 +136,20 @@ class _KeptEscapes(dict[str, str]):
         return not valid
 
     def __missing__(self, char: str) -> str:
-        self.scanner.kept.append(self.scanner.index - 1)
+        self.scanner.unknown_escapes.append(self.scanner.index - 1)
         return "\\" + char
 
 
 class _TolerantParser(Reader, Scanner, Parser):
-    """PyYAML's pure Python parser with `_KeptEscapes`."""
+    """PyYAML's pure Python parser with `_UnknownEscapes`."""
 
-    def __init__(self, text: str, kept: list[int]) -> None:
-        self.kept = kept
+    def __init__(self, text: str, unknown_escapes: list[int]) -> None:
+        self.unknown_escapes = unknown_escapes
         Reader.__init__(self, text)
         Scanner.__init__(self)
         Parser.__init__(self)
         # On the instance alone: the table of the class is shared with everybody else who uses PyYAML in this process.
-        self.ESCAPE_REPLACEMENTS = _KeptEscapes(self)
+        self.ESCAPE_REPLACEMENTS = _UnknownEscapes(self)
 
 
 _INDENTATION = "check the indentation: it must fit the lines above"

@@ -106,18 +106,18 @@ class Parts:
         refuse_repeated(node)
         self.members = list_members(node)
         self.fields: dict[str, Located] = {}
-        self._asked: set[str] = set()
+        self._known_keys: set[str] = set()
 
     def finish(self, check: str, spec: msgspec.Struct) -> Translated:
         """Return the result, after a look for keys that nobody asked for."""
         for key, _ in self.node.members():
-            if to_snake_case(key) not in self._asked and to_snake_case(key) not in _REMARKS:
-                raise Malformed(f"unknown key {key!r} in {self.kind}", self.node, nearest(to_snake_case(key), self._asked), key=key)
+            if to_snake_case(key) not in self._known_keys and to_snake_case(key) not in _REMARKS:
+                raise Malformed(f"unknown key {key!r} in {self.kind}", self.node, nearest(to_snake_case(key), self._known_keys), key=key)
         return Translated(check, spec, self.fields)
 
     def take(self, *names: str) -> Located | None:
         """Return the member under the first of its names; null counts as left out."""
-        self._asked.update(names)
+        self._known_keys.update(names)
         found = [self.members[name] for name in names if name in self.members and self.members[name].value is not None]
         if len(found) > 1:
             raise Malformed(

@@ -195,13 +195,13 @@ class _Reader:
                 self.reading.error(node, "the criterion names no task of this benchmark", code="unknown_task")
         name = stated.get("name")
         description = stated.get("description")
-        kept = ("id", "slug", "version", "environment_id", "timeout", "concurrency", "visibility", "published", "threshold")
+        stated_keys = ("id", "slug", "version", "environment_id", "timeout", "concurrency", "visibility", "published", "threshold")
         return Suite(
             name=name.value if name is not None and isinstance(name.value, str) and name.value else self.name,
             dialect="verial",
             description=description.value if description is not None and isinstance(description.value, str) else "",
             cases=tuple(self.cases),
-            settings={key: stated[key].plain() for key in kept if key in stated and stated[key].value is not None},
+            settings={key: stated[key].plain() for key in stated_keys if key in stated and stated[key].value is not None},
         )
 
     def _read_task(
@@ -394,5 +394,5 @@ def _find_criteria(found: dict[str, Located]) -> list[Located]:
 
 
 def _without(node: Located, keys: tuple[str, ...]) -> Located:
-    kept = {key: value for key, value in node.members() if to_snake_case(key) not in keys or to_snake_case(key) == "assert"}
-    return Located(value=kept, line=node.line, column=node.column, path=node.path, width=node.width, key_at=node.key_at)
+    stated_keys = {key: value for key, value in node.members() if to_snake_case(key) not in keys or to_snake_case(key) == "assert"}
+    return Located(value=stated_keys, line=node.line, column=node.column, path=node.path, width=node.width, key_at=node.key_at)

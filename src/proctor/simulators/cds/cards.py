@@ -94,9 +94,9 @@ def find_problem(card: Json) -> str:
     return ""
 
 
-def choose_cards(service: Service, asked: dict[str, Json]) -> list[dict[str, Json]]:
+def choose_cards(service: Service, request: dict[str, Json]) -> list[dict[str, Json]]:
     """Return the cards of a service that the suite plays: those whose values the request has."""
-    return [canned.card for canned in service.cards if holds_condition(canned.when, lambda path: find_dotted(asked, path))]
+    return [canned.card for canned in service.cards if holds_condition(canned.when, lambda path: find_dotted(request, path))]
 
 
 def read_services(body: bytes, services_url: str) -> list[Service] | str:

@@ -70,19 +70,19 @@ def _read_pdf(data: bytes) -> Document:
     count, text = found["pages"], found["text"]
     if not text.strip():
         return Document(kind=PDF, pages=count, note="the document has no text layer")
-    return Document(kind=PDF, pages=count, text=text[:MOST_TEXT], unread=_tell_unread(found["pictures"], count, len(text)))
+    return Document(kind=PDF, pages=count, text=text[:MOST_TEXT], unread=_describe_unread(found["pictures"], count, len(text)))
 
 
-def _tell_unread(pictures: list[int], count: int, length: int) -> str:
+def _describe_unread(pictures: list[int], count: int, length: int) -> str:
     """Return what of a document with text nobody could read."""
-    told: list[str] = []
+    notes: list[str] = []
     if pictures:
-        told.append(f"page {pictures[0]} has no text layer" if len(pictures) == 1 else f"{len(pictures)} pages have no text layer")
+        notes.append(f"page {pictures[0]} has no text layer" if len(pictures) == 1 else f"{len(pictures)} pages have no text layer")
     if count > MOST_PAGES:
-        told.append(f"only the first {MOST_PAGES} of {count} pages are read")
+        notes.append(f"only the first {MOST_PAGES} of {count} pages are read")
     if length > MOST_TEXT:
-        told.append(f"only the first {MOST_TEXT} of {length} characters are kept")
-    return "; ".join(told)
+        notes.append(f"only the first {MOST_TEXT} of {length} characters are kept")
+    return "; ".join(notes)
 
 
 def _read_tiff(data: bytes) -> Document:
@@ -127,8 +127,8 @@ def count_sheets(text: str) -> int:
 
 
 def _escape(line: str) -> bytes:
-    kept = "".join(char if char.isprintable() else " " for char in line).encode("cp1252", "replace")
-    return kept.replace(b"\\", b"\\\\").replace(b"(", b"\\(").replace(b")", b"\\)")
+    printable = "".join(char if char.isprintable() else " " for char in line).encode("cp1252", "replace")
+    return printable.replace(b"\\", b"\\\\").replace(b"(", b"\\(").replace(b")", b"\\)")
 
 
 def _join_objects(objects: list[bytes]) -> bytes:

@@ -60,16 +60,16 @@ def check_format(request: Request) -> None:
 def read_options(request: Request, pairs: Pairs, passed_over: Sequence[str] = ()) -> AnswerOptions:
     """Return what the parameters about the answer say. Raises `Refused` with 400 for a value that none of them has."""
     given = dict(pairs)
-    told = list(passed_over)
+    notes = list(passed_over)
     summary = _choose("_summary", given.get("_summary", "false"), _SUMMARIES)
     _choose("_total", given.get("_total", "accurate"), _TOTALS)
     if summary == "true":
-        told.append("_summary=true: whole resources are answered; _elements chooses members")
-    if told and is_strict(request):
-        raise refuse_fhir(400, "not-supported", "; ".join(told))
+        notes.append("_summary=true: whole resources are answered; _elements chooses members")
+    if notes and is_strict(request):
+        raise refuse_fhir(400, "not-supported", "; ".join(notes))
     elements = frozenset(name.strip() for name in given.get("_elements", "").split(",") if name.strip())
     return AnswerOptions(
-        offset=read_number("_offset", given.get("_offset", "0")), summary=summary, elements=elements, passed_over=tuple(told)
+        offset=read_number("_offset", given.get("_offset", "0")), summary=summary, elements=elements, passed_over=tuple(notes)
     )
 
 
@@ -90,16 +90,16 @@ def read_number(name: str, text: str) -> int:
 def shape_resource(resource: Resource, options: AnswerOptions) -> Resource:
     """Return as much of a resource as the client wants, marked as a part where it is one."""
     if options.elements:
-        kept = {name: value for name, value in resource.items() if name in options.elements}
+        members = {name: value for name, value in resource.items() if name in options.elements}
     elif options.summary == "text":
-        kept = {name: value for name, value in resource.items() if name in _TEXT}
+        members = {name: value for name, value in resource.items() if name in _TEXT}
     elif options.summary == "data":
-        kept = {name: value for name, value in resource.items() if name != "text"}
+        members = {name: value for name, value in resource.items() if name != "text"}
     else:
         return resource
     tag = {"system": "http://terminology.hl7.org/CodeSystem/v3-ObservationValue", "code": "SUBSETTED"}
     meta: dict[str, Json] = resource.get("meta", {})
-    shaped = {"resourceType": resource["resourceType"], "id": resource.get("id"), **kept}
+    shaped = {"resourceType": resource["resourceType"], "id": resource.get("id"), **members}
     return {**shaped, "meta": {**meta, "tag": [*meta.get("tag", []), tag]}}
 
 
@@ -107,7 +107,7 @@ def make_warning(options: AnswerOptions) -> list[Resource]:
     """Return the entry of a bundle that tells what was passed over; none where nothing was."""
     if not options.passed_over:
         return []
-    issues = [{"severity": "warning", "code": "not-supported", "diagnostics": told} for told in options.passed_over]
+    issues = [{"severity": "warning", "code": "not-supported", "diagnostics": notes} for notes in options.passed_over]
     return [{"resource": {"resourceType": "OperationOutcome", "issue": issues}, "search": {"mode": "outcome"}}]
 
 

@@ -73,7 +73,7 @@ def answer_bundle(request: Request, desk: Desk, handle: Handle) -> Response:
                 desk.rows.absorb(branch)
     answered = [_write_entry(entry) for entry in entries]
     response = answer_json(200, {"resourceType": "Bundle", "type": f"{kind}-response", "entry": answered}, kind=FHIR_JSON)
-    return msgspec.structs.replace(response, inside=tuple(_tell_entry(entry) for entry in entries))
+    return msgspec.structs.replace(response, inside=tuple(_describe_entry(entry) for entry in entries))
 
 
 def _is_search(request: Request) -> bool:
@@ -81,17 +81,17 @@ def _is_search(request: Request) -> bool:
 
 
 def _read_entry(given: Json, place: str, outer: Request) -> _Entry:
-    asked = given.get("request") if isinstance(given, dict) else None
-    method = asked.get("method") if isinstance(asked, dict) else None
-    if not isinstance(asked, dict) or not isinstance(method, str) or method not in _ORDER or not isinstance(asked.get("url"), str):
-        told = f"{place}.request: expected method ({', '.join(_ORDER)}) and url, found {show(asked)}"
-        raise refuse_fhir(400, "required", told, expression=f"{place}.request")
-    address = asked["url"].removeprefix(outer.base).lstrip("/")
+    wanted = given.get("request") if isinstance(given, dict) else None
+    method = wanted.get("method") if isinstance(wanted, dict) else None
+    if not isinstance(wanted, dict) or not isinstance(method, str) or method not in _ORDER or not isinstance(wanted.get("url"), str):
+        message = f"{place}.request: expected method ({', '.join(_ORDER)}) and url, found {show(wanted)}"
+        raise refuse_fhir(400, "required", message, expression=f"{place}.request")
+    address = wanted["url"].removeprefix(outer.base).lstrip("/")
     path, _, query = address.partition("?")
     headers: dict[str, str] = {"prefer": "return=representation", "content-type": "application/fhir+json"}
     for name, header in (("ifMatch", "if-match"), ("ifNoneMatch", "if-none-match"), ("ifNoneExist", "if-none-exist")):
-        if isinstance(asked.get(name), str):
-            headers[header] = asked[name]
+        if isinstance(wanted.get(name), str):
+            headers[header] = wanted[name]
     resource = given.get("resource")
     if method == "PATCH" and isinstance(resource, dict) and resource.get("resourceType") == "Binary":
         headers["content-type"] = str(resource.get("contentType", ""))
@@ -116,8 +116,8 @@ def _run_transaction(entries: list[_Entry], desk: Desk, handle: Handle) -> None:
     for entry in sorted(entries, key=lambda entry: _ORDER[entry.request.method]):
         entry.response = _handle_entry(entry, inside, handle)
         if entry.response.status >= 400:
-            told = describe_refusal(Refused(entry.response))
-            raise refuse_fhir(entry.response.status, "processing", f"{entry.place}: {told}; nothing of the transaction is kept")
+            message = describe_refusal(Refused(entry.response))
+            raise refuse_fhir(entry.response.status, "processing", f"{entry.place}: {message}; nothing of the transaction is kept")
     desk.rows.absorb(branch)
 
 
@@ -170,8 +170,8 @@ class _Links(msgspec.Struct, frozen=True):
         """Return the resource that a reference to an entry means; None for one to anything else."""
         found = self.names.get(reference) or (self.names.get(f"{self.root}{reference}") if self.root else None)
         if found is None and reference.startswith(("urn:uuid:", "urn:oid:")):
-            told = f"{self.place}: the reference {show(reference, 200)} is the fullUrl of no entry that is written"
-            raise refuse_fhir(400, "not-found", told)
+            message = f"{self.place}: the reference {show(reference, 200)} is the fullUrl of no entry that is written"
+            raise refuse_fhir(400, "not-found", message)
         return found
 
 
@@ -241,7 +241,7 @@ def _find_body(entry: _Entry) -> bytes:
     return msgspec.json.encode(resource)
 
 
-def _tell_entry(entry: _Entry) -> InnerRequest:
+def _describe_entry(entry: _Entry) -> InnerRequest:
     """Return an entry as a request like any other: who counts requests counts these, too."""
     assert entry.response is not None, "every entry was handled"
     return InnerRequest(method=entry.request.method, path=entry.request.target, status=entry.response.status)
@@ -250,16 +250,16 @@ def _tell_entry(entry: _Entry) -> InnerRequest:
 def _write_entry(entry: _Entry) -> dict[str, Json]:
     response = entry.response
     assert response is not None, "every entry was handled"
-    told: dict[str, Json] = {"status": str(response.status)}
+    result: dict[str, Json] = {"status": str(response.status)}
     for name in ("location", "etag"):
         if name in response.headers:
-            told[name] = response.headers[name]
-    written: dict[str, Json] = {"response": told}
+            result[name] = response.headers[name]
+    written: dict[str, Json] = {"response": result}
     if response.body:
         # As it is: read and written again, a large answer would take many times its size.
         body = msgspec.Raw(response.body)
         if response.status >= 400:
-            told["outcome"] = body
+            result["outcome"] = body
         else:
             written["resource"] = body
     return written

@@ -20,8 +20,8 @@ def refuse_fhir(status: int, code: str, message: str, *, expression: str | None 
 
 def refuse_invalid(issues: list[tuple[str, str, str]]) -> Refused:
     """Return the refusal of a resource that is not valid: code, place and reason of each issue."""
-    told = [{"severity": "error", "code": code, "diagnostics": f"{at}: {why}", "expression": [at]} for code, at, why in issues]
-    return Refused(answer_json(422, {"resourceType": "OperationOutcome", "issue": told}, kind=FHIR_JSON))
+    entries = [{"severity": "error", "code": code, "diagnostics": f"{at}: {why}", "expression": [at]} for code, at, why in issues]
+    return Refused(answer_json(422, {"resourceType": "OperationOutcome", "issue": entries}, kind=FHIR_JSON))
 
 
 def describe_refusal(refused: Refused) -> str:

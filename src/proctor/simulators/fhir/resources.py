@@ -139,8 +139,8 @@ def _iterate_wrong_dates(resource: Resource, resource_type: str) -> Iterator[tup
 
 def _is_free_text(element: str, resource: Resource, parameter: Parameter) -> bool:
     """Return whether a choice says a time in words (`occurrenceString: January 2012`), as R4 lets it."""
-    said = tuple(Place((*place.steps[:-1], f"{place.steps[-1]}String")) for place in parameter.places)
-    return element in iterate_values(resource, Parameter(parameter.name, "string", said))
+    as_text = tuple(Place((*place.steps[:-1], f"{place.steps[-1]}String")) for place in parameter.places)
+    return element in iterate_values(resource, Parameter(parameter.name, "string", as_text))
 
 
 @functools.cache
@@ -156,9 +156,9 @@ def find_version(resource: Resource) -> int:
 def make_version(resource: Resource, key: str, version: int, now: str) -> Resource:
     """Return the resource as it is kept: with its id, its version and its time."""
     meta = resource.get("meta")
-    kept = {**(meta if isinstance(meta, dict) else {}), "versionId": str(version), "lastUpdated": now}
+    new_meta = {**(meta if isinstance(meta, dict) else {}), "versionId": str(version), "lastUpdated": now}
     rest = {name: value for name, value in resource.items() if name not in ("resourceType", "id", "meta")}
-    return {"resourceType": resource["resourceType"], "id": key, "meta": kept, **rest}
+    return {"resourceType": resource["resourceType"], "id": key, "meta": new_meta, **rest}
 
 
 def put_resource(resource: Resource, key: str, desk: Desk) -> Resource:

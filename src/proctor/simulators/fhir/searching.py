@@ -80,9 +80,9 @@ _SEARCHED = ("_count", "_sort", "_include", "_revinclude")
 def answer_search(request: Request, resource_type: str, pairs: Pairs, rows: Draft) -> Response:
     """Answer a search with a page of its matches and what they bring along."""
     _check_size(pairs)
-    told = {pair: _find_passed_over(pair, resource_type) for pair in pairs}
-    used = [pair for pair in pairs if told[pair] is None]
-    options = read_options(request, used, [words for words in told.values() if words is not None])
+    notes = {pair: _find_passed_over(pair, resource_type) for pair in pairs}
+    used = [pair for pair in pairs if notes[pair] is None]
+    options = read_options(request, used, [words for words in notes.values() if words is not None])
     search = compile_pairs(resource_type, [(name, value) for name, value in used if name not in OPTIONS])
     shelves = Shelves(rows, _STEPS * (1 + len(pairs)))
     with _refuse_costly_search():
@@ -103,12 +103,12 @@ def answer_search(request: Request, resource_type: str, pairs: Pairs, rows: Draf
 def _make_links(request: Request, resource_type: str, used: Pairs, place: tuple[int, int, int]) -> list[dict[str, str]]:
     """Return the links of a page: to itself, and to the pages beside it."""
     offset, size, total = place
-    kept = [(name, value) for name, value in used if name != "_offset"]
+    repeated = [(name, value) for name, value in used if name != "_offset"]
     starts = {"next": offset + size if offset + size < total else None, "previous": max(0, offset - size) if offset else None}
     links = [make_link(request, f"/{resource_type}", "self", encode_query(used))]
     for relation, start in starts.items() if size else ():
         if start is not None:
-            links.append(make_link(request, f"/{resource_type}", relation, encode_query([*kept, ("_offset", str(start))])))
+            links.append(make_link(request, f"/{resource_type}", relation, encode_query([*repeated, ("_offset", str(start))])))
     return links
 
 
@@ -126,8 +126,8 @@ def compile_pairs(resource_type: str, pairs: Pairs) -> Search:
 def _describe_value(error: SpecError) -> str:
     """Return what is wrong with a value, and of which parameter it is."""
     name = (error.field or "").removeprefix("search.")
-    told = error.message if not name or error.message.startswith(name) else f"{name}: {error.message}"
-    return f"{told}; {error.hint}" if error.hint else told
+    notes = error.message if not name or error.message.startswith(name) else f"{name}: {error.message}"
+    return f"{notes}; {error.hint}" if error.hint else notes
 
 
 def find_matches(resource_type: str, pairs: Pairs, rows: Draft) -> list[Resource]:

@@ -137,9 +137,9 @@ def judge_message(text: str, rules: Rules) -> Answer:
     if not kind or not message.value(_CONTROL):
         return Answer("AR", f"{'MSH.10, the control id' if kind else 'MSH.9, the message type'}, is missing", "101", message)
     if rules.accepts and not {kind, f"{kind}^{event}"} & set(rules.accepts):
-        told = f"{kind}^{event}" if event else kind
+        name = f"{kind}^{event}" if event else kind
         known = any(one.partition("^")[0] == kind for one in rules.accepts)
-        return Answer("AR", f"{told} is not taken here; {', '.join(rules.accepts)} are", "201" if known else "200", message)
+        return Answer("AR", f"{name} is not taken here; {', '.join(rules.accepts)} are", "201" if known else "200", message)
     for rule in rules.rules:
         if all(message.value(compile_segment_path(path)) == expected for path, expected in rule.when):
             return Answer(rule.ack, rule.reason, rule.code, message)
@@ -159,8 +159,8 @@ def write_ack(answer: Answer, now: str, control_id: str) -> str:
     header = [*(_escape(name) for name in (*names[2:], *names[:2])), moment, "", kind, control_id, _escape(processing), _escape(version)]
     segments = ["MSH|^~\\&|" + "|".join(header), f"MSA|{answer.ack}|{_escape(answer.control_id)}|{_escape(answer.reason)}".rstrip("|")]
     if answer.ack != "AA":
-        told = f"{answer.code}^{_TEXTS.get(answer.code, '')}^HL70357"
-        segments.append(f"ERR|||{told}|E||||{_escape(answer.reason)}")
+        code = f"{answer.code}^{_TEXTS.get(answer.code, '')}^HL70357"
+        segments.append(f"ERR|||{code}|E||||{_escape(answer.reason)}")
     return "\r".join(segments) + "\r"
 
 

@@ -106,18 +106,23 @@ class CdsSimulator:
         given = read_object(request)
         context = {_write_camel(name): value for name, value in given.items() if name != "prefetch"}
         instance = str(uuid.uuid5(_IDS, desk.around.new_id()))
-        asked: dict[str, Json] = {"hook": hook, "hookInstance": instance, "context": context, "prefetch": given.get("prefetch") or {}}
+        hook_request: dict[str, Json] = {
+            "hook": hook,
+            "hookInstance": instance,
+            "context": context,
+            "prefetch": given.get("prefetch") or {},
+        }
         if server := desk.rows.get(_CONFIG, "fhir_server"):
-            asked["fhirServer"] = server
-        kept: list[Json] = []
+            hook_request["fhirServer"] = server
+        stored_cards: list[Json] = []
         problems: list[str] = []
         for service in _load_services(desk.rows):
             if service.hook != hook:
                 continue
-            cards, wrong = _ask(service, asked, request)
+            cards, wrong = _ask(service, hook_request, request)
             problems += [f"{service.id}: {problem}" for problem in wrong]
-            kept += [_keep_card(card, service, desk) for card in cards]
-        return answer_json(200, {"hook": hook, "hook_instance": instance, "cards": kept, "problems": problems})
+            stored_cards += [_keep_card(card, service, desk) for card in cards]
+        return answer_json(200, {"hook": hook, "hook_instance": instance, "cards": stored_cards, "problems": problems})
 
     def _serve(self, names: list[str], request: Request, desk: Desk) -> Response:
         """Answer as the services that the suite plays."""
@@ -178,10 +183,10 @@ def _fetch(request: Request, method: str, url: str, body: bytes = b"") -> Fetche
     raise Errand(method, url, body)
 
 
-def _ask(service: Service, asked: dict[str, Json], request: Request) -> tuple[list[dict[str, Json]], list[str]]:
+def _ask(service: Service, hook_request: dict[str, Json], request: Request) -> tuple[list[dict[str, Json]], list[str]]:
     if not service.url:
-        return choose_cards(service, asked), []
-    fetched = _fetch(request, "POST", service.url, msgspec.json.encode(asked))
+        return choose_cards(service, hook_request), []
+    fetched = _fetch(request, "POST", service.url, msgspec.json.encode(hook_request))
     if fetched.status != 200:
         return [], [fetched.problem or f"the service answers {fetched.status}"]
     return read_cards(fetched.body)
@@ -223,10 +228,10 @@ def _give_feedback(given: dict[str, Json], request: Request, desk: Desk) -> Resp
     # The specification has two outcomes: a service does not hear of a card that was ignored.
     if service is None or not service.url or row["feedback"] == "ignored":
         return answer_json(200, row)
-    told: dict[str, Json] = {"card": row["uuid"], "outcome": row["feedback"], "outcomeTimestamp": desk.around.now()}
+    feedback: dict[str, Json] = {"card": row["uuid"], "outcome": row["feedback"], "outcomeTimestamp": desk.around.now()}
     if row["feedback"] == "overridden" and "feedback_reason" in row:
-        told["overrideReason"] = row["feedback_reason"]
-    fetched = _fetch(request, "POST", f"{service.url}/feedback", msgspec.json.encode({"feedback": [told]}))
+        feedback["overrideReason"] = row["feedback_reason"]
+    fetched = _fetch(request, "POST", f"{service.url}/feedback", msgspec.json.encode({"feedback": [feedback]}))
     problem = "" if 200 <= fetched.status < 300 else fetched.problem or f"the service takes no feedback: it answers {fetched.status}"
     return answer_json(200, {**row, "delivered": not problem, "problems": [problem] if problem else []})
 

@@ -102,8 +102,8 @@ class Hl7Simulator:
             desk.rows.put(_OUT, key, _make_row(key, _normalize(text), answer, desk))
         if not is_json:
             return Response(status=200, body=ack.encode(), headers={"content-type": HL7_TYPE})
-        told: dict[str, Json] = {"code": answer.ack, "accepted": answer.ack == "AA", "ack": ack, "control_id": answer.control_id}
-        return answer_json(200, {**told, "reason": answer.reason} if answer.reason else told)
+        body: dict[str, Json] = {"code": answer.ack, "accepted": answer.ack == "AA", "ack": ack, "control_id": answer.control_id}
+        return answer_json(200, {**body, "reason": answer.reason} if answer.reason else body)
 
     def _load_rules(self, rows: Draft) -> Rules:
         config = rows.get(_CONFIG, "rules")

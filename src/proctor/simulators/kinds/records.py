@@ -23,7 +23,7 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json, State
 from proctor.model.show import kind_of, nearest, show
 from proctor.model.typed import convert_to
-from proctor.simulators.bodies import read_json, require_method, tell_refusal
+from proctor.simulators.bodies import read_json, refusal_message, require_method
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.records_collections import CONFIG, Collection, apply_rules, check_row, read_collection
@@ -61,8 +61,8 @@ class RecordsSimulator:
                 try:
                     self._insert(collection, row, desk)
                 except Refused as refused:
-                    told = msgspec.json.decode(refused.response.body)["error"]["message"]
-                    raise SpecError(told, field=f"{name}.{index}" if isinstance(given, list) else f"{name}.rows.{index}") from None
+                    message = msgspec.json.decode(refused.response.body)["error"]["message"]
+                    raise SpecError(message, field=f"{name}.{index}" if isinstance(given, list) else f"{name}.rows.{index}") from None
 
     def perform(self, step: str, given: Json, desk: Desk) -> None:
         """Add a row: `add_row: {collection: tickets, row: {...}}`."""
@@ -71,11 +71,11 @@ class RecordsSimulator:
         try:
             collection = _find_collection(given["collection"], desk.rows)
         except Refused as refused:
-            raise NotHeld(tell_refusal(refused)) from None
+            raise NotHeld(refusal_message(refused)) from None
         try:
             self._insert(collection, given["row"], desk)
         except Refused as refused:
-            raise SpecError(tell_refusal(refused)) from None
+            raise SpecError(refusal_message(refused)) from None
 
     def handle(self, request: Request, desk: Desk) -> Response:
         """Answer a request."""

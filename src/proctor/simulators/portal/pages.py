@@ -83,9 +83,9 @@ def write_field(field: Field, value: str, problem: str) -> str:
     else:
         control = f'<input id="{name}" name="{name}" value="{escape(value)}"{more}>'
     hint = f'<span class="hint" id="{name}-hint">{escape(field.hint)}</span>' if field.hint else ""
-    told = f'<span class="problem" id="{name}-problem">{escape(problem)}</span>' if problem else ""
+    problem_line = f'<span class="problem" id="{name}-problem">{escape(problem)}</span>' if problem else ""
     optional = "" if field.required else " (optional)"
-    return f'<label for="{name}">{escape(field.label)}{optional}</label>{hint}{control}{told}'
+    return f'<label for="{name}">{escape(field.label)}{optional}</label>{hint}{control}{problem_line}'
 
 
 def write_login(base: str, problem: str) -> str:

@@ -133,8 +133,8 @@ def take_turn(menus: Menus, progress: Progress, text: str, *, is_pressed: bool) 
     if menu.ask:
         value = text.rstrip("#") if is_pressed else text.strip()
         if not menu.accepts or _squeeze(value) in map(_squeeze, menu.accepts):
-            kept = msgspec.structs.replace(progress, collected={**progress.collected, menu.ask: value})
-            return enter_menu(menus, kept, menu.go)
+            moved = msgspec.structs.replace(progress, collected={**progress.collected, menu.ask: value})
+            return enter_menu(menus, moved, menu.go)
     if menu.answers and not is_pressed:
         answer, said = find_answer(menu.answers, text, progress.said)
         return msgspec.structs.replace(progress, said=said), [] if answer is None else [answer]

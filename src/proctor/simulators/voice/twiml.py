@@ -38,7 +38,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     most_keys: int = 0
     """How many keys are listened for; 0: any number."""
     last_key: str = "#"
-    tells_nothing: bool = False
+    reports_silence: bool = False
     """Whether the webhook is also asked where nothing was heard."""
 
 
@@ -117,7 +117,7 @@ def _read_gather(element: ElementTree.Element) -> list[Verb]:
         hears_words="speech" in inputs,
         most_keys=int(most or 0),
         last_key=element.get("finishOnKey", "#"),
-        tells_nothing=element.get("actionOnEmptyResult", "").lower() == "true",
+        reports_silence=element.get("actionOnEmptyResult", "").lower() == "true",
     )
     return [*inside, gather]
 

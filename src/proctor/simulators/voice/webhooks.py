@@ -45,7 +45,7 @@ def sign_request(url: str, fields: Iterable[tuple[str, str]], token: str) -> dic
 
 MOST_WEBHOOKS = 200
 """Webhooks that one call asks; one that goes on longer goes in a circle."""
-_MOST_KEPT = 5_000
+_MOST_STORED = 5_000
 """Bytes of a webhook's answer that an event keeps."""
 MOST_LED = 20
 """Calls at once that have something left to do."""
@@ -83,7 +83,7 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     status_url: str = ""
     status_method: str = "POST"
     status_events: tuple[str, ...] = ("completed",)
-    told: int = 0
+    fields_sent: int = 0
     """How many status callbacks there have been."""
     problems: tuple[str, ...] = ()
     """What went wrong, for the author."""
@@ -111,8 +111,8 @@ def keep_talk(call: dict[str, Json], talk: Talk, desk: Desk) -> str:
 
 def add_webhook(call: dict[str, Json], talk: Talk, url: str, method: str, fields: dict[str, str] | None = None) -> Talk:
     """Return a talk that asks a webhook how the call goes on, and no other one."""
-    told = {**_describe(call, talk), **(fields or {})}
-    job = Job(number=talk.made + 1, url=url, method=method, fields=told)
+    fields_sent = {**_describe(call, talk), **(fields or {})}
+    job = Job(number=talk.made + 1, url=url, method=method, fields=fields_sent)
     return msgspec.structs.replace(talk, url=url, method=method, made=talk.made + 1, jobs=(*drop_webhooks(talk).jobs, job))
 
 
@@ -121,7 +121,7 @@ def drop_webhooks(talk: Talk) -> Talk:
     return msgspec.structs.replace(talk, jobs=tuple(job for job in talk.jobs if not job.leads))
 
 
-def tell_status(call: dict[str, Json], talk: Talk, event: str, status: str = "") -> Talk:
+def report_status(call: dict[str, Json], talk: Talk, event: str, status: str = "") -> Talk:
     """Return a talk that tells an event to the agent, where it wants to know."""
     if not talk.status_url or event not in talk.status_events:
         return talk
@@ -137,7 +137,7 @@ def end_call(call: dict[str, Json], talk: Talk, status: str, desk: Desk) -> tupl
     """End a call; the agent is told."""
     began, ended = (datetime.datetime.fromisoformat(at) for at in (call["at"], desk.around.now()))
     over = keep_call({**call, "status": status, "ended_at": desk.around.now(), "duration": int((ended - began).total_seconds())}, desk)
-    return over, tell_status(over, talk, "completed")
+    return over, report_status(over, talk, "completed")
 
 
 # --- one step ---------------------------------------------------------------------------------------------------------
@@ -157,15 +157,15 @@ def go_on(id: str, number: str, request: Request, desk: Desk) -> Response:
     talk = msgspec.structs.replace(talk, jobs=talk.jobs[1:])
     if not job.leads:
         if not 200 <= fetched.status < 300:
-            talk = add_problem(talk, f"status callback: {_tell(fetched)}")
+            talk = add_problem(talk, f"status callback: {_describe_failure(fetched)}")
     elif call["status"] not in OVER:
         call, talk = _follow(call, talk, fetched, desk)
-    told: dict[str, Json] = {"url": job.url, "method": job.method, "sent": job.fields, "answered": fetched.status or None}
+    report: dict[str, Json] = {"url": job.url, "method": job.method, "sent": job.fields, "answered": fetched.status or None}
     # A part of it would pass for the whole, and with one that is longer the event would not be kept whole.
-    is_kept = len(fetched.body) <= _MOST_KEPT
-    told["body"] = fetched.problem or (fetched.body.decode("utf-8", "replace") if is_kept else None)
-    told.update({} if is_kept else {"body_bytes": len(fetched.body)})
-    answer = answer_json(200, {"webhook": told, "status": call["status"], "problems": list(talk.problems)})
+    is_stored = len(fetched.body) <= _MOST_STORED
+    report["body"] = fetched.problem or (fetched.body.decode("utf-8", "replace") if is_stored else None)
+    report.update({} if is_stored else {"body_bytes": len(fetched.body)})
+    answer = answer_json(200, {"webhook": report, "status": call["status"], "problems": list(talk.problems)})
     return msgspec.structs.replace(answer, then=keep_talk(call, talk, desk))
 
 
@@ -180,7 +180,7 @@ def _make_errand(job: Job, token: str) -> Errand:
 def _follow(call: dict[str, Json], talk: Talk, fetched: Fetched, desk: Desk) -> tuple[dict[str, Json], Talk]:
     """Do what a webhook answered."""
     if not 200 <= fetched.status < 300:
-        return end_call(call, add_problem(talk, _tell(fetched)), "failed", desk)
+        return end_call(call, add_problem(talk, _describe_failure(fetched)), "failed", desk)
     if fetched.status == 204 or not fetched.body.strip():
         return end_call(call, talk, "completed", desk)
     return perform(fetched.body, call, talk, desk)
@@ -252,7 +252,7 @@ def _listen(verb: Verb, call: dict[str, Json], talk: Talk) -> tuple[Talk, bool]:
         fields = {"Digits": keys[: verb.most_keys or None]}
     elif verb.hears_words and text:
         fields = {"SpeechResult": text, "Confidence": "0.9"}
-    elif verb.tells_nothing and call["status"] not in OVER:
+    elif verb.reports_silence and call["status"] not in OVER:
         fields = {"Digits": ""} if not verb.hears_words else {"SpeechResult": ""}
     return (deaf, False) if fields is None else (_ask(call, deaf, verb.url, verb.method, fields), True)
 
@@ -306,5 +306,5 @@ def add_problem(talk: Talk, problem: str) -> Talk:
     return msgspec.structs.replace(talk, problems=(*talk.problems, problem)[-20:])
 
 
-def _tell(fetched: Fetched) -> str:
+def _describe_failure(fetched: Fetched) -> str:
     return f"{fetched.url}: {fetched.problem or f'answers {fetched.status}'}"

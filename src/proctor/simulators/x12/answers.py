@@ -57,14 +57,14 @@ def write_271(transaction: X12Transaction, dataset: Dataset, moment: str) -> lis
     return [*segments, *write_benefits(member, list_service_types(transaction))]
 
 
-def write_benefits(member: Member, asked: tuple[str, ...]) -> list[str]:
+def write_benefits(member: Member, service_types: tuple[str, ...]) -> list[str]:
     """Return the EB segments: whether the coverage is active, and what is known of the services that are asked for."""
     segments = [write_segment("EB", "1" if member.active else "6", "IND", "30", "", member.plan)]
     if not member.active:
         return segments
     for benefit in member.benefits:
         # Who asks for the whole plan is told everything.
-        if "30" not in asked and benefit.service_type not in asked:
+        if "30" not in service_types and benefit.service_type not in service_types:
             continue
         kind = benefit.service_type
         amounts = (

@@ -27,7 +27,7 @@ class Fault(msgspec.Struct, frozen=True):
     """Why a transaction is rejected: codes of IK5, and the segment of IK3 where one is to blame."""
 
     code: str
-    told: str
+    text: str
     segment: str = ""
     place: int = 0
     """Which segment of the transaction, from 1."""
@@ -152,8 +152,8 @@ def _pad_party(party: tuple[str, str]) -> str:
 def write_ta1(envelope: Envelope, control: int, code: str) -> str:
     """Return an interchange that rejects another one."""
     text = write_interchange(envelope, control, [])
-    told = envelope.control if _CONTROL.fullmatch(envelope.control) else "0"
-    ta1 = write_segment("TA1", f"{told:0>9}", envelope.moment[2:8], envelope.moment[8:12], "R", code)
+    number = envelope.control if _CONTROL.fullmatch(envelope.control) else "0"
+    ta1 = write_segment("TA1", f"{number:0>9}", envelope.moment[2:8], envelope.moment[8:12], "R", code)
     head, _, end = text.partition("~")
     return f"{head}~{ta1}~{end}"
 

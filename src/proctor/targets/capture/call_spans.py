@@ -64,12 +64,12 @@ class CallSpans:
     def end(self, key: SpanKey, span: ReadableSpan) -> None:
         """Keep a span that has ended."""
         # Before the lock is taken: writing a large span as JSON takes time, in which no other thread could begin or end one.
-        kept = self._convert(span)
+        converted = self._convert(span)
         with self._lock:
             self._open.pop(key, None)
             # `close` has kept an unfinished span already, as far as it had come.
             if not self._closed:
-                self._keep(kept)
+                self._keep(converted)
             idle = self._on_idle if not self._open else None
         if idle is not None:
             idle()

@@ -134,12 +134,12 @@ class CallSpanProcessor(SpanProcessor):
             owner = self._running.pop(key, None)
         if isinstance(owner, CallSpans):
             owner.end(key, span)
-        elif owner is not None and not _tells_of_work(convert_span(span)):
+        elif owner is not None and not _is_work(convert_span(span)):
             for call in owner.calls:
                 call.forget_stranger(key)
 
 
-def _tells_of_work(span: Span) -> bool:
+def _is_work(span: Span) -> bool:
     """Return whether a span could tell a reader of traces anything about an agent."""
     if find_kind(span.name, span.attributes) is not None or find_shape(span.attributes).work is not None:
         return True
@@ -232,11 +232,11 @@ def explain_sampling(sampler: object) -> str | None:
     describe = getattr(sampler, "get_description", None)
     if describe is None:
         return None
-    told = str(describe()).replace("TraceIdRatioBased{1.0}", _ALL).replace("TraceIdRatioBased{1}", _ALL)
-    keeps = told == _ALL or told.startswith("AlwaysRecordSampler{")
-    if keeps or (told.startswith(f"ParentBased{{root:{_ALL},") and f"localParentSampled:{_ALL}" in told):
+    description = str(describe()).replace("TraceIdRatioBased{1.0}", _ALL).replace("TraceIdRatioBased{1}", _ALL)
+    keeps = description == _ALL or description.startswith("AlwaysRecordSampler{")
+    if keeps or (description.startswith(f"ParentBased{{root:{_ALL},") and f"localParentSampled:{_ALL}" in description):
         return None
-    return f"the sampler of the tracer provider, {show(told, 60)}, may have dropped spans: run with OTEL_TRACES_SAMPLER=always_on"
+    return f"the sampler of the tracer provider, {show(description, 60)}, may have dropped spans: run with OTEL_TRACES_SAMPLER=always_on"
 
 
 _ALL = "AlwaysOnSampler"

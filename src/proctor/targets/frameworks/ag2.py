@@ -46,12 +46,14 @@ def _read_history(history: list[Any], summary: object, budget: Budget) -> Found:
         return found
     written = _name_two(written)
     # Somebody who has nothing to say says nothing, so that the chat goes on or ends; that is no question.
-    kept = [entry for entry in written if entry.get("content") not in (None, "") or entry.get("tool_calls") or entry.get("tool_responses")]
-    if len({entry.get("name") for entry in kept} - {None}) < 2:
-        found = Found(document=[{key: member for key, member in entry.items() if key != "name"} for entry in kept], format="openai")
+    messages = [
+        entry for entry in written if entry.get("content") not in (None, "") or entry.get("tool_calls") or entry.get("tool_responses")
+    ]
+    if len({entry.get("name") for entry in messages} - {None}) < 2:
+        found = Found(document=[{key: member for key, member in entry.items() if key != "name"} for entry in messages], format="openai")
         found.mark(CALL_PARTS, "the chat names nobody who answers")
         return found
-    return Found(document=kept, format="ag2")
+    return Found(document=messages, format="ag2")
 
 
 def _name_two(history: list[Any]) -> list[Any]:
@@ -71,5 +73,11 @@ def _drop_none_text(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 FRAMEWORK = Framework(
-    name="AG2 Classic", page="ag2-classic", packages=("autogen",), read=read, read_stream=read_stream, raised=("Error: ",), tells_end=False
+    name="AG2 Classic",
+    page="ag2-classic",
+    packages=("autogen",),
+    read=read,
+    read_stream=read_stream,
+    raised=("Error: ",),
+    has_stop_reason=False,
 )

@@ -45,10 +45,10 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     found = Found(document={"turns": exchanges})
     # A stream hands an event on when everything that followed from it is done: a request arrives last.
     in_order = sorted(events, key=lambda event: float(read_member(event, "created_at") or 0))
-    kept = [event for event in in_order if is_instance_of(event, _PACKAGE, "ModelRequest", "ModelResponse", *_TOLD)]
-    if not kept or not is_instance_of(kept[0], _PACKAGE, "ModelRequest"):
+    recorded = [event for event in in_order if is_instance_of(event, _PACKAGE, "ModelRequest", "ModelResponse", *_OTHER_EVENTS)]
+    if not recorded or not is_instance_of(recorded[0], _PACKAGE, "ModelRequest"):
         found.mark(CALL_PARTS, "these events do not begin with a request: what was done before them is unknown")
-    for event in kept:
+    for event in recorded:
         if is_instance_of(event, _PACKAGE, "ModelRequest") and not is_instance_of(event, _PACKAGE, "DrainedModelRequest"):
             exchanges.append({"input": _join_texts(list_members(event, "parts")), "text": None, "tool_calls": [], "spent": []})
             continue
@@ -64,12 +64,12 @@ def _read_events(events: list[object], budget: Budget) -> Found:
         exchanges[-1]["text"] is None or any("result" not in call and "error" not in call for call in _last_calls(exchanges))
     ):
         found.mark(EVERYTHING, "the run did not come to its end")
-    answers = [event for event in kept if is_instance_of(event, _PACKAGE, "ModelResponse")]
+    answers = [event for event in recorded if is_instance_of(event, _PACKAGE, "ModelResponse")]
     found.mark_end(read_member(answers[-1], "finish_reason") if answers else None)
     return found
 
 
-_TOLD = ("ToolCallEvent", "ToolCallsEvent", "ToolResultEvent", "ToolResultsEvent", "TaskStarted", "UsageEvent", "CompactionSummary")
+_OTHER_EVENTS = ("ToolCallEvent", "ToolCallsEvent", "ToolResultEvent", "ToolResultsEvent", "TaskStarted", "UsageEvent", "CompactionSummary")
 
 
 def _add_event(exchange: dict[str, Any], event: object, found: Found, budget: Budget) -> None:
@@ -136,8 +136,8 @@ def _last_calls(exchanges: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _close_exchange(exchange: dict[str, Any]) -> None:
     """Put the tokens of an exchange in the form of plain evidence; they are unknown where one response does not tell them."""
-    told, responses = exchange.pop("spent"), exchange.pop("spent_by_response", [])
-    counts = [(read_member(one, "prompt_tokens"), read_member(one, "completion_tokens")) for one in told or responses]
+    spent, responses = exchange.pop("spent"), exchange.pop("spent_by_response", [])
+    counts = [(read_member(one, "prompt_tokens"), read_member(one, "completion_tokens")) for one in spent or responses]
     if counts and all(isinstance(count, (int, float)) for pair in counts for count in pair):
         exchange["usage"] = {"input_tokens": int(sum(pair[0] for pair in counts)), "output_tokens": int(sum(pair[1] for pair in counts))}
 

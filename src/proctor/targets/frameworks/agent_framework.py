@@ -64,14 +64,14 @@ def _has_call(update: object) -> bool:
 
 def _is_whole(updates: list[object]) -> bool:
     """Return whether every answer of the model comes to its end; whoever picks out updates with text loses the one that tells it."""
-    told = {read_member(update, "response_id") for update in updates if _role(update) != "tool"}
+    response_ids = {read_member(update, "response_id") for update in updates if _role(update) != "tool"}
     ended = {
         read_member(update, "response_id")
         for update in updates
         if read_member(update, "finish_reason") is not None
         or any(read_member(content, "type") == "usage" for content in list_members(update, "contents"))
     }
-    return bool(ended) and told - {None} <= ended
+    return bool(ended) and response_ids - {None} <= ended
 
 
 def _role(update: object) -> object:

@@ -74,4 +74,4 @@ def _read_trajectory(trajectory: Json, found: Found) -> None:
         found.mark(EVERYTHING, "the agent was stopped before it finished (`max_iters`): its last step is a call, and not `finish`")
 
 
-FRAMEWORK = Framework(name="DSPy", page="dspy", packages=("dspy",), read=read, read_stream=read_stream, tells_end=False)
+FRAMEWORK = Framework(name="DSPy", page="dspy", packages=("dspy",), read=read, read_stream=read_stream, has_stop_reason=False)

@@ -74,7 +74,7 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     """Reads one returned value; None where it is none of this framework's."""
     raised: tuple[str, ...] = ()
     """What a result begins with when the tool raised, where the framework tells that in words only."""
-    tells_end: bool = True
+    has_stop_reason: bool = True
     """Whether its values tell why the model stopped; where not, an answer that was cut looks whole, and a note says so."""
     read_stream: Callable[[list[object], Budget], Found | None] | None = None
     """Reads what a stream, or a list, held; None where it is none of this framework's."""

@@ -101,9 +101,9 @@ def _read_state(state: object, budget: Budget) -> Found | None:
     messages = _find_messages(state)
     if messages is None:
         return None
-    strange = next((message for message in messages if not is_message(message)), None)
-    if strange is not None:
-        raise Unreadable(f"a message of the state is of the type {type_name(strange)}")
+    unknown = next((message for message in messages if not is_message(message)), None)
+    if unknown is not None:
+        raise Unreadable(f"a message of the state is of the type {type_name(unknown)}")
     document: dict[str, Json] = {"messages": [_write_message(message, budget) for message in messages]}
     structured = find_entry(state, "structured_response")
     if structured is not None:
@@ -179,9 +179,9 @@ def _is_of_subgraph(item: object) -> bool:
 
 def _holds_more(items: list[object], state: object) -> bool:
     """Return whether a subgraph streamed messages that are not in the state."""
-    kept = {read_member(message, "id") for message in _find_messages(state) or ()}
+    known_ids = {read_member(message, "id") for message in _find_messages(state) or ()}
     inner = [_unwrap_chunk(item)[1] for item in items if _is_of_subgraph(item)]
-    return any(read_member(message, "id") not in kept for chunk in inner for message in _find_messages(chunk) or ())
+    return any(read_member(message, "id") not in known_ids for chunk in inner for message in _find_messages(chunk) or ())
 
 
 def _unwrap_chunk(item: object) -> tuple[str | None, object]:

@@ -58,15 +58,15 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
 def _read_responses(items: list[object], budget: Budget) -> Found:
     history = read_member(read_member(items[-1], "thread"), "_chat_history")
     if is_instance_of(history, _PACKAGE, "ChatHistory") and list_members(history, "messages"):
-        return _weigh_pieces(items, _read_messages(list_members(history, "messages"), budget))
+        return _check_pieces(items, _read_messages(list_members(history, "messages"), budget))
     texts = [str(read_member(read_member(item, "message"), "content") or "") for item in items]
     is_streamed = is_instance_of(read_member(items[-1], "message"), _PACKAGE, "StreamingChatMessageContent")
     found = Found(document={"text": "".join(texts) if is_streamed else texts[-1]})
     found.mark(CALL_PARTS, "the thread of this agent keeps no history here, so its calls are unknown")
-    return _weigh_pieces(items, found)
+    return _check_pieces(items, found)
 
 
-def _weigh_pieces(items: list[object], found: Found) -> Found:
+def _check_pieces(items: list[object], found: Found) -> Found:
     """Weigh why the model stopped, which the history of a stream does not keep: one of its last pieces tells it, or none does."""
     pieces = [message for item in items if is_instance_of(message := read_member(item, "message"), _PACKAGE, "StreamingChatMessageContent")]
     reason = next((reason for piece in reversed(pieces) if (reason := read_member(piece, "finish_reason")) is not None), None)

@@ -30,13 +30,13 @@ def read(value: object, budget: Budget) -> Found | None:
         output = read_member(value, "output")
         if output is not None and not isinstance(output, str):
             found.body = simplify(output, budget, "$.output")
-        _weigh_state(read_member(value, "state"), found)
+        _check_state(read_member(value, "state"), found)
         return found
     if _is_written_run(value):
         found = _read_steps(cast("list[Any]", find_entry(value, "steps")), budget)
         output = simplify(find_entry(value, "output"), budget, "$.output")
         found.body = None if isinstance(output, str) else output
-        _weigh_state(find_entry(value, "state"), found)
+        _check_state(find_entry(value, "state"), found)
         return found
     if is_instance_of(value, "smolagents", "FinalAnswerStep"):
         return _read_answer(value, budget)
@@ -52,7 +52,7 @@ def _is_written_run(value: object) -> bool:
     return isinstance(find_entry(value, "timing"), dict) and set(cast("dict[str, Any]", value)) == _RUN_KEYS
 
 
-def _weigh_state(state: object, found: Found) -> None:
+def _check_state(state: object, found: Found) -> None:
     if state == "max_steps_error":
         found.mark(EVERYTHING, _CUT_OFF)
     elif state != "success":

@@ -21,7 +21,7 @@ from proctor.targets.frameworks.simplify import Budget, simplify
 
 # What a guard says in place of an answer is what the user sees. A filter cuts the answer; whatever else is no end of its own, the run.
 _ENDED = (None, "end_turn", "stop_sequence", "tool_use", "guardrail_intervened", "content_filtered")
-_NOT_KEPT = "the metrics of this result keep no messages of its cycles"
+_NO_MESSAGES = "the metrics of this result keep no messages of its cycles"
 
 
 def read(value: object, budget: Budget) -> Found | None:
@@ -44,7 +44,7 @@ def _read_result(value: object, budget: Budget) -> Found:
     messages = _list_messages(read_member(value, "metrics"), budget)
     if messages is None:
         found = Found(document=[_clean(last)], format="bedrock")
-        found.mark(CALL_PARTS, _NOT_KEPT)
+        found.mark(CALL_PARTS, _NO_MESSAGES)
     else:
         found = Found(document=messages, format="bedrock")
     structured = read_member(value, "structured_output")
@@ -58,8 +58,8 @@ def _read_result(value: object, budget: Budget) -> Found:
         found.mark_end(reason)
     invocations = list_members(read_member(value, "metrics"), "agent_invocations")
     if len(invocations) > 1:
-        told = f"this agent was invoked {len(invocations)} times, in turns or cases before or in the same function"
-        found.notes = [*found.notes, f"{told}: the result shows the last invocation only"]
+        repeated = f"this agent was invoked {len(invocations)} times, in turns or cases before or in the same function"
+        found.notes = [*found.notes, f"{repeated}: the result shows the last invocation only"]
     spent = simplify(read_member(invocations[-1], "usage"), budget, "$.usage") if invocations else None
     if isinstance(spent, dict):
         found.usage = add_usage([(spent.get("inputTokens"), spent.get("outputTokens"))])

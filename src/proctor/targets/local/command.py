@@ -255,7 +255,7 @@ class CommandTarget:
         self._name = name
         self._words = split_command(settings.command)
         named = any(name in word for word in self._words for name in _MESSAGE)
-        self._tells_all = any("{messages}" in text for text in (*self._words, settings.stdin or ""))
+        self._sends_history = any("{messages}" in text for text in (*self._words, settings.stdin or ""))
         self._stdin = settings.stdin if settings.stdin is not None else "" if named else "{input}"
         self._cwd = (base or Path.cwd()) / settings.cwd if settings.cwd is not None else base
         self._timeout_s = settings.timeout_s
@@ -290,9 +290,9 @@ class CommandTarget:
         passed = round((time.perf_counter() - started) * 1000, 3)
         if done.code != 0:
             ended = f"ended with code {done.code}" if done.code > 0 else f"was ended by signal {-done.code}"
-            told = self._secrets.hide(done.last_words)
-            said = f": {shorten(told, 1_000)}" if told else " and said nothing on standard error"
-            raise TargetFault("agent_failed", f"{self.describe()} {ended}{said}")
+            errors = self._secrets.hide(done.last_words)
+            quoted = f": {shorten(errors, 1_000)}" if errors else " and wrote nothing to standard error"
+            raise TargetFault("agent_failed", f"{self.describe()} {ended}{quoted}")
         try:
             text = self._secrets.hide(done.output.decode("utf-8"))
         except UnicodeDecodeError as error:
@@ -306,10 +306,10 @@ class CommandTarget:
         return evidence if evidence.duration_ms is not None else msgspec.structs.replace(evidence, duration_ms=passed)
 
     async def _run_program(self, message: Message) -> Finished:
-        said = write_as_text(message.said)
+        text = write_as_text(message.content)
         # Half a surrogate stays what it is: `msgspec` refuses it.
-        told = json.dumps(message.list_messages(), ensure_ascii=False) if self._tells_all else ""
-        filled = {"input": said, "messages": told, "session_id": message.session_id}
+        history = json.dumps(message.list_messages(), ensure_ascii=False) if self._sends_history else ""
+        filled = {"input": text, "messages": history, "session_id": message.session_id}
         words = [_fill(word, filled) for word in self._words]
         if any("\0" in word for word in words):
             raise TargetFault("bad_request", "the message holds a zero byte, which no argument can: let it go to standard input", safe=True)
@@ -335,8 +335,8 @@ class CommandTarget:
             raise TargetFault("unreachable", f"{self.describe()} cannot be started{place}: {why}") from None
 
     def _quote_errors(self, done: Finished) -> str:
-        told = self._secrets.hide(done.last_words)
-        return f" on standard output; on standard error: {shorten(told, 400)}" if told else ""
+        errors = self._secrets.hide(done.last_words)
+        return f" on standard output; on standard error: {shorten(errors, 400)}" if errors else ""
 
     def _read(self, text: str) -> Evidence:
         """Return what the program printed as evidence."""
@@ -344,8 +344,8 @@ class CommandTarget:
         if document is MISSING:
             # Taken for plain text, one half of a document would be judged as the answer.
             if _JSON_BEGINS.match(text):
-                told = "begins as JSON does and is no JSON: it was cut off, or other lines stand around it"
-                raise TargetFault("bad_answer", f"what {self.describe()} printed {told}: {show(text)}")
+                problem = "begins like JSON but is not JSON: it was cut off, or mixed with other output"
+                raise TargetFault("bad_answer", f"what {self.describe()} printed {problem}: {show(text)}")
             return read_plain({"text": text.strip()})
         try:
             evidence = read_json_answer(document)

@@ -80,18 +80,18 @@ class McpAgent:
 
     async def _drive_case(self, servers: ReachedServers, attempt: Attempt, tape: Tape) -> Evidence:
         direct = direct_calls(attempt.case)
-        silent = attempt.speaker is not None or (direct and not says_anything(attempt.case))
+        silent = attempt.speaker is not None or (direct and not has_input(attempt.case))
         texts = () if silent else list_inputs(attempt.case)
         files = load_attachments(attempt.case)
         systems = () if attempt.tools is None else tuple(attempt.tools.list_tools())
         wanted = tuple(dict.fromkeys((*list_wanted_servers(attempt.case, servers.ids), *systems)))
         conversation = AgentConversation(self._settings, servers, self._model_for(tape), attempt, tape)
         speaker = choose_speaker(attempt, texts)
-        said: list[str] = []
+        inputs: list[str] = []
         started = time.perf_counter()
 
         def make_evidence() -> Evidence:
-            return with_user(conversation.make_evidence(said if attempt.speaker is not None else texts, measure_ms(started)), attempt)
+            return with_user(conversation.make_evidence(inputs if attempt.speaker is not None else texts, measure_ms(started)), attempt)
 
         # A little less than we are given: whoever waits for us would not keep what we saw.
         deadline = asyncio.timeout(attempt.timeout_s - min(1.0, attempt.timeout_s / 20))
@@ -100,9 +100,9 @@ class McpAgent:
                 await conversation.list_tools(wanted)
                 await conversation.call_directly(call for call in direct if call.after_prompts == 0)
                 while conversation.broken is None and (text := await self._ask_speaker(speaker, conversation, make_evidence)) is not None:
-                    said.append(text)
-                    await conversation.work_turn(text, files if len(said) == 1 else ())
-                    await conversation.call_directly(call for call in direct if call.after_prompts == len(said))
+                    inputs.append(text)
+                    await conversation.work_turn(text, files if len(inputs) == 1 else ())
+                    await conversation.call_directly(call for call in direct if call.after_prompts == len(inputs))
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -148,7 +148,7 @@ def build_mcp_agent(
 # --- what a case asks for -------------------------------------------------------------------------------------------
 
 
-def says_anything(case: Case) -> bool:
+def has_input(case: Case) -> bool:
     """Return whether a case has anything to say."""
     return case.custom_body is not None or bool(case.turns) or case.input is not None
 
@@ -196,8 +196,8 @@ class WithSystems:
         self._listed = tools.list_tools()
         both = [name for name in self._listed if name in servers.ids]
         if both:
-            told = f"the agent has an MCP server {both[0]!r}, and the case a system of that name; call one of them otherwise"
-            raise TargetError(told, code="bad_request")
+            message = f"the agent has an MCP server {both[0]!r}, and the case a system of that name; call one of them otherwise"
+            raise TargetError(message, code="bad_request")
 
     @property
     def ids(self) -> tuple[str, ...]:

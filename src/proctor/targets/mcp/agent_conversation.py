@@ -257,8 +257,8 @@ class AgentConversation:
             made = ToolCall(name=tool.tool, arguments=arguments, id=call.id, server=tool.server, aliases=(f"{tool.server}:{tool.tool}",))
             # MCP takes nothing but an object; `read_arguments` has kept as text what the model gave instead of one.
             if not isinstance(arguments, dict):
-                told = f"the arguments of {call.name!r} are no JSON object: {show(arguments)}"
-                made = msgspec.structs.replace(made, arguments=bound_result(arguments), error=told, error_kind=PROTOCOL_ERROR)
+                message = f"the arguments of {call.name!r} are no JSON object: {show(arguments)}"
+                made = msgspec.structs.replace(made, arguments=bound_result(arguments), error=message, error_kind=PROTOCOL_ERROR)
             else:
                 try:
                     made, gone = await self._send_call(made, tool, arguments)
@@ -366,15 +366,15 @@ def _complete_schema(tool: OfferedTool) -> dict[str, Json]:
 
 def _shorten_message(message: ChatMessage) -> dict[str, Json]:
     """Return a message for reports, without the bulk of files and results."""
-    kept: dict[str, Json] = msgspec.to_builtins(message)
+    stored: dict[str, Json] = msgspec.to_builtins(message)
     if message.role == "tool":
-        kept["text"] = cut_middle(message.text, _MESSAGE_LIMIT)
+        stored["text"] = cut_middle(message.text, _MESSAGE_LIMIT)
     if message.attachments:
-        kept["attachments"] = [
+        stored["attachments"] = [
             {"name": each.name, "media_type": each.media_type, "url": each.url, "characters": len(each.data or "")}
             for each in message.attachments
         ]
-    return kept
+    return stored
 
 
 def measure_ms(since: float) -> float:

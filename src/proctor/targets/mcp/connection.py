@@ -135,7 +135,7 @@ class ServerWire:
         if self.settings.transport == "stdio":
             if isinstance(leaf, OSError) and (self.child is None or self.child.exit_code is None):
                 return self.make_fault("command_not_found", f"cannot be started: {where}: {leaf.strerror or leaf}", permanent=True)
-            if isinstance(leaf, MCPError) and is_said_by_package(leaf, CONNECTION_CLOSED):
+            if isinstance(leaf, MCPError) and is_local_error(leaf, CONNECTION_CLOSED):
                 return self.make_fault("server_exited", f"({where}) {self.describe_exit()}")
         if isinstance(leaf, AddressRefused):
             return self.make_fault("address_refused", f"({where}) may not be reached: {leaf}", permanent=True)
@@ -146,10 +146,10 @@ class ServerWire:
             return self.make_fault("unreachable", f"cannot be reached at {target}: {leaf or type(leaf).__name__}")
         if isinstance(leaf, httpx2.HTTPStatusError):
             status = leaf.response.status_code
-            told = f"({where}) refused to connect: it answered {status} {leaf.response.reason_phrase}".rstrip()
+            message = f"({where}) refused to connect: it answered {status} {leaf.response.reason_phrase}".rstrip()
             code = "unauthorized" if status in (401, 403) else "refused"
             # 408 and 429 pass by themselves; any other refusal below 500 is the same the next time.
-            return self.make_fault(code, told, permanent=300 <= status < 500 and status not in (408, 429))
+            return self.make_fault(code, message, permanent=300 <= status < 500 and status not in (408, 429))
         if isinstance(leaf, MCPError):
             status = self.auth.refusal[0] if self.auth is not None and self.auth.refusal is not None else None
             code = "unauthorized" if status in (401, 403) else "refused"
@@ -199,12 +199,12 @@ def _uses_https(settings: ServerSettings) -> bool:
     return any(place.lower().startswith("https") for place in places)
 
 
-_SAID_BY_PACKAGE = {CONNECTION_CLOSED: "Connection closed", REQUEST_TIMEOUT: "Request 'tools/call' timed out"}
+_LOCAL_ERRORS = {CONNECTION_CLOSED: "Connection closed", REQUEST_TIMEOUT: "Request 'tools/call' timed out"}
 
 
-def is_said_by_package(error: MCPError, code: int) -> bool:
+def is_local_error(error: MCPError, code: int) -> bool:
     """Return whether an error is the package's own: servers use the same codes for what they like, in words of their own."""
-    return error.code == code and error.message == _SAID_BY_PACKAGE[code]
+    return error.code == code and error.message == _LOCAL_ERRORS[code]
 
 
 def _find_cause(error: BaseException) -> BaseException:
@@ -297,9 +297,9 @@ class Connection:
         except TimeoutError:
             return CallResult(error=f"timed out after {limit:g} s")
         except MCPError as error:
-            if is_said_by_package(error, REQUEST_TIMEOUT):
+            if is_local_error(error, REQUEST_TIMEOUT):
                 return CallResult(error=f"timed out after {limit:g} s")
-            if is_said_by_package(error, CONNECTION_CLOSED) and await self._is_gone():
+            if is_local_error(error, CONNECTION_CLOSED) and await self._is_gone():
                 return CallResult(error=self._describe_loss(), gone=True)
             return CallResult(error=hide_secrets(shorten(self._wire.describe_refusal(error), 2000), self.list_secrets()))
         except (RuntimeError, ValueError) as error:

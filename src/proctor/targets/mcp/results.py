@@ -65,9 +65,9 @@ def cut_middle(text: str, limit: int) -> str:
 
 def plain_result(result: dict[str, Any]) -> dict[str, Any]:
     """Return a result as the server gave it, without what only the protocol needs."""
-    kept = {"content": [], **{key: value for key, value in result.items() if key not in ("_meta", "resultType")}}
+    content = {"content": [], **{key: value for key, value in result.items() if key not in ("_meta", "resultType")}}
     meta = {key: value for key, value in (result.get("_meta") or {}).items() if key != _SERVER_INFO}
-    return {**kept, "_meta": meta} if meta else kept
+    return {**content, "_meta": meta} if meta else content
 
 
 def can_be_written(value: Json) -> bool:
@@ -127,8 +127,8 @@ def text_for_model(result: Json, limit: int = RESULT_LIMIT, form: ResultForm = "
     # A server that sends both usually writes the one into the other.
     if structured is not None and not any(parse_json(part) == structured for part in parts):
         parts.append(_encode_compact(structured))
-    told = cut_middle("\n".join(parts), limit) or "(no content)"
-    return f"Error: {told}" if result.get("isError") is True else told
+    text = cut_middle("\n".join(parts), limit) or "(no content)"
+    return f"Error: {text}" if result.get("isError") is True else text
 
 
 def _write_part(part: Json) -> str:

@@ -146,8 +146,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def check(self) -> None:
         """Raise `ServerFault` for settings that nothing can be reached with."""
         if not (is_finite(self.timeout_s) and self.timeout_s > 0):
-            told = f"needs a number of seconds above 0 as 'timeout_s', found {self.timeout_s}"
-            raise ServerFault("bad_settings", self.id, told, permanent=True)
+            message = f"needs a number of seconds above 0 as 'timeout_s', found {self.timeout_s}"
+            raise ServerFault("bad_settings", self.id, message, permanent=True)
         if self.transport == "stdio" and not self.command:
             raise ServerFault("bad_settings", self.id, "over stdio needs 'command'", permanent=True)
         if self.is_remote and urlsplit(self.url).scheme not in ("http", "https"):

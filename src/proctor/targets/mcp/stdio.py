@@ -253,7 +253,7 @@ def _read_message(line: bytes) -> JSONRPCMessage:
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
-        mended = mend_surrogates(line)
-        if mended is None:
+        repaired = mend_surrogates(line)
+        if repaired is None:
             raise
-        return jsonrpc_message_adapter.validate_json(mended, by_name=False)
+        return jsonrpc_message_adapter.validate_json(repaired, by_name=False)

@@ -123,7 +123,7 @@ class Requests:
         attempt = message.attempt
         values = values_for(
             attempt.case.context,
-            message=message.said,
+            message=message.content,
             request_id=message.request_id,
             session_id=message.session_id,
             messages=message.list_messages(),

@@ -232,9 +232,9 @@ def _read_execution(execution: Json, answer: HttpAnswer, message: Message) -> Ev
         evidence = n8n.read(execution)[0]
     except EvidenceError as error:
         raise TargetFault("bad_answer", f"the execution cannot be read: {error.message}") from None
-    said = answer.body if answer.body is not None else answer.text
+    content = answer.body if answer.body is not None else answer.text
     evidence = msgspec.structs.replace(
-        evidence, http_status=answer.status, duration_ms=answer.duration_ms, metadata={**evidence.metadata, "webhook_answer": said}
+        evidence, http_status=answer.status, duration_ms=answer.duration_ms, metadata={**evidence.metadata, "webhook_answer": content}
     )
     refusal = refuse_status(answer)
     if refusal is not None and not message.claims_status(answer.status):

@@ -42,13 +42,13 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     """What was said before in this conversation, as messages of user and assistant in turn."""
 
     @property
-    def said(self) -> Json:
+    def content(self) -> Json:
         """The text, or the body that is sent in its place."""
         return self.body if self.text is None else self.text
 
     def list_messages(self) -> list[dict[str, Json]]:
         """Return the conversation so far with this message at its end, for an agent that keeps none itself."""
-        return [*self.earlier, {"role": "user", "content": as_text(self.said)}]
+        return [*self.earlier, {"role": "user", "content": as_text(self.content)}]
 
     def claims_status(self, status: int) -> bool:
         """Return whether the case says itself that this message is answered with this HTTP status.
@@ -74,10 +74,10 @@ def messages_of(attempt: Attempt) -> list[Message]:
     """Return every message of this attempt. Raises `TargetFault` where there is none."""
     case = attempt.case
     if case.settings.get("direct_calls"):
-        said = (
+        content = (
             f"case {case.id!r} calls tools itself (toolCall steps), which needs a target of type mcp_agent: this one reaches no MCP server"
         )
-        raise TargetFault(UNSUPPORTED_STEP, said)
+        raise TargetFault(UNSUPPORTED_STEP, content)
     request_id, session_id = ids_of(attempt)
     if case.custom_body is not None:
         return [Message(attempt=attempt, turn=0, request_id=request_id, session_id=session_id, body=case.custom_body)]
@@ -192,7 +192,7 @@ def join_evidence(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evid
     if len(messages) == 1 and attempt.speaker is None:
         only = seen[0]
         return msgspec.structs.replace(
-            only, case=attempt.case.id, input=messages[0].said if only.input is None else only.input, metadata={**ids, **only.metadata}
+            only, case=attempt.case.id, input=messages[0].content if only.input is None else only.input, metadata={**ids, **only.metadata}
         )
     account = _join_accounts(seen)
     # Not strict: a conversation that broke off has seen fewer turns than it has messages.
@@ -251,7 +251,7 @@ def _make_turn(message: Message, evidence: Evidence, *, several: bool) -> Eviden
         # A turn has no model of its own, and its tokens are priced by who answered it.
         usage = msgspec.structs.replace(usage, models=(evidence.model,))
     return EvidenceTurn(
-        input=as_text(message.said),
+        input=as_text(message.content),
         text=evidence.text,
         body=evidence.body,
         tool_calls=evidence.tool_calls,

@@ -86,8 +86,8 @@ class Ids:
 def show_settings(settings: msgspec.Struct) -> str:
     """Return the text of settings for tracebacks and logs, without what may be secret."""
     open_fields = ("type", "method", "flow", "workflow_id", "timeout_s", "response_path")
-    told = {name: getattr(settings, name) for name in open_fields if name in settings.__struct_fields__}
-    return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in told.items())}, ...)"
+    shown = {name: getattr(settings, name) for name in open_fields if name in settings.__struct_fields__}
+    return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())}, ...)"
 
 
 def rewrite_texts(value: Json, change: Callable[[str], str]) -> Json:

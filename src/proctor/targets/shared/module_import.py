@@ -46,9 +46,9 @@ def import_local_module(name: str, base: Path | None, trusted: bool) -> object:
     except BaseException as error:
         if is_interrupt(error):
             raise
-        told = f"function: importing {name!r} raised {type(error).__name__}: {shorten(str(error))}"
+        message = f"function: importing {name!r} raised {type(error).__name__}: {shorten(str(error))}"
         hint = _ENDS_AT_IMPORT if isinstance(error, SystemExit) else None
-        raise SpecError(told, field="function", hint=hint) from error
+        raise SpecError(message, field="function", hint=hint) from error
     # The folder of a stranger stands last in the path, so the name may have led to an installed module.
     if not trusted and not lies_in(module, base):
         raise SpecError(f"function: {name!r} is an installed module, not the one beside the suite", field="function")

@@ -19,7 +19,7 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 
 from proctor.cassettes.ports import LIVE, Tape
-from proctor.codecs.content_encoding import ASKED_FOR, BadPacking, TooLarge, unpack_answer
+from proctor.codecs.content_encoding import ACCEPT_ENCODING, BadPacking, TooLarge, unpack_answer
 from proctor.errors import EvidenceError, MissingExtra, SpecError, TargetError
 from proctor.evidence.values.json_bytes import decode, exceeds_depth, too_deep_error
 from proctor.model.evidence import Json
@@ -90,7 +90,7 @@ MAX_ANSWER_BYTES = 50 * 1024 * 1024
 MOST_REDIRECTS = 5
 """How often a request is led on before it counts as sent in a circle."""
 _REDIRECTS = (301, 302, 303, 307, 308)
-_KEPT_HEADERS = ("content-type", "retry-after", "date", "x-request-id", "www-authenticate")
+_STORED_HEADERS = ("content-type", "retry-after", "date", "x-request-id", "www-authenticate")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 MakeTransport = Callable[[bool], "httpx2.AsyncBaseTransport"]
@@ -283,7 +283,7 @@ class Wire:
                 "transport", f"{self._describe_request(request)}: the connection broke before the answer was complete ({why})"
             ) from None
         came = dict(response.headers.items())
-        headers = {name: self.secrets.hide(came[name]) for name in _KEPT_HEADERS if name in came}
+        headers = {name: self.secrets.hide(came[name]) for name in _STORED_HEADERS if name in came}
         if "retry-after" not in headers:
             headers.pop("date", None)  # only a time to come needs it
         answer = HttpAnswer(status=response.status_code, headers=headers, duration_ms=watch.read_ms())
@@ -370,7 +370,7 @@ def json_bytes(value: Json) -> bytes:
 
 def _complete_headers(request: HttpRequest) -> dict[str, str]:
     known = {name.lower() for name in request.headers}
-    more = {"accept": "application/json, */*;q=0.5", "accept-encoding": ASKED_FOR, "user-agent": "proctor"}
+    more = {"accept": "application/json, */*;q=0.5", "accept-encoding": ACCEPT_ENCODING, "user-agent": "proctor"}
     if request.has_body:
         more["content-type"] = "application/json"
     return {**{name: value for name, value in more.items() if name not in known}, **request.headers}
