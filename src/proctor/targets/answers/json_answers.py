@@ -280,7 +280,7 @@ def _check_fields(body: dict[str, Json], calls: tuple[ToolCall, ...] | None, is_
     fields = Unknowns()
     for key in list_unrecognised(body, _RECOGNISED):
         name = to_snake_case(key)
-        # Fields of a document are what the agent was asked for: its `status` may be that of an order.
+        # Fields of a document are the agent's output: its `status` may be that of an order.
         marker = find_marker(key, body[key], calls or ()) if not is_document or name in STOP_FIELDS else None
         if marker is not None:
             _mark(key, marker.parts, marker.why, calls, unknowns)

@@ -22,7 +22,7 @@ from proctor.model.typed import convert_to
 
 
 class Unreadable(Exception):
-    """A value that cannot be evidence; the message says where it stands and what it is."""
+    """A value that cannot be evidence; the message has its path and type."""
 
 
 def type_name(value: object) -> str:
@@ -55,7 +55,7 @@ def plain_value(value: object, path: str = "$", depth: int = 0) -> Json:
     if isinstance(value, Mapping):
         try:
             members = list(cast("Mapping[object, object]", value).items())
-        except Exception as error:  # somebody else's mapping may do anything
+        except Exception as error:  # a foreign mapping may raise anything
             raise Unreadable(f"{path} is of the type {type_name(value)}, whose members cannot be had: {type(error).__name__}") from None
         return {_check_key(key, path): plain_value(member, f"{path}.{key}", depth + 1) for key, member in members}
     raise Unreadable(f"{path} is of the type {type_name(value)}")

@@ -34,7 +34,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
         return None
     found = _read_events(items, budget)
     if not any(exchange["tool_calls"] for exchange in found.document.get("turns", ())):
-        # A request is handed on after everything that followed from it, so it stands among the last events as well.
+        # A request is emitted again after everything that followed from it, so it is also among the last events.
         found.mark(CALL_PARTS, "these events show no call, so they may be the last ones only: return the `AgentReply`")
     return found
 
@@ -93,11 +93,11 @@ def _add_event(exchange: dict[str, Any], event: object, found: Found, budget: Bu
     elif is_instance_of(event, _PACKAGE, "TaskStarted"):
         found.mark(CALL_PARTS, f"{read_member(event, 'agent_name') or 'a subtask'} works on a stream of its own, whose calls are not here")
     elif is_instance_of(event, _PACKAGE, "CompactionSummary"):
-        found.mark(CALL_PARTS, "a summary stands for events that were taken away")
+        found.mark(CALL_PARTS, "events were replaced by a summary")
 
 
 def _add_call(exchange: dict[str, Any], call: object) -> None:
-    # A call stands in the response of the model, in the list that follows it, and by itself.
+    # A call is in the response of the model, in the list that follows it, and on its own.
     id = read_member(call, "id")
     if all(known["id"] != id for known in exchange["tool_calls"]):
         exchange["tool_calls"].append({"name": read_member(call, "name"), "arguments": read_member(call, "arguments"), "id": id})
@@ -135,7 +135,7 @@ def _last_calls(exchanges: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _close_exchange(exchange: dict[str, Any]) -> None:
-    """Put the tokens of an exchange in the form of plain evidence; they are unknown where one response does not tell them."""
+    """Convert the tokens of an exchange to plain evidence; unknown if one response lacks them."""
     spent, responses = exchange.pop("spent"), exchange.pop("spent_by_response", [])
     counts = [(read_member(one, "prompt_tokens"), read_member(one, "completion_tokens")) for one in spent or responses]
     if counts and all(isinstance(count, (int, float)) for pair in counts for count in pair):

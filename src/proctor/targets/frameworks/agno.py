@@ -1,7 +1,7 @@
 """Agno: the output of a run of an agent or a team, and the events of a stream.
 
-What a run was given as history is left out. A member of a team that was asked keeps a run of its own, whose calls are added. A stream
-shows calls where it was asked for events (`stream_events=True`), or ends with the output (`yield_run_output=True`).
+History is left out. A team member that was called has a run of its own, whose calls are added. A stream
+shows calls if events were requested (`stream_events=True`), or ends with the output (`yield_run_output=True`).
 
 Tried with agno 3.1.
 """
@@ -61,7 +61,7 @@ def read(value: object, budget: Budget) -> Found | None:
     if content is not None and not isinstance(content, str) and has_ended:
         found.body = simplify(content, budget, "$.content")
     if status in _FAILED:
-        # A guard may refuse what the model answered; then the answer stands where else the error does.
+        # A guard may reject the model's answer; then the answer is in place of the error.
         texts = {find_entry(message, "content") for message in own if find_entry(message, "role") == "assistant"}
         found.failed = content if isinstance(content, str) and content and content not in texts else NO_WORDS
     elif not has_ended:
@@ -88,7 +88,7 @@ def _read_member_calls(member: object, found: Found, budget: Budget) -> list[Too
 
 
 def read_inner_calls(member: object, found: Found, budget: Budget, who: str) -> list[ToolCall]:
-    """Return the calls of a run inside of another; doubt what is unknown of them."""
+    """Return the calls of a nested run, and mark what is unknown of them."""
     inner = read(member, budget)
     if inner is None or inner.format != "agno":
         found.mark(CALL_PARTS, f"{who} keeps no messages, so its calls are unknown")
@@ -127,7 +127,7 @@ def read_events(events: list[object], budget: Budget) -> Found:
     found = write_answer(content, budget)
     _check_end(events, found)
     if not has_events:
-        found.mark(CALL_PARTS, "this stream tells of content only: ask for `stream_events=True`, or for `yield_run_output=True`")
+        found.mark(CALL_PARTS, "this stream has content events only: use `stream_events=True`, or for `yield_run_output=True`")
         return found
     # A tool that raised ends twice: with its error, and as any other.
     ended_tools = [read_member(event, "tool") for event in events if is_instance_of(event, "agno", *_CALLED)]
@@ -139,9 +139,7 @@ def read_events(events: list[object], budget: Budget) -> Found:
     if not ended:
         found.mark(EVERYTHING, "the run did not come to its end")
     if not done and not begun and not _shows_one_request(events):
-        found.mark(
-            CALL_PARTS, "these events do not show how often the model was asked, so those of tools may be left out: yield all of them"
-        )
+        found.mark(CALL_PARTS, "model requests are missing from these events, so tool events may be missing too: yield all events")
     return found
 
 
@@ -154,7 +152,7 @@ def write_answer(content: object, budget: Budget) -> Found:
 
 
 def _check_end(events: list[object], found: Found) -> None:
-    """Doubt what a run left open that waits, was cancelled or met an error; where an error is the last word, the run failed."""
+    """Mark what is unknown of a run that is paused, cancelled or met an error; if an error comes last, the run failed."""
     paused = [event for event in events if is_instance_of(event, "agno", *_PAUSED)]
     if paused:
         waits = [
@@ -171,12 +169,12 @@ def _check_end(events: list[object], found: Found) -> None:
     elif errors:
         found.mark(EVERYTHING, f"a run in it ended in an error: {shorten(words, 200)}")
     if found.unknowns and not found.document["text"]:
-        # Nothing was said so far, which is not the same as an answer with nothing in it.
+        # No content so far is not the same as an empty answer.
         found.document["text"] = None
 
 
 def _shows_one_request(events: list[object]) -> bool:
-    """Return whether the model was asked once: an agent that called a tool asks it again."""
+    """Return whether the model was called once: an agent that called a tool calls it again."""
     requests = [type(event).__name__ for event in events if is_instance_of(event, "agno", *_MODEL_EVENTS)]
     return bool(requests) and len(set(requests)) == len(requests)
 

@@ -72,7 +72,7 @@ def _read_messages(messages: list[object], budget: Budget) -> Found:
 
 
 def _is_out_of_iterations(messages: list[object]) -> bool:
-    """Return whether the last agent asked for tools several times in one go and then gave what they gave as its answer.
+    """Return whether the last agent requested tools several times and then returned their results as its answer.
 
     An agent with one iteration does so by design; one with several answers in words of its own, unless it may not ask again.
     """
@@ -94,7 +94,7 @@ def _read_pieces(chunks: list[object]) -> Found:
 
 
 def _drop_zeros(message: Json) -> Json:
-    """Leave out a usage of nothing at all: a model that streams does not tell it."""
+    """Drop a usage of zero: a streaming model does not report it."""
     spent = message.get("models_usage") if isinstance(message, dict) else None
     is_nothing = isinstance(spent, dict) and not spent.get("prompt_tokens") and not spent.get("completion_tokens")
     return {**message, "models_usage": None} if is_nothing else message

@@ -78,7 +78,7 @@ def _read_task(task: object, found: Found, budget: Budget) -> Iterable[ToolCall]
         if part != "answer" and why not in UNFINISHED:
             found.mark((part,), why)
     if any(isinstance(message.get("content"), str) and message["content"].startswith("<summary>") for message in written):
-        found.mark(CALL_PARTS, "a summary stands for messages that were taken away")
+        found.mark(CALL_PARTS, "messages were replaced by a summary")
     if _is_forced(written, evidence, read_member(task, "raw")):
         found.mark(EVERYTHING, "the agent was stopped at `max_iter` and made to answer without tools: what it would have done is unknown")
     for call in evidence.tool_calls or ():

@@ -41,13 +41,13 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
 
 
 def _check_end(found: Found) -> None:
-    """Look whether the last event tells of an error: with nothing beside it the run failed."""
+    """Check whether the last event is an error: an error without content means that the run failed."""
     last: dict[str, Json] = found.document[-1] if found.document else {}
     code, parts = last.get("error_code"), (last.get("content") or {}).get("parts")
     if code not in (None, "STOP") and not parts:
         found.failed = f"{code}: {last.get('error_message') or 'it does not say more'}"
     elif code not in (None, "STOP") or last.get("interrupted") is True:
-        found.mark(EVERYTHING, f"the last event says that it was cut off ({code or 'interrupted'})")
+        found.mark(EVERYTHING, f"the last event was cut off ({code or 'interrupted'})")
 
 
 def _is_from_user(event: Json) -> bool:

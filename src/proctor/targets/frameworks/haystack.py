@@ -15,7 +15,7 @@ from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
 from proctor.targets.frameworks.looking import call_member, find_entry, is_instance_of, list_members, read_member, take_items
 from proctor.targets.frameworks.simplify import Budget, list_fields, simplify
 
-_ENDED = ("text", "length", "content_filter")  # of the last two the answer tells as well
+_ENDED = ("text", "length", "content_filter")  # the answer shows the last two as well
 _LAST_ONLY = "the replies of a generator show the last step only: return what the agent gives"
 
 
@@ -63,7 +63,7 @@ def _read_messages(messages: list[Any], budget: Budget) -> Found:
 
 
 def _check_exit(reason: object, found: Found) -> Found:
-    """Weigh why the agent stopped: it answered, its model was cut, a tool that ends a run was called; or something stopped it."""
+    """Check why the agent stopped: it answered, its model was cut, a tool ended the run, or something else stopped it."""
     parts = [part for message in found.document for part in message.get("content") or () if isinstance(part, dict)]
     called = {find_entry(part.get("tool_call"), "tool_name") for part in parts}
     found.is_over = reason is not None and reason in called

@@ -72,7 +72,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     elif any(_is(item, "WorkflowCancelledEvent", "WorkflowTimedOutEvent") for item in items):
         found.mark(EVERYTHING, "the workflow was cancelled, or its time was up")
     elif _waits_for_tool(found.document["tool_calls"]):
-        found.mark(EVERYTHING, "a call was asked for and never made, and the agent answered: it was stopped at `max_iterations`")
+        found.mark(EVERYTHING, "a requested call was never made: the agent stopped at `max_iterations`")
     failed = next((item for item in items if _is(item, "WorkflowFailedEvent")), None)
     if failed is not None:
         found.failed = str(simplify(read_member(failed, "exception"), budget, "$.exception") or "it does not say which")
@@ -90,7 +90,7 @@ def _list_outputs(items: list[object]) -> list[object]:
 
 
 def _unite_calls(*lists: list[dict[str, Json]]) -> list[dict[str, Json]]:
-    """Return each call once, however many events tell of it; what the first of them tells is kept."""
+    """Return each call once, even if several events contain it; the first one wins."""
     united: list[dict[str, Json]] = []
     for calls in lists:
         # Some models name two calls of one tool alike, so calls are counted.
@@ -157,7 +157,7 @@ def _write_result(output: object, budget: Budget) -> dict[str, Json]:
         return {"error": str(read_member(output, "content") or "the tool failed"), "error_kind": CONTENT_ERROR}
     raw = read_member(output, "raw_output")
     is_plain = raw is None or isinstance(raw, (str, int, float, bool, list, tuple, dict))
-    # What the model was shown stands for a result that is an object of the tool's own.
+    # The text that the model saw replaces a result that is a tool's own object.
     return {"result": simplify(raw if is_plain else read_member(output, "content"), budget, "$.tool_output")}
 
 

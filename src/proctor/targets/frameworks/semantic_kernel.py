@@ -1,6 +1,6 @@
 """Semantic Kernel: the response of an agent with its thread, a chat history, and messages.
 
-The thread of a chat completion agent keeps the history, which shows the calls; other threads are kept by a service, and a message alone
+The thread of a chat completion agent has the history, which shows the calls; other threads are stored by a service, and a single message
 shows the last step only.
 
 Tried with semantic-kernel 1.45: `get_response`, `invoke`, `invoke_stream` of a `ChatCompletionAgent`.
@@ -67,12 +67,12 @@ def _read_responses(items: list[object], budget: Budget) -> Found:
 
 
 def _check_pieces(items: list[object], found: Found) -> Found:
-    """Weigh why the model stopped, which the history of a stream does not keep: one of its last pieces tells it, or none does."""
+    """Check why the model stopped, which the history of a stream lacks: one of its last pieces has the reason, or none."""
     pieces = [message for item in items if is_instance_of(message := read_member(item, "message"), _PACKAGE, "StreamingChatMessageContent")]
     reason = next((reason for piece in reversed(pieces) if (reason := read_member(piece, "finish_reason")) is not None), None)
     found.mark_end(reason)
     if pieces and reason is None:
-        found.notes = [*found.notes, f"a stream of Semantic Kernel does not tell why its model stopped: {LOOKS_WHOLE}"]
+        found.notes = [*found.notes, f"a stream of Semantic Kernel does not record why its model stopped: {LOOKS_WHOLE}"]
     return found
 
 

@@ -1,7 +1,7 @@
 """Strands Agents: the result of an agent, of a graph or of a swarm.
 
 A result holds the last message, and its metrics the traces of the agent's cycles, each with the message of the model and those of the
-tools. The traces of an agent that was asked before go on: the cycles of this run are the last ones, as many as its invocation counts.
+tools. Traces accumulate over invocations: the cycles of this run are the last ones, as many as its invocation counts.
 What an agent inside of a tool does, and a tool that the program calls itself (`agent.tool.name()`), are not among them.
 
 Tried with strands-agents 1.62: a call of the agent, `stream_async`, and a graph.
@@ -19,7 +19,7 @@ from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_u
 from proctor.targets.frameworks.looking import find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
-# What a guard says in place of an answer is what the user sees. A filter cuts the answer; whatever else is no end of its own, the run.
+# A guard's text is what the user sees. A filter cuts the answer; any other reason is not a normal end.
 _ENDED = (None, "end_turn", "stop_sequence", "tool_use", "guardrail_intervened", "content_filtered")
 _NO_MESSAGES = "the metrics of this result keep no messages of its cycles"
 

@@ -46,7 +46,7 @@ def describe_shared_agent(function: object, name: str) -> str | None:
     if agent is None or not _keeps_conversation(agent):
         return None
     return (
-        f"warning: target {name!r} is one {_describe_agent(agent)} for all cases: what was said in one case it remembers in the next; "
+        f"warning: target {name!r} is one {_describe_agent(agent)} for all cases: it remembers earlier cases; "
         f"make it in a function for each session_id, see {find_page(agent)}"
     )
 
@@ -58,7 +58,7 @@ def _describe_agent(agent: object) -> str:
 def _keeps_conversation(agent: object) -> bool:
     try:
         return any(getattr(agent, member, None) is not None for member in _KEEPS)
-    except Exception:  # an object of somebody else's may do anything when it is looked at; then it is unknown to keep any
+    except Exception:  # a foreign object may raise anything; then it is not known to keep history
         return False
 
 
@@ -94,7 +94,7 @@ def _shorten_path(file: str) -> str:
 
 
 def find_known_tools(function: object) -> frozenset[str] | None:
-    """Return the names of the tools of the agents behind a function; None if they are unknown."""
+    """Return the names of the tools of the agents that a function uses; None if unknown."""
     found: set[str] = set()
     try:
         for agent in _find_agents(function):

@@ -210,7 +210,7 @@ class CallableSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """`module:function`, or `module` for its only function marked `@proctor.agent`; the module is found where Python finds modules, or in
     the folder of the workspace."""
     timeout_s: float | None = None
-    """How long one call may take; where nothing is said what `@proctor.agent` says, else 120 seconds."""
+    """Limit of one call; by default that of `@proctor.agent`, else 120 seconds."""
     capture: Literal["otel"] | None = None
     """`otel`: the spans that OpenTelemetry records while the function runs are evidence, too. Needs `opentelemetry-sdk`."""
 
@@ -250,7 +250,7 @@ class CallableTarget:
         return describe_shared_agent(self._function, self._name)
 
     def describe_forgetting(self) -> str | None:
-        """Return why the function cannot know which conversation a message belongs to; None where it is told."""
+        """Return why the function cannot know which conversation a message belongs to; None if it gets that."""
         if {"session_id", "history"}.intersection(self._wanted):
             return None
         page = "docs/how-to/test-a-python-function.md#one-conversation-for-each-case"
@@ -473,7 +473,7 @@ def _list_wanted_arguments(function: Function) -> tuple[str, ...]:
         if one.name not in OFFERED and one.default is one.empty:
             raise SpecError(
                 f"function: {_describe_call(function)} needs {one.name!r}, which no case gives; "
-                f"beside the message there are {', '.join(OFFERED)}",
+                f"apart from the message there are {', '.join(OFFERED)}",
                 field="function",
                 nearest=nearest(one.name, OFFERED),
             )

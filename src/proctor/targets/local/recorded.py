@@ -37,7 +37,7 @@ class RecordedSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     evidence: tuple[str, ...]
     """Files or folders of evidence, relative to the workspace."""
     format: str | None = None
-    """How they are written, if that cannot be told: as for `--evidence-format`."""
+    """Their format, if it cannot be detected: as for `--evidence-format`."""
 
 
 class RecordedTarget:

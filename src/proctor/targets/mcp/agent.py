@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class McpAgent:
     """A target: an agent loop over a chat model and MCP servers.
 
-    `model_for` makes the model an attempt talks to, on the attempt's tape; whoever made its connections closes them.
+    `model_for` makes the model of an attempt, on the attempt's tape; its creator closes its connections.
     """
 
     takes_speakers = True
@@ -93,7 +93,7 @@ class McpAgent:
         def make_evidence() -> Evidence:
             return with_user(conversation.make_evidence(inputs if attempt.speaker is not None else texts, measure_ms(started)), attempt)
 
-        # A little less than we are given: whoever waits for us would not keep what we saw.
+        # A little less than our own limit, so that the caller still gets what we observed.
         deadline = asyncio.timeout(attempt.timeout_s - min(1.0, attempt.timeout_s / 20))
         try:
             async with deadline:
@@ -110,7 +110,7 @@ class McpAgent:
         return make_evidence()
 
     async def _ask_speaker(self, speaker: Speaker, conversation: AgentConversation, make_evidence: Callable[[], Evidence]) -> str | None:
-        """Return what is said next; a user who cannot go on is a fault that keeps the turns before it."""
+        """Return the next message; a user who cannot continue is a fault with the turns so far."""
         answer = conversation.show_last_turn()
         try:
             return await speaker.say_next(answer)
@@ -154,13 +154,13 @@ def has_input(case: Case) -> bool:
 
 
 def list_inputs(case: Case) -> tuple[str, ...]:
-    """Return what a case says, turn by turn. Raises `TargetError` where this agent cannot be told that."""
+    """Return the messages of a case, turn by turn. Raises `TargetError` for a step this agent does not support."""
     if case.custom_body is not None:
         raise TargetError(f"case {case.id!r} has a custom body, which only an agent over HTTP can be sent")
     if case.turns:
         return tuple(turn.input for turn in case.turns)
     if case.input is None:
-        raise TargetError(f"case {case.id!r} says nothing to the agent: it has neither input nor turns")
+        raise TargetError(f"case {case.id!r} has neither input nor turns")
     return (case.input,)
 
 
@@ -187,7 +187,7 @@ def load_attachments(case: Case) -> tuple[Attachment, ...]:
 
 
 class WithSystems:
-    """The servers that an agent has been given, and beside them the systems of one attempt."""
+    """The servers of an agent, and the systems of one attempt."""
 
     def __init__(self, servers: ReachedServers, tools: OwnTools) -> None:
         """Raises `TargetError` where a system and a server have the same name."""
@@ -212,7 +212,7 @@ class WithSystems:
         return Listing(server=server, name="proctor", version=__version__, tools=tools)
 
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
-        """Call a tool of a server or a system, once; what failed is told in the result."""
+        """Call a tool of a server or a system, once; a failure is part of the result."""
         if server not in self._listed:
             return await self._servers.call_tool(server, tool, arguments, request_id=request_id)
         if not can_be_written(arguments):

@@ -1,11 +1,10 @@
 """Turns a case into messages in order, and joins what was seen of each.
 
-A case is one message, or several turns, or one body that is sent as it is. Every message of a go has an id of its own (the go's id, with
+A case is one message, or several turns, or one body that is sent as it is. Every message of an attempt has an id (the attempt's id, with
 the number of the turn where there are several), all of them share one session. A turn that cannot be sent, or that the agent does not
-answer (`no_answer.py`), ends the go; where the case claims the status of such a turn, it is followed by the next one.
+answer (`no_answer.py`), ends the attempt, unless the case claims the status of that turn.
 
-Where a simulated user speaks (`Attempt.speaker`), each message is asked for once the one before it is answered, and the user knows nothing
-but the answers. Everything else is the same road.
+With a simulated user (`Attempt.speaker`), each message is requested once the previous one is answered; the user only sees the answers.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     body: Json = None
     """Sent exactly as written, instead of a text."""
     earlier: tuple[dict[str, Json], ...] = ()
-    """What was said before in this conversation, as messages of user and assistant in turn."""
+    """The conversation so far, as alternating messages of user and assistant."""
 
     @property
     def content(self) -> Json:
@@ -51,9 +50,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         return [*self.earlier, {"role": "user", "content": as_text(self.content)}]
 
     def claims_status(self, status: int) -> bool:
-        """Return whether the case says itself that this message is answered with this HTTP status.
+        """Return whether the case claims itself that this message is answered with this HTTP status.
 
-        A remark (`advisory`) is no such claim, and neither is one that may be skipped (`depends_on`): it would lift what nobody decides.
+        An `advisory` assertion is no such claim, and neither is one that may be skipped (`depends_on`).
         """
         return any(
             isinstance(each.spec, HttpStatus)
@@ -101,7 +100,7 @@ def _header_safe(text: str) -> str:
 
 
 class _Messages:
-    """The messages of one attempt, one after the other: those of the case, or what its simulated user says."""
+    """The messages of one attempt in order: those of the case, or of its simulated user."""
 
     def __init__(self, attempt: Attempt) -> None:
         """Raises `TargetFault` where there is nothing to say."""
@@ -145,7 +144,7 @@ async def converse(attempt: Attempt, say: Callable[[Message], Awaitable[Evidence
     """Say every message of the case in order, within the time of the attempt, and join what was seen."""
     messages = _Messages(attempt)
     seen: list[Evidence] = []
-    # A little less than we are given: whoever waits for us would not keep what we saw.
+    # A little less than our own limit, so that the caller still gets what we observed.
     bound = asyncio.timeout(attempt.timeout_s - min(1.0, attempt.timeout_s / 20))
     try:
         async with bound:
@@ -162,16 +161,16 @@ async def converse(attempt: Attempt, say: Callable[[Message], Awaitable[Evidence
         where = messages.name_turn()
         if not where:
             raise
-        told = TargetFault(
+        located = TargetFault(
             fault.code,
-            # What the user could not do is told by the user itself.
+            # A failure of the user names its turn itself.
             f"{where}: {fault.message}" if len(messages.given) > len(seen) else fault.message,
-            # The turns before it did reach the agent; one that was asked to wait goes through all of them again.
+            # Earlier turns did reach the agent; a rate-limited attempt repeats all of them.
             safe=fault.safe and (not seen or fault.code == "rate_limited"),
             retry_after_s=fault.retry_after_s,
         )
         raise with_conversation(
-            told, _join_seen(messages.given, [*seen, *([fault.evidence] if fault.evidence is not None else [])])
+            located, _join_seen(messages.given, [*seen, *([fault.evidence] if fault.evidence is not None else [])])
         ) from None
     return with_user(join_evidence(messages.given, seen), attempt)
 
@@ -222,10 +221,10 @@ def _join_accounts(seen: Sequence[Evidence]) -> Account | None:
     accounts = [evidence.account for evidence in seen if evidence.account is not None]
     if not accounts:
         return None
-    # Reversed: of several turns that doubt the same part, the first one says why.
+    # Reversed: of several turns with the same unknown part, the first gives the reason.
     unknown: dict[Part, str] = {part: why for account in reversed(accounts) for part, why in account.unknown.items() if part != "answer"}
     if any(evidence.usage is None for evidence in seen) and any(evidence.usage is not None for evidence in seen):
-        unknown.setdefault("usage", "not every turn tells its tokens")
+        unknown.setdefault("usage", "a turn has no token counts")
     last = seen[-1].account
     if last is not None and "answer" in last.unknown:
         unknown["answer"] = last.unknown["answer"]

@@ -2,7 +2,7 @@
 
 They stand in `settings.direct_calls`, each with the number of prompts before it. They go to the server over the same connection and tape
 as the model's own calls, and are recorded among the tool calls of the run, at their place; those after a prompt belong to its turn.
-The model is not told of them. A target that reaches no MCP server cannot make them: such a case is an error there, never half a case.
+The model does not see them. A target that reaches no MCP server cannot make them: such a case is an error there, never half a case.
 """
 
 from __future__ import annotations
