@@ -64,7 +64,7 @@ def read_object(request: Request) -> dict[str, Json]:
 
 def read_payload(request: Request) -> tuple[str, bool]:
     """Return the message that a body is, or that its JSON has under `payload`; and whether it is JSON."""
-    # What is no JSON is taken for the message itself, whatever it says it is: many clients say nothing.
+    # A body that is not JSON is the message itself, whatever its content type: many clients send none.
     is_json = "json" in request.headers.get("content-type", "") or request.body.lstrip().startswith(b"{")
     return take_text(read_object(request), "payload", default="") if is_json else read_text(request), is_json
 

@@ -1,4 +1,4 @@
-"""Collections of a records API: what a suite says about one, and what a row must keep to.
+"""Collections of a records API: their settings in a suite, and the rules for rows.
 
     orders:
       schema: {type: object, required: [item], properties: {quantity: {type: integer, minimum: 1}}}
@@ -31,7 +31,7 @@ from proctor.simulators.exchange import refuse
 from proctor.simulators.rows import Draft
 
 CONFIG = "_collections"
-"""Where the settings of collections are kept, beside their rows."""
+"""The collection with the settings of collections."""
 On = Literal["create", "update", "delete"]
 _ON: tuple[On, ...] = ("create", "update", "delete")
 

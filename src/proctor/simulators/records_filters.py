@@ -21,7 +21,7 @@ from proctor.work import spend
 
 Row = dict[str, Json]
 MOST_ROWS = 1_000
-"""Rows in one answer; also what is answered where no limit is asked for."""
+"""Maximum and default number of rows in one answer."""
 MOST_FILTERS, MOST_SORT_KEYS = 100, 20
 """Parameters and sort keys of one request."""
 

@@ -1,7 +1,7 @@
-"""Where sandboxes are kept: a small protocol, and the store in memory that local runs use.
+"""Storage of sandboxes: a small protocol, and the store in memory that local runs use.
 
-A change is committed together with the event of the request that made it, both or neither, and only on the revision that the request saw:
-whoever comes second does its work again on the newer rows. So two servers can serve one sandbox.
+A change is committed together with the event of its request, both or neither, and only on the revision that the request saw: after a
+conflict, the request is repeated on the newer rows. So two servers can serve one sandbox.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SandboxStore(Protocol):
         ...
 
     async def commit(self, sandbox: str, revision: int, changes: tuple[Change, ...], event: StateRequest) -> bool:
-        """Keep changes and event, both or neither; False where the rows are not those of `revision` any more, and then nothing is kept."""
+        """Store changes and event, both or neither; return False if the rows have another revision than `revision`."""
         ...
 
     async def advance(self, sandbox: str, revision: int, changes: tuple[Change, ...], note: dict[str, Json]) -> bool:
@@ -76,7 +76,7 @@ class _Stored:
 
 
 class MemoryStore:
-    """Sandboxes in memory. One sandbox is used by one thread at a time; whoever serves it sees to that."""
+    """Sandboxes in memory. One sandbox is used by one thread at a time; its server ensures that."""
 
     def __init__(self) -> None:
         self._sandboxes: dict[str, _Stored] = {}
@@ -102,7 +102,7 @@ class MemoryStore:
         if changes and stored.revision != revision:
             return False
         rows = apply_changes(stored.rows, changes) if changes else stored.rows
-        # Nothing below can fail, so that neither stands without the other.
+        # Nothing below can fail, so both or neither are stored.
         stored.events.append(event)
         if changes:
             stored.rows, stored.revision = rows, revision + 1

@@ -1,11 +1,11 @@
-"""What a client says about the answer it wants: its format, its page, and how much of each resource.
+"""Client options for the answer: its format, its page, and how much of each resource.
 
     _format, Accept     JSON is written, and nothing else: who takes no JSON is refused with 406
-    _elements           these members of each resource beside its id
+    _elements           these members of each resource and its id
     _summary            `data` leaves out the text, `text` all but it, `count` the resources; `true` is not simulated
     _offset             where a page begins: how our own `next` links go on
 
-What is passed over is told in the answer, and refused where the client says `Prefer: handling=strict`.
+Ignored options are listed in the answer, and refused with `Prefer: handling=strict`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class AnswerOptions(msgspec.Struct, frozen=True, kw_only=True):
     summary: str = "false"
     elements: frozenset[str] = frozenset()
     passed_over: tuple[str, ...] = ()
-    """What the client said and the server does not do, in words."""
+    """Options that the server ignores, as messages."""
 
 
 def is_strict(request: Request) -> bool:
@@ -46,10 +46,10 @@ def is_strict(request: Request) -> bool:
 
 
 def check_format(request: Request) -> None:
-    """Refuse with 406 a client that takes no JSON; `_format` says more than `Accept`."""
+    """Reject a client that accepts no JSON with 406; `_format` wins over `Accept`."""
     stated = next((value for name, value in request.query if name == "_format" and value), None)
     wanted = [stated] if stated is not None else request.headers.get("accept", "").split(",")
-    # A plus that nobody encoded is a space.
+    # An unencoded plus is a space.
     words = [word.partition(";")[0].strip().lower().replace(" ", "+") for word in wanted]
     if any(words) and not any(word in _JSON for word in words):
         raise refuse_fhir(
@@ -80,7 +80,7 @@ def _choose(name: str, value: str, known: tuple[str, ...]) -> str:
 
 
 def read_number(name: str, text: str) -> int:
-    """Return a whole number that a parameter says. Raises `Refused` with 400 for anything else."""
+    """Return the whole number of a parameter. Raises `Refused` with 400 for anything else."""
     number = read_digits(text, 9)
     if number is None:
         raise refuse_fhir(400, "value", f"{name}: expected a whole number, found {show(text, 80)}")
@@ -104,7 +104,7 @@ def shape_resource(resource: Resource, options: AnswerOptions) -> Resource:
 
 
 def make_warning(options: AnswerOptions) -> list[Resource]:
-    """Return the entry of a bundle that tells what was passed over; none where nothing was."""
+    """Return the bundle entry that lists ignored options; none if there are none."""
     if not options.passed_over:
         return []
     issues = [{"severity": "warning", "code": "not-supported", "diagnostics": notes} for notes in options.passed_over]

@@ -1,7 +1,7 @@
 """Batches and transactions: many requests in one bundle.
 
 The entries of a batch are handled one by one, each for itself. Those of a transaction are handled in FHIR's order (delete, create, update
-and patch, read) and all or nothing is kept. Before, references inside the bundle are resolved: an entry's `fullUrl` to the id it gets,
+and patch, read), all or nothing. Before that, references inside the bundle are resolved: an entry's `fullUrl` to the id it gets,
 and a condition (`Patient?identifier=17`) to the one resource that fits.
 """
 
@@ -60,13 +60,13 @@ def answer_bundle(request: Request, desk: Desk, handle: Handle) -> Response:
         try:
             _run_transaction(entries, desk, handle)
         except Refused as refused:
-            # Nothing of it is kept, and it was asked for all the same.
+            # It was requested, although nothing of it is stored.
             status = refused.response.status
             inside = tuple(InnerRequest(method=one.request.method, path=one.request.target, status=status) for one in entries)
             raise Refused(msgspec.structs.replace(refused.response, inside=inside)) from None
     else:
         for entry in entries:
-            # A branch for each: an entry that is refused halfway leaves nothing behind.
+            # A branch for each: an entry that is rejected halfway leaves no changes.
             branch = desk.rows.branch()
             entry.response = _handle_entry(entry, Desk(branch, desk.around), handle)
             if entry.response.status < 400:
@@ -106,7 +106,7 @@ def _run_transaction(entries: list[_Entry], desk: Desk, handle: Handle) -> None:
     links: dict[str, str] = {}
     try:
         for entry in entries:
-            # All ids before the first reference: an entry may refer to one that stands behind it.
+            # All ids before the first reference: an entry may refer to a later one.
             _assign_id(entry, inside, links)
         for entry in entries:
             entry.resource = _resolve(entry.resource, _Links(links, _find_root(entry.full_url), entry.place), inside)
@@ -117,7 +117,7 @@ def _run_transaction(entries: list[_Entry], desk: Desk, handle: Handle) -> None:
         entry.response = _handle_entry(entry, inside, handle)
         if entry.response.status >= 400:
             message = describe_refusal(Refused(entry.response))
-            raise refuse_fhir(entry.response.status, "processing", f"{entry.place}: {message}; nothing of the transaction is kept")
+            raise refuse_fhir(entry.response.status, "processing", f"{entry.place}: {message}; the transaction was rolled back")
     desk.rows.absorb(branch)
 
 
@@ -143,7 +143,7 @@ def _assign_id(entry: _Entry, desk: Desk, links: dict[str, str]) -> None:
         name = entry.request.path.strip("/")
     if entry.full_url is not None and entry.request.method not in ("GET", "HEAD"):
         if links.get(entry.full_url, name) != name:
-            raise refuse_fhir(400, "invariant", f"{entry.place}.fullUrl: {show(entry.full_url, 200)} stands twice in the transaction")
+            raise refuse_fhir(400, "invariant", f"{entry.place}.fullUrl: duplicate fullUrl {show(entry.full_url, 200)} in the transaction")
         links[entry.full_url] = name
 
 
@@ -176,7 +176,7 @@ class _Links(msgspec.Struct, frozen=True):
 
 
 def _find_root(full_url: str | None) -> str:
-    """Return what stands before `Patient/17` in the address of an entry."""
+    """Return what precedes `Patient/17` in the address of an entry."""
     parts = full_url.rsplit("/", 2) if full_url is not None and "://" in full_url else []
     return f"{parts[0]}/" if len(parts) == 3 and parts[1] in RESOURCE_TYPES else ""
 

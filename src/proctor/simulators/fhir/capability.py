@@ -1,4 +1,4 @@
-"""What a FHIR server says about itself: `/metadata` and `.well-known/smart-configuration`."""
+"""The metadata of a FHIR server: `/metadata` and `.well-known/smart-configuration`."""
 
 from __future__ import annotations
 

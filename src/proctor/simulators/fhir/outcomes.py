@@ -25,7 +25,7 @@ def refuse_invalid(issues: list[tuple[str, str, str]]) -> Refused:
 
 
 def describe_refusal(refused: Refused) -> str:
-    """Return what a refusal says, in words."""
+    """Return the message of a refusal."""
     return msgspec.json.decode(refused.response.body)["issue"][0]["diagnostics"]
 
 

@@ -1,8 +1,8 @@
 """Search on a FHIR server: the very search that `fhir_resource` makes, answered as a bundle in pages.
 
-A parameter without a value is passed over, and so is one that begins with an underscore and is no parameter of FHIR; the answer says so,
-and where the client says `Prefer: handling=strict` they are refused. Any other unknown parameter is always refused, as it would find too
-much: so are `_has`, `_filter` and the others of FHIR that are not simulated, which are an error of `fhir_resource` as well.
+A parameter without a value is ignored, as is an unknown one that begins with an underscore; the answer lists them, and `Prefer:
+handling=strict` rejects them. Any other unknown parameter is always rejected, as it would find too much, and so are FHIR parameters that
+are not simulated (`_has`, `_filter` and others), which are an error of `fhir_resource` as well.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def answer_search(request: Request, resource_type: str, pairs: Pairs, rows: Draf
 
 
 def _make_links(request: Request, resource_type: str, used: Pairs, place: tuple[int, int, int]) -> list[dict[str, str]]:
-    """Return the links of a page: to itself, and to the pages beside it."""
+    """Return the links of a page: to itself, and to the previous and next page."""
     offset, size, total = place
     repeated = [(name, value) for name, value in used if name != "_offset"]
     starts = {"next": offset + size if offset + size < total else None, "previous": max(0, offset - size) if offset else None}
@@ -160,7 +160,7 @@ def _refuse_costly_search() -> Generator[None]:
 
 
 def _find_passed_over(pair: tuple[str, str], resource_type: str) -> str | None:
-    """Return why a parameter is passed over, or None where it is not. Raises `Refused` for one that nobody knows."""
+    """Return why a parameter is ignored, or None. Raises `Refused` for an unknown one."""
     name, value = pair
     known = list_parameters(resource_type)
     head = name.partition(":")[0].partition(".")[0]

@@ -5,7 +5,7 @@ A message is looked at in this order, and the first thing that is wrong decides 
     AR 100  no message, several at once, or a line that is no segment
     AR 101  no message type (MSH.9) or no control id (MSH.10)
     AR 200  a type that is not among `accepts`; AR 201 the type is, its event is not
-    AE, AR  what the first rule says whose `when` holds: paths with the value they have, null for one that is empty
+        AE, AR  as in the first rule whose `when` holds: paths with the value they have, null for one that is empty
     AA      everything else
 """
 
@@ -46,7 +46,7 @@ _TEXTS = {
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """Which messages are not accepted, and how that is told."""
+    """Which messages are rejected, and how."""
 
     when: tuple[tuple[str, str | None], ...]
     """Paths with the value they have; None for one that is empty."""
@@ -147,7 +147,7 @@ def judge_message(text: str, rules: Rules) -> Answer:
 
 
 def write_ack(answer: Answer, now: str, control_id: str) -> str:
-    """Return the acknowledgement: MSH, MSA, and ERR where there is something to tell."""
+    """Return the acknowledgement: MSH, MSA, and ERR after a rejection."""
     message = answer.message
     names = ["", "", "", ""] if message is None else [message.value(path) or "" for path in _SENDER]
     event = (message.value(_EVENT) or "") if message is not None else ""

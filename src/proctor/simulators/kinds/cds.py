@@ -2,15 +2,15 @@
 
 As the EHR:
 
-    POST /services          `{"discovery_url": "http://..."}`: the services there are asked for and registered; they are below it,
+        POST /services          `{"discovery_url": "http://..."}`: its services are fetched and registered; they are below it,
                             or below `services_url`
     GET  /services          all services, registered and of the suite
     POST /hooks/HOOK        `{"patient_id": "ann", ...}`: every service of that hook is called; answers its cards
-    POST /feedback          `{"card": UUID, "outcome": "accepted"}`, also `overridden` and `ignored`; the service that answered it is told
+    POST /feedback          `{"card": UUID, "outcome": "accepted"}`, also `overridden` and `ignored`; sent on to its service
 
 As services, for an agent that is the EHR: `GET /cds-services`, `POST /cds-services/ID` and `POST /cds-services/ID/feedback`, as the
-specification has them. The state are the cards that were answered, with the feedback that they got. A registered service is asked by
-whoever serves the sandbox (`exchange.Errand`); what is no card is told in `problems` and not kept.
+specification has them. The state are the answered cards with their feedback. A registered service is called by the server of the sandbox
+(`exchange.Errand`); answers that are not cards are listed in `problems` and dropped.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class CdsSimulator:
             ),
             Tool(
                 name="cds_feedback",
-                description="Tell what became of a card.",
+                description="Report the outcome of a card.",
                 schema={
                     "type": "object",
                     "properties": {"card": words, "outcome": {"enum": list(OUTCOMES)}},
@@ -176,7 +176,7 @@ class CdsSimulator:
 
 
 def _fetch(request: Request, method: str, url: str, body: bytes = b"") -> Fetched:
-    """Return what came of asking outside; the first time it is asked for, the errand begins."""
+    """Return the result of an outgoing request; the first time, the errand is raised."""
     for fetched in request.fetched:
         if fetched.url == url:
             return fetched
@@ -222,7 +222,7 @@ def _take_feedback(given: dict[str, Json], rows: Draft) -> Response:
 
 
 def _give_feedback(given: dict[str, Json], request: Request, desk: Desk) -> Response:
-    """Keep feedback on a card, and tell it to the registered service that answered the card."""
+    """Store feedback on a card, and send it to the registered service of the card."""
     row = _keep_feedback(given, desk.rows)
     service = next((one for one in _load_services(desk.rows) if one.id == row["service"]), None)
     # The specification has two outcomes: a service does not hear of a card that was ignored.

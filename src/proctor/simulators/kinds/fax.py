@@ -7,7 +7,7 @@
     GET  /faxes/ID/document    its document
 
 A `content_reference` is the id of another fax, which is passed on, or a `data:` address. Text becomes a PDF.
-`simulators/fax/documents.py` tells what is read of documents. A scenario lets a fax arrive: `fax_arrives: {from, text, document_type,
+`simulators/fax/documents.py` reads documents. A scenario lets a fax arrive: `fax_arrives: {from, text, document_type,
 patient_id}`, or with `document`. The state are all faxes, sent and received.
 """
 
@@ -35,7 +35,7 @@ _CONFIG, _DOCUMENTS = "_config", "_documents"
 _FAXES = "faxes"
 _ARRIVING = ("from", "text", "document", "document_type", "patient_id")
 _UNREAD = "unread"
-"""What of the text nobody could read; no claim that forbids words holds then (`checks/systems/_entries.py`)."""
+"""Which part of the text could not be read; claims that forbid words do not hold then (`checks/systems/_entries.py`)."""
 _DESCRIBED = ("patient_id", "document_type")
 _NUMBER = "+15550200"
 """The agent's own, where the seed names none."""
@@ -120,7 +120,7 @@ class FaxSimulator:
         return answer_json(201, row, headers={"location": f"{request.base}/faxes/{encode_percent(row['id'])}"})
 
     def read_state(self, desk: Desk) -> State:
-        """Return all faxes, sent and received; the number of pages is left out where nobody could count them."""
+        """Return all faxes, sent and received, without the number of pages if it is unknown."""
         documents = [{name: value for name, value in row.items() if value is not None} for row in desk.rows.list(_FAXES).values()]
         return State(fax=FaxState(documents=tuple(documents)))
 

@@ -87,7 +87,7 @@ class FhirSimulator:
         except Refused as refused:
             raise SpecError(describe_refusal(refused), field=place or None) from None
         if desk.rows.get(checked["resourceType"], key) is not None:
-            raise SpecError(f"{checked['resourceType']}/{key} stands twice", field=place or None)
+            raise SpecError(f"duplicate resource {checked['resourceType']}/{key}", field=place or None)
         meta = checked.get("meta")
         # The time an author wrote stays, so that searches by it find what was meant.
         written = meta.get("lastUpdated") if isinstance(meta, dict) else None
@@ -192,7 +192,7 @@ def _read_form(request: Request) -> str:
 
 
 def _write_field(place: str) -> str:
-    """Return where a resource stands in its seed as a dotted field: `resources[1].entry[0].resource` is `1.entry.0.resource`."""
+    """Return the position of a resource in its seed as a dotted field: `resources[1].entry[0].resource` is `1.entry.0.resource`."""
     return place.removeprefix("resources[").replace("[", ".").replace("]", "")
 
 

@@ -54,7 +54,7 @@ class MessagesSimulator:
             self._arrive(item, at, desk)
 
     def perform(self, step: str, given: Json, desk: Desk) -> None:
-        """Let a message arrive: `{channel, from, text}`, with `patient_id` instead of `from` for somebody who is known."""
+        """Let a message arrive: `{channel, from, text}`, with `patient_id` instead of `from` for a known person."""
         self._arrive(given, "", desk)
 
     def _arrive(self, value: Json, at: str, desk: Desk) -> None:
@@ -218,7 +218,7 @@ def _find_address(given: dict[str, Json], channel: str, book: Book) -> tuple[str
             raise refuse(422, "wrong_value", "expected to or patient_id")
         person = book.find_person(patient_id)
         if person is None or not person.find_address(channel):
-            why = "there is nobody" if person is None else f"{channel} does not reach"
+            why = "there is no person" if person is None else f"{channel} does not reach"
             raise refuse(422, "unknown_patient", f"{why} {show(patient_id)}")
         return person.find_address(channel), person.id
     if not is_address(channel, to):

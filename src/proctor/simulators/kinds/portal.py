@@ -1,6 +1,6 @@
 """A payer's web portal for prior authorization: pages for people and browsers, and REST, over one state.
 
-Pages: sign in at `/login` (user name `agent`, the token of the sandbox as password, unless the seed says otherwise), a wizard at
+Pages: sign in at `/login` (user name `agent`, the token of the sandbox as password, unless the seed has others), a wizard at
 `/requests/new`, `/requests` to search, `/requests/ID` for the status, `/patients`. `portal: radmd` asks for a radiology procedure,
 `portal: covermymeds` for a medication (`simulators/portal/wizards.py`). A form that is posted twice makes one request.
 
@@ -8,7 +8,7 @@ Pages: sign in at `/login` (user name `agent`, the token of the sandbox as passw
     GET  /api/prior-auths                 all requests; /api/prior-auths/AUTH_NUMBER one, also by its request id
     GET  /api/patients, /api/providers    `q` looks for a part of anything
 
-`simulators/portal/determinations.py` tells how requests are determined. The state are `prior_auth_requests`, `patients` and `providers`.
+`simulators/portal/determinations.py` determines requests. The state are `prior_auth_requests`, `patients` and `providers`.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def _handle_wizard(parts: list[str], request: Request, setup: Setup, desk: Desk)
     wizard = WIZARDS[setup.portal]
     base = request.base
     if not parts:
-        # The draft is written with its first answers: looking at a form leaves nothing behind.
+        # The draft is written with its first answers: looking at a form changes nothing.
         return pages.redirect(f"{base}/requests/new/{desk.around.new_id()}/1")
     key, step = (parts[0], parts[1]) if len(parts) == 2 else ("", "")
     draft: dict[str, Json] = desk.rows.get(_DRAFTS, key) or {"answers": {}, "request_id": ""}
@@ -274,7 +274,7 @@ def _show_requests(query: str, base: str, setup: Setup, rows: Draft) -> Response
         )
         for row in _search(rows, REQUESTS, query)
     )
-    table = pages.write_table(("Authorization number", "Member ID", "Asked for", "Status"), cells, "No request found.")
+    table = pages.write_table(("Authorization number", "Member ID", "Requested", "Status"), cells, "No request found.")
     search = pages.write_search(f"{base}/requests", "Authorization number or member ID", query)
     return pages.answer_page("Requests", search + table, base, payer=setup.payer)
 

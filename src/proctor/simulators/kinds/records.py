@@ -7,7 +7,7 @@
     PATCH  /orders/7          change some members (JSON Merge Patch)
     DELETE /orders/7          204
 
-How collections are seeded and what their rules are stands in `records_collections.py`. What is refused is answered with
+`records_collections.py` defines seeds and rules of collections. A rejected request is answered with
 `{"error": {"code", "message"}}`: 404 for what is not there, 409 for a rule, 422 for a row that does not fit the schema.
 """
 

@@ -5,7 +5,7 @@
     GET  /transactions        everything that was submitted, with its answer; `/transactions/ID` one of them
 
 EDI that cannot be taken is answered with a TA1 or a 999 that names the reason, never with an error of the server. The state are the
-interchanges that were answered; those that eligibility as JSON stands for are written and kept, too.
+interchanges that were answered, including those written for eligibility as JSON.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class X12Simulator:
         return row
 
     def _check_eligibility(self, given: dict[str, Json], desk: Desk) -> Response:
-        """Answer as JSON what a 271 tells, which is written and kept."""
+        """Answer eligibility as JSON; the 271 is written and stored too."""
         dataset = self._load_dataset(desk.rows)
         patient = take_text(given, "patient_id", default="") or take_text(given, "member_id")
         service = take_text(given, "service_type", default="30")
@@ -179,7 +179,7 @@ def _write_answer(transaction: X12Transaction, dataset: Dataset, moment: str, nu
 
 
 def _write_270(patient: str, member: Member | None, service: str, moment: str, dataset: Dataset) -> str:
-    """Return the inquiry that eligibility as JSON stands for."""
+    """Return the 270 of an eligibility request as JSON."""
     name = ("", "") if member is None else (member.last_name, member.first_name)
     segments = [
         write_segment("BHT", "0022", "13", "1", moment[:8], moment[8:12]),

@@ -18,7 +18,7 @@ _UNFIT = ("10015", "Bad Request")
 
 
 def refuse_telnyx(refused: Refused) -> Response:
-    """Return a refusal as Telnyx tells it."""
+    """Return a refusal in Telnyx's format."""
     code, title = _CODES.get(refused.response.status, _UNFIT)
     return answer_json(refused.response.status, {"errors": [{"code": code, "title": title, "detail": refusal_message(refused)}]})
 

@@ -29,7 +29,7 @@ _METHODS = ("GET", "POST")
 
 
 def handle_twilio(parts: list[str], request: Request, desk: Desk) -> Response:
-    """Answer a request below the version of the API. Raises `Refused` as Twilio tells it."""
+    """Answer a request below the version of the API. Raises `Refused` in Twilio's format."""
     if len(parts) not in (3, 4) or parts[0] != "Accounts" or not parts[-1].endswith(".json"):
         raise _refuse_unknown(request)
     account, last = parts[1], parts[-1].removesuffix(".json")
@@ -65,7 +65,7 @@ def _create(account: str, request: Request, desk: Desk) -> Response:
     talk = webhooks.report_status(call, talk, "initiated", "initiated")
     shown = show_call(call, account)
     if not has_line(call, desk.rows):
-        # As on a real line: the call is made, and nobody picks up.
+        # As on a real line: the call is made, and not answered.
         call, talk = webhooks.end_call(call, webhooks.report_status(call, talk, "ringing", "ringing"), "no-answer", desk)
     else:
         call, talk = _connect(call, webhooks.report_status(call, talk, "ringing", "ringing"), form, desk)
@@ -105,7 +105,7 @@ def _connect(call: dict[str, Json], talk: Talk, form: dict[str, str], desk: Desk
 
 
 def _read_talk(talk: Talk, form: dict[str, str], request: Request) -> Talk:
-    """Return a talk with what a form says about webhooks. Raises `Refused`."""
+    """Return a talk with the webhooks of a form. Raises `Refused`."""
     for name in ("Url", "StatusCallback"):
         if form.get(name) and not ADDRESS.fullmatch(form[name].strip()):
             raise refuse_twilio(400, 21205, f"{name} is not a valid URL: {form[name][:200]}")

@@ -1,7 +1,7 @@
-"""TwiML, the documents by which an agent tells Twilio what to do on a call.
+"""TwiML, the documents by which an agent controls a call at Twilio.
 
-Understood are `<Say>`, `<Gather>` with what is said inside, `<Play digits>`, `<Pause>`, `<Redirect>`, `<Hangup>` and `<Reject>`. A sound
-that `<Play>` names is not heard by anybody, which is told. Every other verb is refused: a call that went on without it is another one.
+Supported are `<Say>`, `<Gather>` with nested speech, `<Play digits>`, `<Pause>`, `<Redirect>`, `<Hangup>` and `<Reject>`. A sound of `<Play>`
+is not played, which is reported. Every other verb is rejected: the call would differ without it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PRESSED = re.compile(r"[0-9*#wW]{1,64}")
 
 
 class BadTwiml(Exception):
-    """A document that cannot be performed; its text says why."""
+    """A document that cannot be performed; its text is the reason."""
 
 
 class Verb(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Literal["say", "press", "sound", "gather", "redirect", "hang_up"]
     text: str = ""
-    """What is said; the keys, with a blank between those that a pause parts; the address of a sound."""
+    """The speech; the keys, with a blank for each pause; the address of a sound."""
     url: str = ""
     method: str = "POST"
     hears_keys: bool = False
@@ -39,11 +39,11 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     """How many keys are listened for; 0: any number."""
     last_key: str = "#"
     reports_silence: bool = False
-    """Whether the webhook is also asked where nothing was heard."""
+    """Whether the webhook is also called if nothing was heard."""
 
 
 def read_twiml(body: bytes) -> list[Verb]:
-    """Return what a document asks for, in order; what is said inside of a `<Gather>` comes before it. Raises `BadTwiml`."""
+    """Return the verbs of a document in order; speech inside a `<Gather>` comes before it. Raises `BadTwiml`."""
     if len(body) > MOST_BYTES:
         raise BadTwiml(f"the TwiML has {len(body)} bytes; there may be {MOST_BYTES}")
     try:
@@ -83,7 +83,7 @@ def _read_element(element: ElementTree.Element) -> list[Verb]:
 
 
 def _read_words(element: ElementTree.Element) -> list[Verb]:
-    # What marks emphasis and breaks inside is left out, the words are kept.
+    # Tags for emphasis and breaks are dropped, the words stay.
     text = " ".join("".join(element.itertext()).split())
     return [Verb(kind="say", text=text)] if text else []
 

@@ -89,7 +89,7 @@ def find_fault(transaction: X12Transaction, allowed: tuple[str, ...]) -> Fault |
     if last.find_field(2) != first.find_field(2):
         return Fault("3", "SE.2 is not the control number of ST.2")
     if last.find_field(1).lstrip("0") != str(len(transaction.segments)):
-        return Fault("4", f"SE.1 tells {last.find_field(1)[:20]!r} segments, there are {len(transaction.segments)}")
+        return Fault("4", f"SE.1 has {last.find_field(1)[:20]!r} segments, found {len(transaction.segments)}")
     names = {segment.name for segment in transaction.segments}
     for name in _NEEDED[kind]:
         if name not in names:
@@ -121,7 +121,7 @@ def write_segment(*elements: str) -> str:
 
 
 def write_composite(*parts: str) -> str:
-    """Return parts of one element: they are kept apart by `:`, so the segment is put together with `join_elements`."""
+    """Return parts of one element, separated by `:`; `join_elements` writes the segment."""
     return ":".join(_UNFIT.sub(" ", part) for part in parts)
 
 
