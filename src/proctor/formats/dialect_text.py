@@ -118,7 +118,7 @@ def _normalise(spec: msgspec.Struct) -> msgspec.Struct:
 
 
 def _list_unwritten(suite: Suite, place: str) -> list[str]:
-    """Return what is said of targets, models and the judge, for which a dialect has no place."""
+    """Return warnings about targets, models and the judge, which a dialect cannot express."""
     keys = [f"`{key}`" for key in WORKSPACE_KEYS if suite.settings.get(key) is not None]
     return [f"not written: {', '.join(keys)}; {place}"] if keys else []
 

@@ -8,7 +8,7 @@ retired command line.
 * Match options merge field by field: suite, then case.
 * Expectations about calls make one assertion `tool_calls_match`; a negative case makes the same one, negative. Nothing
   expected and nothing limited makes none, as in the original.
-* What only a live run needs (model, servers, direct calls) is kept in `settings` as written.
+* What only a live run needs (model, servers, direct calls) is stored in `settings` as written.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Steps:
     def list_assertions(self) -> list[Assertion]:
         """Return the assertions among the steps, each about its turn."""
         several = len(self.turns) > 1
-        # One that stands before the first prompt is about the run as well.
+        # A step before the first prompt is about the run as well.
         read = (read_predicate(self._reading, node, turn=turn if several and turn >= 0 else None) for node, turn in self._asserts)
         return [assertion for assertion in read if assertion is not None]
 
@@ -439,7 +439,7 @@ def _find_gate(node: Located, reading: Reading) -> Located | None:
 
 
 class _Cases:
-    """Reads cases against what the suite says for all of them."""
+    """Reads cases with the defaults of the suite."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Which keys an MCPLab file may have, and what is said of others.
+"""Which keys an MCPLab file may have, and the problems of others.
 
 MCPLab's loader passes over a top-level key that it does not know. Here it is a warning, and an error where it is most likely a slip:
-where a known key is near, or where it is a key of something else, so that what stands under it would not be looked at. Keys that begin
+where a known key is near, or where it is a key of something else, so that its value would be ignored. Keys that begin
 with `x-` are free.
 """
 
@@ -48,12 +48,12 @@ _MISPLACED: Final = {
 
 
 def check_config_keys(document: Located, reading: Reading) -> None:
-    """Report the top-level keys of a config that nobody reads."""
+    """Report the top-level keys of a config that are ignored."""
     reading.check_record_keys(document, CONFIG_KEYS, "an evaluation config", {**_MISPLACED, **REMOVED_KEYS})
 
 
 def warn_of_snapshots(node: Located, reading: Reading) -> None:
-    """Say that `snapshot_eval` has no effect, where it stands."""
+    """Warn that `snapshot_eval` has no effect."""
     if node.get("snapshot_eval") is not None:
         message = "'snapshot_eval' was removed from MCPLab and has no effect"
         hint = "`proctor compare BASE CANDIDATE` shows what changed between two runs"

@@ -205,7 +205,7 @@ class _Rules:
         else:
             label = f"JSONPath {'exists' if exists else 'not exists'} · {path}"
         made = self._draft_assertion(rule, "json_path", spec, label)
-        # Without `equals` two rules mean the same; whoever writes them down again wants to know which it was.
+        # Without `equals` two rules mean the same; the writer needs to know which it was.
         return msgspec.structs.replace(made, rule={"type": kind})
 
     def _read_agent_check(self, rule: Located, shown: dict[str, Json]) -> Assertion | None:

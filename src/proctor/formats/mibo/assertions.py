@@ -1,6 +1,6 @@
 """The assertions of Mibo test cases as our own checks.
 
-Where Mibo's documentation is silent the reading is: `condition` left out is `MUST_CALL` (`CALL_COUNT` beside `expected_count`),
+Where Mibo's documentation is silent the reading is: `condition` left out is `MUST_CALL` (`CALL_COUNT` with `expected_count`),
 `should_match` is true, a semantic threshold is 0.8. Our extensions: `EQUALS`, `EXISTS`, `NOT_EXISTS` in `json_match`, `flags` in
 `response_regex`, `count: items` in `node_call`, and on every assertion `label`, `weight`, `axis`, `required`, `advisory`,
 `when_missing`. An object whose keys all begin with `$` is a plain literal in Mibo, so it is written down as one.
@@ -73,7 +73,7 @@ class AssertionReader:
             f"unknown target {target!r}",
             target,
             self._targets,
-            hint="a semantic assertion has no target and stands in the list 'semantic'" if target == "semantic" else None,
+            hint="a semantic assertion has no target and belongs in the list 'semantic'" if target == "semantic" else None,
             code="unknown_target",
         )
         return None
@@ -98,7 +98,7 @@ class AssertionReader:
             negative_constraints=constraints,
             target_node=target,
             output_key=key,
-            # A criterion such as "answers what was asked" says nothing without the question.
+            # A criterion such as "answers the question" means nothing without the question.
             show_prompt=True,
             show_conversation=True,
         )
@@ -293,7 +293,7 @@ class AssertionReader:
         return tuple(text for text in found if text is not None)
 
     def _read_word(self, node: Located, key: str, words: dict[str, Json], default: str | None) -> Json:
-        """Return what one of some words stands for; nothing after a problem."""
+        """Return the value of one of some words; None after a problem."""
         place = node.get(key)
         if place is None:
             return None if default is None else words[default]
@@ -350,7 +350,7 @@ def _iterate_expected_values(spec: msgspec.Struct) -> Iterable[tuple[Json, str]]
 
 
 def find_word(words: dict[str, Json], ours: Json) -> str:
-    """Return the word that stands for a value of our specs."""
+    """Return the word for a value of our specs."""
     return next(word for word, meaning in words.items() if meaning == ours)
 
 
@@ -368,7 +368,7 @@ def drop_nulls(node: Located) -> Located:
 
 
 def read_expected_value(node: Located, field: str, fields: Fields) -> Json:
-    """Return an expected value without positions; `fields` learns where each part of it stands.
+    """Return an expected value without positions; `fields` gets the position of each part.
 
     Our short spelling of matchers is unknown to Mibo: an object such as `{"$gt": 5}` is a literal there, and stays one.
     """

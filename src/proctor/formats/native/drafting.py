@@ -51,7 +51,7 @@ def draft_assertion(
 
 
 _MOST_CIRCLES = 20
-"""How many assertions that depend on themselves are told: each is a search of its own, and one that is mended mends others."""
+"""Maximum number of circular dependencies reported: each needs a search, and fixing one fixes others."""
 
 
 def verify_dependencies(reading: Reading, entries: Sequence[tuple[Assertion, Located]]) -> None:
@@ -151,7 +151,7 @@ def make_slug(text: str) -> str:
 
 
 def make_unique(wanted: str, taken: Container[str]) -> str:
-    """Return `wanted`, with the next free number behind it if it is taken; the number is remembered, not searched for."""
+    """Return `wanted`, with the next free number after it if it is taken; the number is remembered, not searched for."""
     if wanted not in taken:
         return wanted
     # Doubling, then halving the gap: n cases of one name cost n log n lookups, where counting up would cost the square of n. A number left

@@ -113,7 +113,7 @@ def make_variant(case: Case, variant: Variant, filled: Sequence[str]) -> Case:
     return msgspec.structs.replace(
         case,
         id=make_variant_id(case.id, variant.names),
-        # Two cases of one name would be taken for the same one by whoever names them so.
+        # Two cases with the same name would be confused.
         name=make_variant_id(f"{case.name} ", variant.names) if case.name else "",
         tags={**case.tags, **variant.names},
         context={**case.context, **variant.values},

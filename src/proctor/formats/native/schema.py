@@ -1,4 +1,4 @@
-"""The JSON Schema of the native format, generated from the registry so that it cannot fall behind.
+"""The JSON Schema of the native format, generated from the registry so that it is always up to date.
 
 Editors use it to complete and check a suite while it is written: put `# yaml-language-server: $schema=...` at the top of the file.
 """
@@ -154,8 +154,8 @@ def _build_rows_schema() -> dict[str, Json]:
     """Return the schema of cases from data. A placeholder may stand for a value of any type, so of the template only the keys are known."""
     template = dict.fromkeys(CASE_KEYS, True)
     properties: dict[str, Json] = {
-        "from": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}], "description": "A file of data, beside the suite."},
-        "as": {**_make_closed_object(template), "description": "A case in which {column} stands for a value of the row."},
+        "from": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}], "description": "A data file, relative to the suite."},
+        "as": {**_make_closed_object(template), "description": "A case in which {column} is replaced by a value of the row."},
         "types": {"type": "object", "additionalProperties": {"enum": list(TYPES)}, "description": "What cells of a column are."},
         "prompt": {**_TEXT, "description": "The message of every test of a file of promptfoo, with {{variables}}."},
         "sheet": {**_TEXT, "description": "The sheet of an Excel file."},
@@ -192,7 +192,7 @@ def build_type_schema(info: mi.Type, docs: dict[str, str] | None = None) -> dict
         case mi.LiteralType():
             return {"enum": list(info.values)}
         case mi.VarTupleType() | mi.ListType():
-            # One bare value stands for a list of one, as in `building`.
+            # One bare value means a list of one, as in `building`.
             item = build_type_schema(info.item_type)
             return {"anyOf": [{"type": "array", "items": item}, item]}
         case mi.DictType():

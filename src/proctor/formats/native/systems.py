@@ -11,7 +11,7 @@
           - drop_file_inbox: {path: referral.json, content: {patient: ann}}
           - {drop_file_inbox: {path: reminder.txt, content: call back}, after_s: 30}
 
-The systems of a suite are those of each of its cases; a case that names one of them anew has its own in its place. A case has one system of
+The systems of a suite are those of each of its cases; a case may replace one of them. A case has one system of
 a kind at most: the state that checks read has one place for each.
 """
 
@@ -114,12 +114,12 @@ def _read_delay(node: Located | None, reading: Reading) -> float:
 
 
 def _can_be_made(system: System, node: Located, reading: Reading) -> bool:
-    """Return whether a system can be provisioned; what is wrong is told where it stands."""
+    """Return whether a system can be provisioned; problems are reported at their positions."""
     from proctor.simulators.ports import make_still_surroundings
     from proctor.simulators.sandbox import provision_rows
 
     try:
-        # Late steps are tried as well: what cannot work is told now, and not in the middle of a run.
+        # Late steps are tried as well: invalid ones are reported now, and not in the middle of a run.
         provision_rows((system,), make_still_surroundings(), with_late=True)
     except SpecError as error:
         field = (error.field or "").removeprefix(f"{system.name}.")

@@ -187,7 +187,7 @@ class Reading:
 
     def finish(self) -> tuple[Problem, ...]:
         """Return the warnings; raises `InputError` with everything in file order when there is any error."""
-        # Problems in the files of a library stand behind those of the document that refers to them.
+        # Problems in the files of a library come after those of the document that refers to them.
         ordered = sorted(
             self.problems, key=lambda p: (p.origin.file != self.file, p.origin.file or "", p.origin.line or 0, p.origin.column or 0)
         )

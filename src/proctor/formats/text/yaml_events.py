@@ -51,7 +51,7 @@ class YamlFault(Exception):
 
 
 class EventStream:
-    """The events of `text`, and after the last one the offsets of backslashes that were kept as written."""
+    """The events of `text`, and after the last one the offsets of backslashes that are no escapes."""
 
     def __init__(self, text: str, *, max_depth: int) -> None:
         self.text = text
@@ -72,7 +72,7 @@ class EventStream:
             if cyaml is None or not any(words in (error.problem or "") for words in _ESCAPE_FAULTS):
                 raise YamlFault(_describe_fault(error, self.text)) from None
         try:
-            # A fault over an escape stops libyaml, so that all of the text is read anew by the slower parser.
+            # A bad escape stops libyaml, so the slower parser reads the whole text again.
             return list(self._drain_events(text, tolerant=True))
         except yaml.MarkedYAMLError as error:
             raise YamlFault(_describe_fault(error, self.text)) from None
@@ -95,7 +95,7 @@ class EventStream:
                 raise YamlFault(Fault(f"more than {MAX_VALUES:,} values and keys", event.start_mark.index, SPLIT))
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
-                # The builder meets the same bound at this event and tells it with its place; nothing behind it is worth parsing.
+                # The builder reaches the same limit at this event and reports it; nothing after it needs parsing.
                 if depth > self.max_depth:
                     return
             elif isinstance(event, yaml.CollectionEndEvent):
@@ -127,7 +127,7 @@ class _UnknownEscapes(dict[str, str]):
         if char in ("\0", "\r", "\n"):
             return False
         # The scanner asks this table before it looks for the digits of `\x`, `\u`
-        # and `\U`: one without its digits is claimed here, so that it is kept.
+        # and `\U`: one without its digits is handled here and stays as written.
         length = Scanner.ESCAPE_CODES.get(str(char))
         if length is None:
             return True

@@ -30,7 +30,7 @@ _PORTAL_WORDS = ("resource", "key", "value")
 _MATCHES = ("first", "any", "all", "exactly_one")
 _FORBIDDEN = ("not_contains", "must_not_contain", "forbidden")
 CORRELATION_WORDS = frozenset((*_HL7_WORDS, *_PORTAL_WORDS))
-"""What `correlate_by` takes beside paths into what is looked for; read in camelCase, too."""
+"""Keys of `correlate_by` other than paths; also read in camelCase."""
 
 
 def find_kind(text: str) -> str | None:
@@ -112,7 +112,7 @@ def _translate_voice(parts: Parts) -> Translated:
     forbidden = parts.read_texts(*_FORBIDDEN)
     match = parts.read_word("match", "auto", "exact", "normalized", "semantic")
     if parts.read_flag("absent"):
-        # Nothing may correlate: what would have to be said must not be.
+        # Nothing may correlate: required phrases become forbidden.
         contains, forbidden = (), (*contains, *forbidden)
     return parts.finish(
         "voice_said",
@@ -152,7 +152,7 @@ class ByFields(msgspec.Struct, frozen=True):
     spec: type[msgspec.Struct]
     row: type[RowField] | type[TextField] = RowField
     words: tuple[str, ...] = ()
-    """What `correlate_by` takes beside paths."""
+    """Keys of `correlate_by` other than paths."""
 
     def __call__(self, parts: Parts) -> Translated:
         """Return the spec of an assertion."""

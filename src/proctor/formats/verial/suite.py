@@ -6,7 +6,7 @@ All names come in snake_case or camelCase; `evals` and a text `assert` are the g
 typed assertion, English is left to a judge, who sees the state. A document that brings its environment (`verial_systems.py`) can be run:
 every attempt gets the simulated systems, and the criteria are decided on what they hold in the end.
 
-A criterion that cannot be understood fails with its full weight and is warned about where it stands; the rest of the file
+A criterion that cannot be understood fails with its full weight and a warning at its position; the rest of the file
 counts. A weight that is not above zero, and FHIRPath (our extension) that cannot be read, are errors of the file.
 """
 
@@ -180,7 +180,7 @@ class _Reader:
             by_task.setdefault(str(task.value) if task is not None else "", []).append(node)
         self.scoring = make_scoring(read_threshold(self.reading, stated.get("threshold")))
         tasks = self.reading.require_list(stated.get("tasks"), "tasks")
-        # Beside `benchmark` there may be one `task` alone: criteria and entities that name none are its own.
+        # Next to `benchmark` there may be a single `task`: criteria and entities without a task belong to it.
         alone = stated["task"] if "task" in stated and stated["task"].is_object and tasks is None else None
         for node in [alone] if alone is not None else tasks.items() if tasks is not None else ():
             key = list_members(node).get("id")
@@ -335,7 +335,7 @@ class _Reader:
         if stated is None:
             stated = found.get("assert")
             if stated is not None and isinstance(stated.value, str) and find_kind(stated.value) is not None:
-                # The assertion itself, with the keys of a criterion beside its own.
+                # The assertion itself, mixed with the keys of a criterion.
                 stated = _without(node, _CRITERION)
             else:
                 self._warn_unknown(node, _CRITERION, "a criterion")

@@ -9,12 +9,12 @@ import msgspec
 from proctor.formats.text.located import Located, Reading
 
 CHECK_TIMEOUT_S: Final = 10.0
-"""Seconds that one own check may take on one evidence, unless the workspace file says otherwise."""
+"""Default limit in seconds of one custom check on one evidence."""
 _MOST_S: Final = 86_400.0
 
 
 class OwnCheckSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What `checks:` of a workspace file says."""
+    """The `checks:` section of a workspace file."""
 
     files: tuple[str, ...] = ()
     """Python files with own checks, from the folder of the workspace file."""
@@ -24,7 +24,7 @@ class OwnCheckSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_own_check_settings(node: Located | None, reading: Reading) -> OwnCheckSettings:
-    """Return what `checks:` says: one file, a list of them, or `files` and `timeout_s`."""
+    """Return the `checks:` section: one file, a list of them, or `files` and `timeout_s`."""
     if node is None:
         return OwnCheckSettings()
     if not node.is_object:

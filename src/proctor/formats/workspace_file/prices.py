@@ -1,4 +1,4 @@
-"""Prices of models, as the workspace file or a file of their own tells them; a suite cannot: it could make itself cheap."""
+"""Prices of models, from the workspace file or a file of their own; not from a suite: it could make itself cheap."""
 
 from __future__ import annotations
 

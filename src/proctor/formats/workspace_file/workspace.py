@@ -6,9 +6,9 @@
     models: {main: {provider: openai, model: some-model, api_key: "${KEY}"}}
     judge: {model: main}
 
-A suite may hold the same keys; what it says wins, name by name. `${NAME}` inside a text is replaced by the variable of that name out of
-a mapping that is passed in, `$${` is a literal `${`. Only the entry that is used has its references resolved: a target that nobody
-runs may lack its secret. Kinds of values are checked before the references are resolved, so that no message can show a secret.
+A suite may have the same keys and wins, name by name. `${NAME}` inside a text is replaced by the variable of that name out of
+a mapping that is passed in, `$${` is a literal `${`. Only the entry that is used has its references resolved: a target that is not
+run may lack its secret. Kinds of values are checked before the references are resolved, so that no message can show a secret.
 
 The settings of a suite are plain values: their lines are looked up in its text when there is something to say about them, and not before.
 """
@@ -90,7 +90,7 @@ class Section:
             check_references(section.node, reading, references)
             section._finish(reading)
             assert found is not UNUSABLE  # `_finish` has raised
-            # Only now, when everything that is wrong has been told: no message can hold the value of a variable.
+            # Only now, after all problems were reported: no message can contain the value of a variable.
             return references.fill(found)
 
         return self._locate_problems(built)
@@ -209,7 +209,7 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
         if name is None:
             many = f"several targets and no default_target; name one of {known}" if known else "no target is described"
             more = "" if known else "; without either, name it: module:function, a URL, or a command in quotes"
-            raise InputError(f"{many}: `targets` in proctor.yaml or in the suite says how the agent is reached{more}")
+            raise InputError(f"{many}: `targets` in proctor.yaml or in the suite defines how the agent is reached{more}")
         if name not in self.targets:
             close = nearest(name, self.targets)
             hint = f"; nearest: {', '.join(close)}" if close else ""
@@ -245,7 +245,7 @@ def read_workspace(text: str, *, file: str | None = None) -> Workspace:
 
 
 def read_workspace_settings(settings: Mapping[str, Json], *, file: str, path: str = "$.tool.proctor") -> Workspace:
-    """Return what a workspace file says that is no YAML, whose lines are unknown; raises `InputError` with every problem in it."""
+    """Return a workspace file that is not YAML, whose lines are unknown; raises `InputError` with every problem in it."""
     reading = Reading(file=file, text="")
     workspace = _read_file(_locate(settings, path), reading, text=None)
     if reading.problems:
@@ -270,9 +270,9 @@ def _read_file(document: Located, reading: Reading, *, text: str | None) -> Work
 def build_workspace(
     settings: Mapping[str, Json], *, file: str | None = None, trusted: bool = False, text: Callable[[], str] | None = None
 ) -> Workspace:
-    """Return the same keys out of a suite's settings; others beside them are passed over.
+    """Return the same keys of a suite's settings; other keys are ignored.
 
-    `text` gives the text of the suite, for the lines of problems; one that says something else by now is not used.
+    `text` gives the text of the suite, for the lines of problems; it is not used if it has changed.
     """
     known = {key: settings[key] for key in WORKSPACE_KEYS if settings.get(key) is not None}
     reading = Reading(file=file, text="")

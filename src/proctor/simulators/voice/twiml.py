@@ -1,6 +1,6 @@
 """TwiML, the documents by which an agent controls a call at Twilio.
 
-Supported are `<Say>`, `<Gather>` with nested speech, `<Play digits>`, `<Pause>`, `<Redirect>`, `<Hangup>` and `<Reject>`. A sound of `<Play>`
+Supported: `<Say>`, `<Gather>` with nested speech, `<Play digits>`, `<Pause>`, `<Redirect>`, `<Hangup>` and `<Reject>`. A sound of `<Play>`
 is not played, which is reported. Every other verb is rejected: the call would differ without it.
 """
 
