@@ -42,7 +42,7 @@ _FIRST_WAIT_S: Final = 0.1
 
 
 class _Attempt(msgspec.Struct, frozen=True):
-    """What the test function said."""
+    """The result of the test function."""
 
     answer: bool
     error: str | None
@@ -69,7 +69,7 @@ async def run_iteration(
         again = attempt.again or (not result.passed and any(prompt.has_error() for prompt in attempt.prompts))
         if not again or tried >= retries:
             break
-        # Longer each time: a provider that is overloaded is not helped by being asked again at once.
+        # Longer each time: an immediate retry does not help an overloaded provider.
         await asyncio.sleep(_FIRST_WAIT_S * 2**tried)
         tried += 1
     rows = (*result.scores, *await grading.make_scorer_rows(result.prompts, limits, iteration=number, failed=attempt.again))
@@ -111,9 +111,9 @@ async def _run_attempt(test: TestFunction, agent: EvalAgent, timeout_ms: float) 
             # Its prompts have just ended: the function may want to look at them.
             await asyncio.wait({task}, timeout=min(_GRACE_S, limit_s))
     finally:
-        # Also where this iteration is cancelled: `wait` leaves the task running then, and nobody else knows it.
+        # Also if this iteration is cancelled: `wait` leaves the task running then, without an owner.
         await end_task(task)
-    # Asked before the answer: a function may still say yes in its grace, or over a prompt that was cut short.
+    # Checked before the answer: a function may still return true in its grace period, or after a prompt that was cut short.
     if timed_out or deadline.missed:
         return _Attempt(False, f"Operation timed out after {timeout_ms:g}ms", True, own.get_prompt_history())
     if task.cancelled():
@@ -145,18 +145,18 @@ _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 class EvalTestOptions(TypedDict, total=False):
-    """What else may be said about a test."""
+    """Further options of a test."""
 
     id: str | None
     """By which runs of the test are joined; left out, made of its name."""
     match_options: Mapping[str, object] | None
-    """How expected calls are compared; left out, as the suite says."""
+    """How expected calls are compared; by default as the suite does."""
     expected_output: str | None
     """What a good answer looks like, for scorers that ask a judge."""
 
 
 class RunWatchers(TypedDict, total=False):
-    """Who is told how a run of a test goes."""
+    """Callbacks for the progress of a test."""
 
     on_progress: OnProgress | None
     """Called with (completed, total) after every iteration."""

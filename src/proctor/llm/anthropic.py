@@ -1,9 +1,9 @@
 """Speaks Anthropic's messages API.
 
-System messages go into `system`, wherever they stand, and are always sent. Results of tools are blocks of a user message; what
-belongs to one side in a row becomes one message, results first, as the API wants it. `max_tokens` must be there: 1024 when nobody
-says. A shape for the answer is asked for with `output_config`; a model that does not know it is given a tool of that shape instead,
-which it must call, and whose input is the answer. There is no `seed`.
+System messages go into `system`, wherever they are, and are always sent. Results of tools are blocks of a user message; consecutive
+messages of one side become one, results first, as the API requires. `max_tokens` is required: 1024 by default. A schema for the answer is
+sent as `output_config`; a model without support gets a tool of that schema instead, which it must call, and whose input is the answer.
+There is no `seed`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from proctor.model.show import show
 DEFAULT_BASE = "https://api.anthropic.com"
 DEFAULT_VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 1024
-"""Sent when nobody says: the API refuses a request without it."""
+"""Sent by default: the API rejects a request without it."""
 
 _FINISH: dict[str, Finish] = {
     "end_turn": "stop",
@@ -161,5 +161,5 @@ DIALECT = Dialect(
     body=_write_body,
     reply=_read_reply,
     lacks=("seed",),
-    instead={"answer_schema": "was asked for with a tool"},
+    instead={"answer_schema": "was sent as a tool"},
 )

@@ -1,4 +1,4 @@
-"""Tells pictures and documents of a message apart by what they are."""
+"""Distinguishes pictures and documents of a message."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ DEFAULT_BASE = "https://api.openai.com/v1"
 
 _FINISH: dict[str, Finish] = {
     "stop": "stop",
-    # Words of servers that speak chat completions beside their own language.
+    # Extensions of servers with a chat completions API.
     "eos": "stop",
     "eos_token": "stop",
     "end_turn": "stop",
@@ -83,11 +83,11 @@ def write_body(request: ChatRequest, settings: ModelSettings, conceded: Conceded
 
 
 def read_reply(answer: dict[str, Json], request: ChatRequest, conceded: ConcededParts) -> ChatReply:
-    """Return what a chat completion says."""
+    """Return a chat completion as a reply."""
     error = answer.get("error")
     choices = list_objects(answer.get("choices"))
     if error and not choices:
-        # Gateways report the failure of the provider behind them with status 200.
+        # Gateways report the failure of their provider with status 200.
         raise _make_reported_fault(error)
     if not choices:
         raise refuse_answer(answer, "it has no choices")
@@ -166,7 +166,7 @@ def _read_calls(message: dict[str, Json]) -> tuple[ModelCall, ...]:
 
 
 def _read_transcript(message: dict[str, Json]) -> str:
-    """Return what was said aloud, where the provider wrote it down."""
+    """Return the transcript of spoken output, if the provider sent one."""
     audio: Json = message.get("audio")
     transcript = audio.get("transcript") if isinstance(audio, dict) else None
     return transcript if isinstance(transcript, str) else ""

@@ -1,9 +1,8 @@
 """Reaches every provider without a client of its own here, through pydantic-ai (extra `providers`): Bedrock, Google, Groq, Mistral, ...
 
-The provider is named as pydantic-ai names it (`_` and `-` are the same), the model as the provider does. What is kept as raw is
-pydantic-ai's own request and response: the bytes on the wire are those of the provider's SDK and are not seen here. Retries are the
-runner's; the SDK is asked for none. A key belongs to the provider's own address: whoever writes another `base_url` writes its key beside
-it, because pydantic-ai would take the one of the environment.
+The provider is named as in pydantic-ai (`_` and `-` are the same), the model as at the provider. The stored raw request and response are
+those of pydantic-ai: the provider's SDK hides the bytes on the wire. The runner makes retries, the SDK none. A key belongs to the
+provider's own address: another `base_url` needs its own key, because pydantic-ai would send the one of the environment.
 
     429                                  rate_limited, with what the provider asks to wait; an exhausted quota is `bad_request`
     no connection                        transport
@@ -66,7 +65,7 @@ def build_provider_model(settings: ModelSettings) -> ProviderModel:
             raise SpecError(f"{field} is unknown to models of {provider}", field=field)
     if settings.base_url is not None and not settings.api_key:
         raise SpecError(
-            f"a model of {provider} at an address of one's own needs its API key written beside it (any text where the server wants none)",
+            f"a model of {provider} with a custom base_url needs `api_key` (any text if the server needs none)",
             field="api_key",
         )
     return ProviderModel(provider, _make_model(provider, settings), settings)
@@ -101,7 +100,7 @@ class ProviderModel:
 
     @property
     def address(self) -> str | None:
-        """Where the model is reached, without secrets, where the settings say so: models of one name behind two addresses are two."""
+        """The address of the model, without secrets, if configured: it distinguishes models of the same name."""
         return None if self._settings.base_url is None else strip_url(self._settings.base_url)
 
     def fill_defaults(self, request: ChatRequest) -> ChatRequest:
@@ -164,7 +163,7 @@ class ProviderModel:
         notes = tuple(f"{key} is unknown to this API and was left out" for key in options if key in unknown)
         if self._settings.headers:
             options["extra_headers"] = dict(self._settings.headers)
-        # An SDK that tries again itself would multiply the tries of whoever asks, and wait where nobody sees it.
+        # An SDK with its own retries would multiply the runner's, and wait unseen.
         options |= {"timeout": self._settings.timeout_s, "max_retries": 0}
         sent: Any = {key: value for key, value in options.items() if key not in unknown}
         return sent, notes
@@ -231,14 +230,14 @@ def _make_model(provider: str, settings: ModelSettings) -> Model[Any]:
     try:
         return infer_model(f"{provider}:{settings.model}", provider_factory=lambda name: _make_provider(name, settings))
     except ImportError as error:
-        # The SDK of this one provider: pydantic-ai says which of its own extras brings it.
+        # The SDK of this provider: pydantic-ai names the extra that installs it.
         raise SpecError(f"a model of {provider} needs more than {install_command('providers')}: {error}", field="provider") from None
     except UserError as error:
         raise SpecError(f"a model of {provider}: {shorten(str(error), 400)}", field="api_key") from None
 
 
 def _make_provider(name: str, settings: ModelSettings) -> Provider[Any]:
-    import inspect  # slow to load, like what follows; it is there: the caller has loaded its room
+    import inspect  # slow to load, like what follows; the caller has checked that it is installed
 
     from pydantic_ai.providers import infer_provider_class
 

@@ -49,7 +49,7 @@ def read_text(content: Json, kinds: tuple[str, ...] = ("text", "output_text")) -
 
 
 def list_unread_kinds(values: Json, known: Collection[str], what: str) -> tuple[str, ...]:
-    """Return, in words, the members of a list that are of no known kind: the model may have asked for something by them."""
+    """Describe the members of a list that are of no known kind: they may be requests of the model."""
     if not isinstance(values, list):
         return ()
     found = [each.get("type") if isinstance(each, dict) else kind_of(each) for each in values]
@@ -74,7 +74,7 @@ def complete_usage(usage: Usage | None) -> Usage | None:
 
 
 def read_finish(reason: Json, words: dict[str, Finish], calls: tuple[ModelCall, ...]) -> Finish:
-    """Return why the model stopped. Some servers say `stop` beside tool calls."""
+    """Return why the model stopped. Some servers report `stop` together with tool calls."""
     finish = words.get(reason, "other") if isinstance(reason, str) else "stop"
     return "tool_calls" if calls and finish in ("stop", "other") else finish
 
@@ -99,6 +99,6 @@ def is_closed_schema(schema: Json) -> bool:
                 required: Json = node.get("required") or []
                 if node.get("additionalProperties") is not False or not isinstance(required, list) or set(required) != names:
                     return False
-            # What stands under these keys is a value and no schema, whatever it looks like.
+            # A value under these keys is not a schema, whatever its shape.
             waiting.extend(value for key, value in node.items() if key not in ("enum", "const", "examples", "default"))
     return False

@@ -36,7 +36,7 @@ def _make_url(settings: ModelSettings) -> str:
 
 def _write_body(request: ChatRequest, settings: ModelSettings, conceded: ConcededParts) -> dict[str, Json]:
     items: list[Json] = [item for message in request.messages for item in _write_items(message)]
-    # `store` left out means true: the provider would keep what was said, and we send the whole conversation each time anyway.
+    # `store` defaults to true: the provider would store the conversation, which we send each time anyway.
     out: dict[str, Json] = {"model": settings.model, "input": items, "store": False}
     if request.tools:
         out["tools"] = [

@@ -1,6 +1,6 @@
 """Texts that MCPLab cuts when it writes them down: the first so many characters, then `...`.
 
-Characters are counted as JavaScript does, in UTF-16 units, so that a cut text is told from a whole one by its length alone: every text that
+Characters are counted as JavaScript does, in UTF-16 units, so that the length alone distinguishes a cut text from a whole one: every text that
 is longer than the limit was cut, and what comes out of a cut is exactly three characters longer than the limit.
 """
 
@@ -27,10 +27,10 @@ def cut_text(text: str, limit: int) -> str:
 
 
 def text_before_cut(text: str, limit: int) -> str | None:
-    """Return what was kept of a text that was cut at this limit, or None if it is whole."""
+    """Return the rest of a text that was cut at this limit, or None if it is whole."""
     # A writer that leaves out half of a character keeps one unit less.
     if not text.endswith(MARK) or not limit - 1 <= count_units(text) - len(MARK) <= limit:
         return None
     before = text[: -len(MARK)]
-    # Half of a character is none; whoever decoded it may have put a replacement there.
+    # Half a character is dropped; a decoder may have replaced it.
     return before[:-1] if before and ("\ud800" <= before[-1] <= "\udbff" or before[-1] == "\ufffd") else before

@@ -21,7 +21,7 @@ def write_javascript_number(value: float) -> str:
     if value == 0:
         return "0"
     sign = "-" if value < 0 else ""
-    # `repr` gives the same shortest digits; only where the point stands differs.
+    # `repr` gives the same shortest digits; only the position of the point differs.
     mantissa, _, exponent = repr(abs(value)).partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")

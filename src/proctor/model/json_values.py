@@ -1,4 +1,4 @@
-"""What is done with any JSON value, whoever it comes from."""
+"""Functions for any JSON value."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Missing:
 
 
 MISSING: Final = Missing()
-"""Stands for an absent key, index or argument."""
+"""Marks an absent key, index or argument."""
 
 # ---
 
@@ -34,7 +34,7 @@ MISSING: Final = Missing()
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Return whether a value is a number; true and false are none, whatever Python says."""
+    """Return whether a value is a number; true and false are not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

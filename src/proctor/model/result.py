@@ -63,19 +63,19 @@ class CaseResult(msgspec.Struct, frozen=True, gc=False):
     attempt: int = 0
     extracted: dict[str, Json] = {}
     code: str | None = None
-    """Why the case as a whole has this outcome, where no assertion says so (`no_evidence`, `unreadable_evidence`); beside a pass, what
+    """Why the case as a whole has this outcome, if no assertion decides it (`no_evidence`, `unreadable_evidence`); for a pass, what
     could not be extracted (`regex_timeout`)."""
     reason: str | None = None
     now: str | None = None
     """The clock used, where the evidence carried none."""
     account: Known | None = None
-    """What is known of the evidence; nothing for plain evidence that decided everything, unless it was asked for."""
+    """What is known of the evidence; None for plain evidence that decided everything, unless requested."""
     cost: Cost | None = None
     """What it cost, where there are prices."""
     evidence: Evidence | None = None
-    """The evidence itself, only where a report is asked to show it."""
+    """The evidence itself, only if a report shows it."""
     exchange: dict[str, Json] | None = None
-    """What was asked and answered, shortened (`report/blocks/exchange.py`), only where a report is to show it."""
+    """Input and answer, shortened (`report/blocks/exchange.py`), only if a report shows them."""
     simulated_user: UserEnding | None = None
     """How the simulated user of the conversation fared, if there was one."""
     ranges: tuple[tuple[TextRange, ...], ...] = ()
@@ -158,7 +158,7 @@ class Unmet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Ending = Literal["completed", "interrupted", "budget", "running", "not_ended", "cancelled", "failed"]
-"""How a run ended: `running` has not yet; `not_ended` was never told how, because whoever drove it was killed."""
+"""How a run ended: `running` has not yet; `not_ended` was killed before it could record its end."""
 
 
 class MissingAttempts(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +175,7 @@ class Incomplete(msgspec.Struct, frozen=True, kw_only=True):
     ended: Ending
     attempts_finished: int
     attempts_planned: int | None = None
-    """Nothing where nobody knows: evidence that was not read to its end."""
+    """None if unknown: evidence that was not read to its end."""
     cases_finished: int = 0
     """Cases with every attempt that was planned."""
     cases_planned: int | None = None
@@ -194,7 +194,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     score: float | None = None
     counts: dict[str, int] = {}
     cases: Sequence[CaseResult] = ()
-    """Every attempt; of a kept run with very many, each is read again when it is asked for."""
+    """Every attempt; of a stored run with very many, each is read on demand."""
     summary: Sequence[CaseSummary] = ()
     """One line for each case."""
     unmatched_evidence: tuple[Json, ...] = ()

@@ -1,7 +1,7 @@
 """Calls functions of the user's own, asynchronous or not, and ends those that take too long.
 
 A function that is not asynchronous runs in a thread of its own, so that it may block; blocking calls it makes go to the loop that waits for
-it. A function that does not let itself be ended is left behind. One that raises what would end the program (`sys.exit`) ends only itself.
+it. A function that cannot be stopped is abandoned. One that raises `SystemExit` ends only itself.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def _describe_exit(error: BaseException) -> str:
 
 
 async def end_task(task: asyncio.Task[object]) -> None:
-    """End the task, or leave it behind when it does not let itself be ended."""
+    """End the task, or abandon it if it does not stop."""
     if task.done():
         return
     task.cancel()
     await asyncio.wait({task}, timeout=0.2)
     if not task.done():
-        # Whatever becomes of it, nobody is interested any more.
+        # Its result is ignored from here on.
         task.add_done_callback(lambda late: late.cancelled() or late.exception())
 
 

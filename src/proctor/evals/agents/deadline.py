@@ -37,7 +37,7 @@ class PromptLimit:
         self.seconds = own_s if self._deadline is None or left is None else left
 
     def explain_expiry(self) -> str:
-        """Return what is said of a prompt that took longer, and tell the iteration where the limit was its own."""
+        """Return the message for a prompt that took too long, and mark the iteration if the limit was its own."""
         if self._deadline is None:
             return f"Operation timed out after {self._own_s * 1000:g}ms"
         self._deadline.missed = True

@@ -43,7 +43,7 @@ class ResultOptions(TypedDict, total=False):
     """What else may be known of a prompt."""
 
     messages: Sequence[Message] | None
-    """Everything said in it; left out, made of prompt, calls and text."""
+    """All messages; by default made of prompt, calls and text."""
     usage: Usage | Mapping[str, Json] | None
     latency: LatencyBreakdown | Mapping[str, float] | float | None
     """In milliseconds; a number is the time of the whole prompt."""
@@ -116,10 +116,10 @@ class PromptResult:
         failed = f", error={self._error!r}" if self._error is not None else ""
         return f"PromptResult(prompt={self.prompt!r}, text={self.text!r}, tools_called={self.tools_called()!r}{failed})"
 
-    # --- what was said ------------------------------------------------------------------------------------------------------
+    # --- messages -----------------------------------------------------------------------------------------------------------
 
     def get_prompt(self) -> str:
-        """Return what was asked."""
+        """Return the prompt."""
         return self.prompt
 
     def get_text(self) -> str:
@@ -127,19 +127,19 @@ class PromptResult:
         return self.text
 
     def get_messages(self) -> list[Message]:
-        """Return everything said in this prompt."""
+        """Return all messages of this prompt."""
         return list(self._messages)
 
     def get_user_messages(self) -> list[Message]:
-        """Return what the user said."""
+        """Return the messages of the user."""
         return self._list_messages_of("user")
 
     def get_assistant_messages(self) -> list[Message]:
-        """Return what the model said."""
+        """Return the messages of the model."""
         return self._list_messages_of("assistant")
 
     def get_tool_messages(self) -> list[Message]:
-        """Return what the tools said."""
+        """Return the messages of the tools."""
         return self._list_messages_of("tool")
 
     def format_trace(self) -> str:
@@ -238,7 +238,7 @@ class PromptResult:
         return list(self._widgets)
 
     def to_eval_result(self, **overrides: Json) -> dict[str, Json]:
-        """Return a row as the MCPJam service takes it. Passed, unless said otherwise, without an error of the prompt or of a tool."""
+        """Return a row in the format of the MCPJam service. By default it passed if neither the prompt nor a tool had an error."""
         failed = self.has_error() or any(call.failed() for call in self._calls)
         row: dict[str, Json] = {
             "caseTitle": self.prompt if self.prompt.strip() else "PromptResult",

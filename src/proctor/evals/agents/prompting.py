@@ -3,7 +3,7 @@
 The agent loop is the one of `mcp_agent` targets. Around it stand a watch on the model, which puts the context before the question, keeps
 the time and ends the loop where the caller wants it ended, and the set of tools. Whatever happens, what was observed is in the result.
 
-Reaching `max_steps` or a stop condition is no error here: the caller asked for it. `get_stop_reason` tells.
+Reaching `max_steps` or a stop condition is not an error here, since the caller set it: see `get_stop_reason`.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from proctor.targets.mcp.agent_conversation import AgentSettings
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer of the model and the calls it asked for."""
+    """One answer of the model and the calls it requested."""
 
     text: str
     tool_names: tuple[str, ...]
 
 
 StopCondition = Callable[[Sequence[Step]], bool]
-"""Asked after every step with all steps so far; true ends the prompt."""
+"""Called after every step with all steps so far; true ends the prompt."""
 
 
 def has_tool_call(name: str) -> StopCondition:
@@ -133,7 +133,7 @@ class WatchedModel:
         self._steps: list[Step] = []
         self.replies: list[ChatReply] = []
         self.messages: tuple[ChatMessage, ...] = ()
-        """The conversation without the context, as the model was last told it."""
+        """The conversation without the context, as last sent to the model."""
         self.spans: list[ModelSpan] = []
         self.stopped: str | None = None
 
@@ -141,8 +141,8 @@ class WatchedModel:
         """Ask the model, unless the caller wants no more steps."""
         self.stopped = self._ended(self._steps) if self._steps else None
         if self.stopped is not None:
-            # The loop is ended by the only way a model can end it; nobody gets to see this fault.
-            raise ModelFault("bad_answer", "stopped as asked")
+            # A fault is the only way for a model to end the loop; it is never shown.
+            raise ModelFault("bad_answer", "stopped as requested")
         self.messages = request.messages
         first = next((index for index, message in enumerate(request.messages) if message.role != "system"), 0)
         messages = (*request.messages[:first], *self._context, *request.messages[first:])
@@ -165,17 +165,17 @@ class WatchedModel:
             async with bound:
                 return await self._model.complete(request)
         except TimeoutError:
-            # A model may raise `TimeoutError` for reasons of its own; only what this limit ended is told in its words.
+            # A model may raise `TimeoutError` for reasons of its own; only this limit gets its own message.
             if not bound.expired():
                 raise
             raise ModelFault("timeout", f"Operation timed out after {self._step_ms:g}ms") from None
 
     async def close(self) -> None:
-        """Do nothing: whoever made the model closes it."""
+        """Do nothing: the creator of the model closes it."""
 
 
 class Prompting:
-    """One prompt being worked on; `result` can be asked for at any time."""
+    """One prompt in progress; `result` is available at any time."""
 
     def __init__(self, message: str, options: PromptOptions, *, provider: str | None, model: str | None) -> None:
         self._message = message
@@ -222,7 +222,7 @@ class Prompting:
             elif evidence.error is not None:
                 error, error_code = evidence.error, code
             elif evidence.account is not None and "tool_calls" in evidence.account.unknown:
-                # What the model asked for is unknown: nothing can be said of what it did not.
+                # The requested calls are unknown, so their absence is too.
                 error, error_code = evidence.account.unknown["tool_calls"], "bad_answer"
             else:
                 stop = "answered"
@@ -257,7 +257,7 @@ class Prompting:
     def _list_messages(self, calls: Sequence[ToolCall]) -> list[Message]:
         messages: list[ChatMessage] = list(self._watched.messages) if self._watched is not None else []
         if self._evidence is not None:
-            # The evidence keeps long texts shortened; what the model was told is whole.
+            # The evidence has shortened texts; the model's messages are whole.
             stored = self._evidence.metadata["messages"]
             messages += convert_to(stored[len(messages) :], list[ChatMessage])
         messages = messages or [ChatMessage(role="user", text=self._message)]

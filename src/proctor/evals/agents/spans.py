@@ -1,6 +1,6 @@
 """Writes what took how long in a prompt, as MCPJam shows it: steps, and in each of them the model and the tools it called.
 
-    step    one answer of the model and the calls it asked for
+    step    one answer of the model and the calls it requested
     llm     waiting for the model
     tool    waiting for a tool; status `error` where the call itself failed
     error   where the prompt went wrong
@@ -22,7 +22,7 @@ _SHORTEST_MS: Final = 1.0
 
 
 class ModelSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """One time that the model was asked."""
+    """One call of the model."""
 
     started: float
     ended: float

@@ -1,7 +1,7 @@
-"""Writes one text per value, and its digest: how MCPJam tells whether two runs were graded alike.
+"""Writes one canonical text per value, and its digest, by which MCPJam compares how runs were graded.
 
 Members are sorted by their UTF-16 units, numbers have the shortest form that JavaScript writes (`1` for 1.0, `0` for -0.0, `1e+21`), text
-is escaped only where JSON demands it. A mapping and a list are all there is beside plain values; what JSON cannot hold is refused. A whole
+is escaped only where JSON demands it. Values that JSON cannot hold are rejected. A whole
 number of any size keeps all its digits, where JavaScript would round it.
 """
 
@@ -38,7 +38,7 @@ def text_digest(text: str) -> str:
 def _write_value(value: object, depth: int) -> str:
     if depth > DEEPEST:
         raise ValueError(f"nested more than {DEEPEST} levels deep")
-    # Before whole numbers are asked for: true is one of them to Python.
+    # Before the test for whole numbers: in Python true is one.
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):

@@ -1,8 +1,8 @@
 """Gates that hold one run against an earlier one.
 
-Rates and times of whole runs are compared only where both measured the same: the same tests, asked and graded alike, each repeated equally
-often. Otherwise the report is `incomplete` and says what differs. A deterministic scorer that stood in a test and now falls is told test by
-test, whatever else changed; there both runs need rows that belong to their definitions.
+Rates and times are compared only if both runs measured the same: the same tests, prompted and graded alike, each repeated equally
+often. Otherwise the report is `incomplete` and lists the differences. A deterministic scorer that passed before and fails now is reported
+for each test, whatever else changed; there both runs need rows that belong to their definitions.
 
 The pass rate has dropped when Newcombe's interval of the difference (method 10, 95 %) lies below zero and the drop is not tiny.
 """

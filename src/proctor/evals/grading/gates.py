@@ -66,7 +66,7 @@ class GateVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """What came of one gate."""
 
     gate: str
-    """Its name, with the scorer behind a colon: `minimum_mean_score:tone`."""
+    """Its name, with the scorer after a colon: `minimum_mean_score:tone`."""
     status: GateStatus
     message: str
     observed: float | None = None
@@ -91,7 +91,7 @@ class GateReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GateError(AssertionError):
-    """A run that is not let through; `report` says by which gate."""
+    """A run that was rejected; `report` names the gate."""
 
     def __init__(self, report: GateReport) -> None:
         self.report = report
@@ -266,7 +266,7 @@ def _decide_pass_rate(gate: str, given: GateInput, value: Any) -> list[GateVerdi
 
 
 def _decide_total_tokens(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
-    return [_decide_at_most(gate, given.tokens, value, "tokens were spent", "not every prompt says how many tokens it took")]
+    return [_decide_at_most(gate, given.tokens, value, "tokens were spent", "a prompt has no token counts")]
 
 
 def _decide_p95(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
@@ -345,12 +345,12 @@ def _decide_scorer(
 
 
 def _explain_undecided(given: GateInput) -> str | None:
-    """Return why nothing can be said by the rows, or None."""
+    """Return why the rows decide nothing, or None."""
     if not given.definitions:
         return "the run does not say what it was graded by"
     if given.score_integrity == "invalid":
         return "the rows of the run do not belong to its definitions"
-    return None if given.score_integrity == "valid" else "nobody has checked that the rows of the run belong to its definitions"
+    return None if given.score_integrity == "valid" else "the rows of the run were not checked against its definitions"
 
 
 _SINGLE: Final[dict[str, Callable[[str, GateInput, Any], list[GateVerdict]]]] = {

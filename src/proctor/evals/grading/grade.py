@@ -70,7 +70,7 @@ class Grading:
 
     @property
     def scenario_hash(self) -> str:
-        """Whether two runs asked for the same: all that is known of a test beside its function."""
+        """Hash of a test without its function: equal for runs with the same task."""
         return canonical_digest(
             {
                 "title": self._scenario.title,

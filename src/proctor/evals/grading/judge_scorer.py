@@ -1,7 +1,7 @@
 """A scorer that asks a judge: the options of MCPJam's `judgeScorer`, over the one judge there is here.
 
-The judge is shown the transcript as data and asked for a score from 0 to 1; the threshold alone decides. A judge that gave none is an
-error of the row, never a low score. Advisory unless told otherwise: a model that grades is an opinion.
+The judge gets the transcript as data and gives a score from 0 to 1; the threshold alone decides. A missing score is an error of the row,
+never a low score. Advisory by default: a model that grades is an opinion.
 
 Connections belong to an event loop, and a scorer outlives many: a model that is given by name is opened for each question and closed.
 """
@@ -40,20 +40,20 @@ ModelLike = str | ChatModel | ModelSettings | Mapping[str, object]
 
 
 class JudgeScorerOptions(TypedDict, total=False):
-    """Who is asked, and about what: one of `model` and `judge`, and one of `rubric` and `prompt`."""
+    """The judge and its task: one of `model` and `judge`, and one of `rubric` and `prompt`."""
 
     model: ModelLike | None
     """`provider/name`, a mapping of model settings, or a chat model."""
     judge: Judge | None
     """Any judge, such as a jury."""
     api_key: str | None
-    """Of the model; left out, the environment is asked."""
+    """Of the model; by default from the environment."""
     base_url: str | None
     custom_providers: CustomProviders | None
     rubric: Sequence[str] | None
     """Points that all have to be met."""
     prompt: str | None
-    """What the judge is asked instead."""
+    """The question to the judge instead."""
     on_error: Policy | None
     """What an error does to a gating scorer; left out, `fail` for gating and `ignore` for advisory ones."""
     on_skipped: Policy | None
@@ -70,7 +70,7 @@ def judge_scorer(
     scorer_version: str = "1",
     **options: Unpack[JudgeScorerOptions],
 ) -> Scorer:
-    """Return a scorer that asks a model whether the transcript meets a rubric, or what `prompt` says.
+    """Return a scorer that lets a model decide whether the transcript meets a rubric, or answer `prompt`.
 
     `model` is `provider/name` with the key from `api_key` or the environment, a mapping of model settings, or a chat model; instead of it
     `judge` may be any judge, such as a jury. Raises `ValueError`, `TypeError` or `SpecError` for what cannot be used.
@@ -96,7 +96,7 @@ def judge_scorer(
 
     async def score(context: ScorerContext) -> ScoreOutcome:
         if not context.prompts:
-            return skipped("the agent was not asked anything, so there is nothing to judge")
+            return skipped("the agent got no prompt, so there is nothing to judge")
         question = Question(
             criterion=instruction or BY_RUBRIC,
             label=definition.label or definition.scorer_id,
@@ -111,7 +111,7 @@ def judge_scorer(
 
 
 class _JudgeAccess:
-    """The judge or the model that is asked."""
+    """The judge or model of a scorer."""
 
     def __init__(self, options: JudgeScorerOptions, timeout_s: float) -> None:
         model, self._judge = options.get("model"), options.get("judge")
@@ -213,10 +213,10 @@ def _read_rubric(rubric: object) -> list[str]:
 
 
 def build_transcript(context: ScorerContext) -> dict[str, Json]:
-    """Return an iteration as JSON: the task, what was expected and done, everything that was said, and the last answer.
+    """Return an iteration as JSON: the task, what was expected and done, all messages, and the last answer.
 
-    As members and not as one text, in which an answer could write headings of its own. Nothing is left out; the judge's own limit cuts
-    what is too long, and says so.
+    Members rather than one text, in which an answer could forge headings. Nothing is left out; the judge's own limit cuts long values and
+    marks the cut.
     """
     transcript, usage = context.transcript, context.usage
     built: dict[str, Json] = {"scenario": context.scenario.title}

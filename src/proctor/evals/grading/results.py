@@ -32,7 +32,7 @@ class TokenSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PredicateResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one predicate says."""
+    """The result of one predicate."""
 
     predicate: dict[str, Json]
     passed: bool
@@ -72,7 +72,7 @@ class EvalRunResult(msgspec.Struct, frozen=True, kw_only=True):
     case_id: str = ""
     """The id of the test."""
     scenario_hash: str = ""
-    """Whether another run asked for the same."""
+    """Equal for runs with the same task."""
 
 
 class SuiteTokens(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,10 +1,10 @@
 """The scoring contract of MCPJam: what a scorer is, what it found, and what follows for an iteration.
 
-* A definition says how a scorer grades. Its hash covers everything that changes the grading, and not the label.
-* A scorer only says what it saw (`scored`, `skipped`, `not_applicable`); whether that passes follows from the threshold, here. A value
+* A definition describes how a scorer grades. Its hash covers everything that changes the grading, and not the label.
+* A scorer only reports what it saw (`scored`, `skipped`, `not_applicable`); the threshold decides here whether that passes. A value
   that is no number from 0 to 1 is an error and is never brought into range, as is a scorer that raises or takes too long.
 * An iteration passes when every row belongs to a definition (by hash), every gating definition has a row, every gating row that was
-  scored passed, and no gating row is an error or was skipped unless its definition says to ignore that. `not_applicable` never counts.
+  scored passed, and no gating row is an error or was skipped unless its definition ignores that. `not_applicable` never counts.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class EvaluationConfig(msgspec.Struct, frozen=True, kw_only=True):
         return cls(hash=evaluation_config_hash(listed), definitions=listed)
 
 
-# --- what a scorer says -------------------------------------------------------------------------------------------------------
+# --- results of a scorer ------------------------------------------------------------------------------------------------------
 
 
 class ScoreOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -152,7 +152,7 @@ def scored(
 
 
 def skipped(rationale: str = "") -> ScoreOutcome:
-    """Return that something should have been scored and was not; a gating scorer fails by that unless told to ignore it."""
+    """Return that scoring was skipped; a gating scorer fails then unless configured to ignore it."""
     return ScoreOutcome(kind="skipped", rationale=rationale)
 
 
@@ -206,7 +206,7 @@ def read_outcome(answer: object) -> ScoreOutcome:
 
 
 class ScoreResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one scorer says of one iteration. `value` and `passed` are there only when it was scored, `error` only with an error."""
+    """The result of one scorer in one iteration. `value` and `passed` are set only when it was scored, `error` only with an error."""
 
     scorer_id: str
     scorer_version: str

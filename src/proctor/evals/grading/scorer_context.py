@@ -30,7 +30,7 @@ class ToolError(msgspec.Struct, frozen=True, kw_only=True):
 
     tool_name: str
     kind: str | None = None
-    """`content-error`: the tool said so. `protocol-error`: the call itself failed."""
+    """`content-error`: the tool reported it. `protocol-error`: the call itself failed."""
     message: str = ""
 
 
@@ -46,7 +46,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was said, and what took how long."""
+    """All messages, and their durations."""
 
     messages: tuple[Message, ...] = ()
     spans: tuple[Message, ...] = ()
@@ -80,7 +80,7 @@ def make_context(
     expected_tool_calls: Sequence[ToolCall] = (),
     iteration: int = 1,
 ) -> ScorerContext:
-    """Return the context of an iteration that asked these prompts."""
+    """Return the context of an iteration with these prompts."""
     calls = tuple(call for prompt in prompts for call in prompt.get_tool_calls())
     usage = add_usage(prompt.evidence.usage for prompt in prompts)
     messages = tuple(message for prompt in prompts for message in prompt.get_messages())

@@ -1,7 +1,7 @@
-"""Scorers: functions that grade an iteration, beside the answer of its test function.
+"""Scorers: functions that grade an iteration, in addition to its test function.
 
-A scorer never says whether it passed, only what it saw; the threshold of its definition decides. It runs after the test function, with a
-time limit of its own, several at once, and its row stands where it was written.
+A scorer never decides whether it passed, only what it saw; the threshold of its definition decides. Scorers run concurrently after the
+test function, each with a time limit, and rows keep the order of the scorers.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Scorer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScorerOptions(TypedDict, total=False):
-    """What else may be said about a scorer."""
+    """Further options of a scorer."""
 
     config: Json
-    """Tells two versions of the function apart, as `scorer_version` does."""
+    """Distinguishes versions of the function, as `scorer_version` does."""
     on_error: Policy | None
     """What an error does to a gating scorer; left out, `fail` for gating and `ignore` for advisory ones."""
     on_skipped: Policy | None
@@ -58,7 +58,7 @@ class ScorerOptions(TypedDict, total=False):
     """Its own limit; left out, that of the run."""
     label: str | None
     model: str | None
-    """The model that is asked, where one is."""
+    """The model in use, if any."""
 
 
 @overload
@@ -97,8 +97,8 @@ def scorer(
     """Return a scorer out of a function of the context, asynchronous or not; without one, a decorator.
 
     The function answers `scored(...)`, `skipped(...)`, `not_applicable(...)`, a number from 0 to 1, or true or false. `config` and
-    `scorer_version` are what tells two versions of it apart: a function itself cannot be compared. `deterministic=False` for one that asks
-    a model: it is not asked about an iteration whose test function raised.
+    `scorer_version` distinguish versions of it: a function itself cannot be compared. `deterministic=False` for one that calls
+    a model: it is not run for an iteration whose test function raised.
     """
     refuse_unknown_options(scorer, options)
     config, timeout_ms = options.get("config"), options.get("timeout_ms")
