@@ -23,7 +23,7 @@ from proctor.cassettes.scrub import Scrubber
 from proctor.errors import TargetError
 from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, Missing
-from proctor.model.show import show, count_rest
+from proctor.model.show import count_rest, show
 from proctor.report.words.neutral import to_one_line
 
 # --- explains why a recording has no answer: the nearest recording, and the first field in which it differs

@@ -37,7 +37,7 @@ _CHOICES = (
 
 
 class Found(msgspec.Struct, frozen=True):
-    """One resource and where it stands in the store: `resources[3]`, `resources[0].entry[1].resource`."""
+    """One resource and its position in the store: `resources[3]`, `resources[0].entry[1].resource`."""
 
     place: str
     resource: dict[str, Json]

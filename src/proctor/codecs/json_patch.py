@@ -30,7 +30,7 @@ def merge_patch(document: Json, patch: Json) -> Json:
 
 
 def apply_patch(document: Json, patch: Json) -> Json:
-    """Return the document with a JSON Patch applied. Raises `SpecError` where an operation cannot be, and then nothing of it is kept."""
+    """Return the document with a JSON Patch applied. Raises `SpecError`, without any change, if an operation cannot be applied."""
     if not isinstance(patch, list):
         raise SpecError(f"a JSON Patch is a list of operations, found {kind_of(patch)}")
     if len(cast("list[Json]", patch)) > MOST_OPERATIONS:

@@ -1,4 +1,4 @@
-"""The part of an address behind `?`, and forms that are sent as a body: names and values, percent-encoded."""
+"""The part of an address after `?`, and forms that are sent as a body: names and values, percent-encoded."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ _SECONDS = re.compile(r"(\d{1,9})\d{0,9}(\.\d{1,9})?", re.ASCII)
 def read_retry_after_s(headers: Mapping[str, str], *, clock: Callable[[], float] | None = None) -> float | None:
     """Return the seconds that the headers (with lower-case names) ask to wait, or None.
 
-    A date is compared with the server's own clock where it tells it, since ours may be wrong, and else with `clock`, if there is one.
+    A date is compared with the server's own clock if it sends one, since ours may be wrong, else with `clock`, if given.
     """
     exact = _read_seconds(headers.get("retry-after-ms", ""))
     if exact is not None:
@@ -28,7 +28,7 @@ def read_retry_after_s(headers: Mapping[str, str], *, clock: Callable[[], float]
 
 def _read_seconds(text: str) -> float | None:
     found = _SECONDS.fullmatch(text.strip())
-    # More than nine digits are cut: that is decades, and whoever asks for so much is not asked again.
+    # More than nine digits are cut: that is decades, so there is no retry.
     return float(found[1] + (found[2] or "")) if found else None
 
 

@@ -63,7 +63,7 @@ def _recognise_kind(text: str) -> TranscriptKind:
 
 
 def _iterate_cues(text: str) -> Iterator[list[str]]:
-    """Yield the text lines of each cue: what stands between a time line and the next blank line."""
+    """Yield the text lines of each cue: those between a time line and the next blank line."""
     lines: list[str] | None = None
     for line in _LINE_ENDS.split(text):
         if _TIMING.match(line):
@@ -82,7 +82,7 @@ def _iterate_cues(text: str) -> Iterator[list[str]]:
 
 
 def _read_cue(lines: list[str]) -> list[VoiceTurn]:
-    """Return what is said in one cue, by whom."""
+    """Return speaker and text of one cue."""
     turns: list[VoiceTurn] = []
     speaker, position = "", 0
     whole = "\n".join(lines)
@@ -93,7 +93,7 @@ def _read_cue(lines: list[str]) -> list[VoiceTurn]:
     spans.append((speaker, whole[position:]))
     for speaker, part in spans:
         for line in part.split("\n"):
-            # Tags go first: `&lt;b&gt;` is text that somebody said, and must not become a tag.
+            # Tags go first: `&lt;b&gt;` is spoken text, and must not become a tag.
             text = " ".join(html.unescape(_TAG.sub("", line)).split())
             named = _NAMED.match(text) if not speaker else None
             if named is not None:

@@ -6,7 +6,7 @@ Four defences, each sufficient alone:
    does (caches and recordings rely on that), and no text can contain its own digest. If it occurs nevertheless, another one is taken.
 3. Whatever a model or its chat template may take for the end of a text (marker lines, code fences, template tokens, tags of the kind
    prompts are built of) is made harmless by look-alike characters, one for one: ‹ › for angle brackets, ⟦ for a bracket, ¦ for a bar,
-   ‵ for a backtick, and so on. The prompt explains this to the judge, and the text stays legible. Ordinary markup and lines such as `user: ...` are left alone.
+   ‵ for a backtick, and so on. The judge knows this. Ordinary markup and lines such as `user: ...` are left alone.
 4. What cannot be seen is removed: control characters, direction overrides, zero-width and tag characters, variation selectors, lone
    surrogates. Line separators become line breaks. A joined emoji falls into its parts by that, and a joiner inside a Persian or Indic word
    is lost: both remain readable, and text that only machines see does not remain at all.

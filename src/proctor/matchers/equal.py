@@ -26,7 +26,7 @@ def deep_equal(a: Json, b: Json) -> bool:
 
 
 def equal_by(a: Json, b: Json, same: Callable[[Json, Json], bool]) -> bool:
-    """Return whether two JSON values are equal, where `same` says so of values that are neither list nor object."""
+    """Return whether two JSON values are equal; `same` compares values that are neither list nor object."""
     waiting = [(a, b)]
     budget = _MANY_PARTS
     seen: set[tuple[int, int]] | None = None
@@ -91,7 +91,7 @@ def find_difference(expected: Json, actual: Json, path: str = "$") -> Mismatch |
             found = _compare_members(left, right, at)
         elif isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
             found = _compare_elements(left, right, at)
-        # A list or object that comes as far as this stands opposite something of another kind.
+        # A list or object that gets here is compared with something of another kind.
         elif isinstance(left, (dict, list, tuple)) or not is_same_scalar(left, right):
             found = different_mismatch(at, left, right)
         if isinstance(found, Mismatch):

@@ -37,7 +37,7 @@ class Operand(msgspec.Struct, frozen=True):
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
-    """One matcher with the values of its keys and the field each stands in."""
+    """One matcher with the values of its keys and the field of each."""
 
     name: str
     keys: dict[str, Json]
@@ -92,7 +92,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nested(Protocol):
-    """How a matcher compiles what stands inside it."""
+    """How a matcher compiles its inner values."""
 
     def __call__(self, value: Json, field: str) -> Expected:
         """Return the expected value written at `field`."""
@@ -100,12 +100,12 @@ class Nested(Protocol):
 
 
 class Matcher(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to compare, and what the documentation says of it."""
+    """One way to compare, and its documentation."""
 
     name: str
     summary: str
     keys: dict[str, str]
-    """The keys it takes beside `matcher` and `optional`, each with its meaning."""
+    """The keys it takes apart from `matcher` and `optional`, each with its meaning."""
     example: dict[str, Json]
     """In word spelling."""
     short: dict[str, Json]

@@ -120,7 +120,7 @@ def _compare_instants(wanted: date | datetime, actual: Json, scope: Scope, path:
 
 @matcher(
     "exact",
-    'The value is equal, lists in any order; `"*"` inside stands for any value, matchers inside keep their meaning.',
+    'The value is equal, lists in any order; `"*"` inside means any value, matchers inside keep their meaning.',
     {"value": "the value", "expression": "an expression that gives it; a date is compared as an instant"},
     example={"value": "Paris"},
     short={"$exact": "Paris"},

@@ -1,6 +1,6 @@
 """Texts that MCPLab cuts when it writes them down: the first so many characters, then `...`.
 
-Characters are counted as JavaScript does, in UTF-16 units, so that the length alone distinguishes a cut text from a whole one: every text that
+Characters are counted as JavaScript does, in UTF-16 units, so that its length alone shows whether a text was cut: every text that
 is longer than the limit was cut, and what comes out of a cut is exactly three characters longer than the limit.
 """
 

@@ -104,7 +104,7 @@ def read_recorded(owner: msgspec.Struct, field: str, account: Account | None) ->
 def records_outcome(call: ToolCall, account: Account | None) -> bool:
     """Return whether the outcome of a call is known: in plain evidence a call with neither a result nor an error has none.
 
-    Readers of other formats say in their account what they do not know.
+    Readers of other formats list what is unknown in their account.
     """
     if call.error is not None or call.result is not None:
         return True

@@ -1,8 +1,8 @@
 """A port on loopback that takes HL7 v2 messages over MLLP, for clients that speak nothing else.
 
 A frame is `0x0B`, the message, `0x1C 0x0D`; each is answered with the acknowledgement in a frame of its own, in order. Bytes outside of a
-frame are passed over, as the protocol asks. MLLP knows no token: whoever finds the port may send, so there is one only for systems that ask
-for it, on loopback, and only while their attempt runs.
+frame are ignored, as the protocol requires. MLLP has no authentication, so the port is opened only for systems that request it, on
+loopback, and only while their attempt runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BEGIN, _END = b"\x0b", b"\x1c\r"
 
 
 class MllpServer:
-    """Takes messages on a port, and answers each with what `answer` makes of it. `close` leaves no thread and no socket behind."""
+    """Takes messages on a port, and answers each with `answer`. `close` ends all threads and sockets."""
 
     def __init__(self, answer: Callable[[bytes], bytes]) -> None:
         self._tcp = _Tcp(("127.0.0.1", 0), type("Handler", (_Handler,), {"answer": staticmethod(answer)}))

@@ -7,7 +7,7 @@ import socket
 import socketserver
 from typing import TYPE_CHECKING, Any
 
-# A class beside the real server class at run time; for the type checker it is one, so that `super()` is known.
+# A mixin of the real server class at run time; for the type checker it is one, so that `super()` is known.
 _Server = socketserver.TCPServer if TYPE_CHECKING else object
 
 

@@ -62,7 +62,7 @@ class _Tree:
             raise SFTPFailure(f"{show('/' + name)} is a folder")
 
     def describe(self, name: str) -> SFTPAttrs:
-        """Return what SFTP tells about a path."""
+        """Return the SFTP attributes of a path."""
         if name in self.files:
             row = self.files[name]
             return _describe(_FILE_MODE, row["size"], int(datetime.datetime.fromisoformat(row["modified"]).timestamp()))
@@ -80,7 +80,7 @@ class Drop:
         self._made: set[str] = set()
         self._open: list[OpenFile] = []
         self.is_over = False
-        """Whether nothing is kept any more."""
+        """Whether changes are dropped from now on."""
         self._lost: list[str] = []
 
     def open(self, path: bytes, flags: int) -> OpenFile:
@@ -134,7 +134,7 @@ class Drop:
 
     def resize(self, file: OpenFile, size: int) -> None:
         """Cut a file that is open, or fill it up with zeros."""
-        # One byte too many is kept, so that the system refuses the file when it is closed, which is an event.
+        # One byte over the limit is stored, so that the system rejects the file when it is closed, which is an event.
         bounded = min(size, MOST_BYTES + 1)
         self._hold(bounded - len(file.content))
         file.is_changed = True
@@ -151,7 +151,7 @@ class Drop:
 
     def close(self, file: OpenFile) -> None:
         """Close a file; of one that was written, this is the request."""
-        # First: a file that the system refuses is closed all the same, and takes no more room.
+        # First: a file that the system rejects is closed all the same, and uses no more memory.
         self._open.remove(file)
         if not file.is_changed:
             return
@@ -165,15 +165,15 @@ class Drop:
             self._lost.append(file.name)
 
     def list_unfinished(self) -> list[str]:
-        """Return the files that were being written when it was over; nothing of them was kept."""
+        """Return the files that were being written at the end; they were dropped."""
         return [*self._lost, *(file.name for file in self._open if file.is_changed)]
 
     def describe_open(self, file: OpenFile) -> SFTPAttrs:
-        """Return what SFTP tells about a file that is open."""
+        """Return the SFTP attributes of an open file."""
         return _describe(_FILE_MODE, len(file.content), 0)
 
     def describe(self, path: bytes) -> SFTPAttrs:
-        """Return what SFTP tells about a path."""
+        """Return the SFTP attributes of a path."""
         return self._load().describe(self._read_path(path))
 
     def change(self, path: bytes, attrs: SFTPAttrs) -> None:

@@ -1,4 +1,4 @@
-"""Gates that hold one run against an earlier one.
+"""Gates that compare a run with an earlier one.
 
 Rates and times are compared only if both runs measured the same: the same tests, prompted and graded alike, each repeated equally
 often. Otherwise the report is `incomplete` and lists the differences. A deterministic scorer that passed before and fails now is reported

@@ -1,4 +1,4 @@
-"""A scorer that asks a judge: the options of MCPJam's `judgeScorer`, over the one judge there is here.
+"""A scorer that uses a judge: the options of MCPJam's `judgeScorer`, with our judge.
 
 The judge gets the transcript as data and gives a score from 0 to 1; the threshold alone decides. A missing score is an error of the row,
 never a low score. Advisory by default: a model that grades is an opinion.
