@@ -41,5 +41,5 @@ def test_a_plugin_cannot_quietly_take_the_name_of_a_check_of_ours(monkeypatch: p
         )
 
     monkeypatch.setattr(registry, "iterate_plugin_entries", plugins)
-    with pytest.raises(InputError, match=r"'tool_called' is defined twice: in proctor\.checks\.tool_calls and in elsewhere"):
+    with pytest.raises(InputError, match=r"'tool_called' is defined twice: in proctor\.checks\.tools\.tool_calls and in elsewhere"):
         default_registry.__wrapped__()
