@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.model.show import ENOUGH, LIMIT, show, count_rest
+from proctor.model.show import ENOUGH, LIMIT, count_rest, show
 
 
 class Pair(msgspec.Struct, frozen=True):

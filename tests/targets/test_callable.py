@@ -82,8 +82,8 @@ def test_an_object_with_an_async_call_is_awaited() -> None:
     [
         (None, "returned null, expected text, a mapping of plain evidence"),
         (5, "returned number, expected text"),
-        ({"tool_calls": [{"arguments": {}}]}, r"is no evidence: \$\.tool_calls\[0\]"),
-        ([1, 2], "is no evidence: no known form of evidence"),
+        ({"tool_calls": [{"arguments": {}}]}, r"is not evidence: \$\.tool_calls\[0\]"),
+        ([1, 2], "is not evidence: no known form of evidence"),
     ],
 )
 def test_what_is_no_answer_is_a_fault(returned: Any, message: str) -> None:

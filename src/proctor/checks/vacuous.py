@@ -15,21 +15,21 @@ _ALWAYS = {
     "tools_called": ("names", "lists no tool, so it holds whatever is called", "no_tools_called: {}` claims that nothing is called"),
     "tools_in_order": ("names", "lists no tool, so it holds whatever is called", "tools_exactly: []` claims that nothing is called"),
     "tool_calls_match": ("calls", "lists no call, so it holds whatever is called", "no_tools_called: {}` claims that nothing is called"),
-    "response_contains": ("text", "looks for empty text, which every answer contains", "response_not_empty: {}` claims that there is one"),
+    "response_contains": ("text", "looks for an empty text, which every answer contains", "response_not_empty: {}` requires one"),
     "response_starts_with": (
         "text",
         "looks for an empty text, with which every answer starts",
-        "response_not_empty: {}` claims that there is one",
+        "response_not_empty: {}` requires one",
     ),
     "response_ends_with": (
         "text",
         "looks for an empty text, with which every answer ends",
-        "response_not_empty: {}` claims that there is one",
+        "response_not_empty: {}` requires one",
     ),
     "response_matches": (
         "pattern",
         "has an empty pattern, which is found in every answer",
-        "response_not_empty: {}` claims that there is one",
+        "response_not_empty: {}` requires one",
     ),
 }
 _NEVER = {

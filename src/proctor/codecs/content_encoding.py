@@ -86,7 +86,7 @@ class _Unpacker:
         try:
             piece = self._stream.decompress(data, _PIECE)
         except zlib.error as error:
-            raise BadPacking(f"it is no {self._how}: {error}") from None
+            raise BadPacking(f"it is not {self._how}: {error}") from None
         return piece, self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
 
     def _may_begin(self, data: bytes) -> bool:

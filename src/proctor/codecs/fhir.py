@@ -59,7 +59,7 @@ def compile_include(name: str, value: str, *, field: str) -> Include:
     if parameter != "*" and parameter not in known:
         near = nearest(parameter, known)
         more = f"; nearest: {', '.join(near)}" if near else ""
-        raise CheckFault("unsupported_search", f"{name}: {parameter!r} is no reference parameter of {source}{more}")
+        raise CheckFault("unsupported_search", f"{name}: {parameter!r} is not a reference parameter of {source}{more}")
     chosen = tuple(known.values()) if parameter == "*" else (known[parameter],)
     return Include(source, chosen, target or None, name == "_revinclude")
 
@@ -227,7 +227,9 @@ def _compile_chain(resource_type: str, pair: tuple[str, str], field: str, made: 
     head, _, of_type = head.partition(":")
     parameter = _find_parameter(resource_type, head, list_parameters(resource_type))
     if parameter.kind != "reference":
-        raise CheckFault("unsupported_search", f"search parameter {head!r} of {resource_type} is no reference, so {name!r} leads nowhere")
+        raise CheckFault(
+            "unsupported_search", f"search parameter {head!r} of {resource_type} is not a reference, so {name!r} leads nowhere"
+        )
     wanted = rest.partition(".")[0].partition(":")[0]
     targets = {place.target for place in parameter.places if place.target is not None}
     # If no type is given, every type that has the parameter is searched.

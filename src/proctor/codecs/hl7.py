@@ -124,7 +124,7 @@ def find_gap(messages: Sequence[Hl7Message]) -> str:
     for message in messages:
         for segment in message.segments:
             if not _SEGMENT.fullmatch(segment.name):
-                return f"a line that begins with {show(segment.name[:20])} is no segment"
+                return f"a line that begins with {show(segment.name[:20])} is not a segment"
             # No escape of HL7 is written so: JSON was escaped twice, and what follows is taken for a part of the last field.
             if "\\" in segment.text and _ESCAPED_END.search(segment.text):
                 return "its line ends are written as a backslash and a letter"

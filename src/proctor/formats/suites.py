@@ -78,7 +78,7 @@ def recognise(document: Located, reading: Reading) -> str | None:
     if claims:
         message = f"this document could be {' or '.join(claims)}"
     else:
-        message = "this document is no suite that proctor knows"
+        message = "this document is not a known suite format"
     of_promptfoo = document.get("prompts") is not None and document.get("providers") is not None
     keys = ", ".join(repr(key) for key, _ in list(document.members())[:8])
     reading.error(

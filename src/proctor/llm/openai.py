@@ -182,7 +182,7 @@ def _list_unread(message: dict[str, Json], text: str, *, filtered: bool) -> tupl
     )
     found = [*list_unread_kinds(unknown_calls, (), "a tool call"), *list_unread_kinds(message.get("content"), _KNOWN_PARTS, "a part")]
     if calls and not isinstance(calls, list):
-        found.append(f"tool calls that are no list but {kind_of(calls)}")
+        found.append(f"tool calls that are not a list but {kind_of(calls)}")
     if message.get("audio") and not text:
         found.append("an answer that is spoken, without its words")
     if filtered:

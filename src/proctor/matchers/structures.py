@@ -197,7 +197,7 @@ class Not(Expected):
             return absent_mismatch(path, shown)
         if self._inner.find_mismatch(actual, scope, path) is not None:
             return None
-        return Mismatch(path, "is what it must not be", shown, actual)
+        return Mismatch(path, "is not allowed", shown, actual)
 
 
 @matcher(

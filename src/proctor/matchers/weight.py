@@ -15,7 +15,7 @@ def bound_product(size: int, actual: Json, why: str) -> None:
     # Counting stops where the product is over the bound, so that a huge value is not walked to its end only to be refused.
     steps = size * estimate_work(actual, MOST_WORK // size)
     if steps > MOST_WORK:
-        raise CheckFault("too_much_work", f"{why}: that takes at least {steps} steps; at most {MOST_WORK} are taken")
+        raise CheckFault("too_much_work", f"{why}: that takes at least {steps} steps; the maximum is {MOST_WORK}")
     spend(steps)
 
 

@@ -435,7 +435,7 @@ class _Parser:
             if self.scan.accept(token):
                 return token
         if self.scan.sees("="):
-            raise self.scan.make_fault("`=` is no operator", hint="equality is written `==`")
+            raise self.scan.make_fault("`=` is not an operator", hint="equality is written `==`")
         self.scan.at = before
         return None
 

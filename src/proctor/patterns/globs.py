@@ -26,7 +26,7 @@ _FOLDERS, _ANY, _INSIDE, _ONE = "**/", "**", "*", "?"
 _NEVER = (
     (re.compile(r"\{[^/{}]*\}|<[^/<>]*>|(?<![^/]):[A-Za-z_]\w*"), "matches only itself; write * for any value"),
     (re.compile(r"\?[^/]*=.*"), "is a query, which is not compared; leave it out"),
-    (re.compile(r"^[A-Z]+ +(?=/)"), "is no part of a path; write method and path apart"),
+    (re.compile(r"^[A-Z]+ +(?=/)"), "is not part of a path; write method and path apart"),
     (re.compile(r"^[a-z]+://[^/]*"), "is the address of a server; write the path below it"),
 )
 

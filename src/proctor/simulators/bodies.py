@@ -49,7 +49,7 @@ def read_json(request: Request) -> Json:
     try:
         return msgspec.json.decode(request.body)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise refuse(400, "bad_json", f"the body is no JSON: {error}") from None
+        raise refuse(400, "bad_json", f"the body is not JSON: {error}") from None
 
 
 def read_object(request: Request) -> dict[str, Json]:

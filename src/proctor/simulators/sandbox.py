@@ -326,7 +326,7 @@ def _read_body(body: bytes) -> _Body:
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        return _Body(f"({len(body)} bytes that are no text)", is_cut=True)
+        return _Body(f"({len(body)} bytes that are not text)", is_cut=True)
     if len(text) > MOST_BODY:
         return _Body(f"{text[:MOST_BODY]}… ({len(text)} characters)", is_cut=True)
     try:

@@ -131,7 +131,7 @@ def _unusable_schema_error(message: str, path: list[str]) -> SpecError:
     address = first.split("'")[1] if first.count("'") >= 2 else first
     if first.startswith(_UNKNOWN_META):
         return SpecError(
-            f"the schema is written for {show(address)}, which is none of the published drafts; remote references are never fetched",
+            f"`$schema` {show(address)} is not a published draft; remote references are never fetched",
             field="schema.$schema",
         )
     if _NOT_HERE in first:
@@ -150,7 +150,7 @@ def _unusable_schema_error(message: str, path: list[str]) -> SpecError:
 def _fail_nonconforming(what: str, errors: list[ValidationError], value: Json, pointer: str) -> Verdict:
     found = [(_place(pointer, error.instance_path), shorten(error.message)) for error in errors[:_MOST_ERRORS]]
     if not found:
-        return failed(f"{what} does not conform to the schema; it is too large to say where: {show(value)}", pointers=(pointer,))
+        return failed(f"{what} does not conform to the schema; too large to locate the error: {show(value)}", pointers=(pointer,))
     more = count_rest(len(errors), _MOST_ERRORS, ", and")
     return failed(
         f"{what} does not conform to the schema: " + "; ".join(f"{place}: {message}" for place, message in found) + more,

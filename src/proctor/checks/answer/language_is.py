@@ -75,7 +75,7 @@ def _locate(spec: LanguageIs, evidence: Evidence, verdict: Verdict) -> Iterator[
 def language_is(spec: LanguageIs) -> Decide:
     """The answer is written in a language, or in one of several."""
     if not spec.language:
-        raise SpecError("there is no language to expect", field="language")
+        raise SpecError("no language given", field="language")
     if not (is_finite(spec.sure_at_least) and 0.5 <= spec.sure_at_least < 1):
         raise SpecError(f"expected a number from 0.5 to below 1, found {show(spec.sure_at_least)}", field="sure_at_least")
     identifier = _load_identifier()

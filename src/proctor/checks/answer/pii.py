@@ -220,7 +220,7 @@ def no_pii(spec: NoPii) -> Decide:
 
 def _prepare(kinds: tuple[Kind, ...], allow: tuple[str, ...]) -> frozenset[str]:
     if not kinds:
-        raise SpecError("there is no kind to look for", field="kinds")
+        raise SpecError("no kind given", field="kinds")
     return frozenset(text.lower() for text in allow)
 
 

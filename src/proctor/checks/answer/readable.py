@@ -98,7 +98,7 @@ def readable(spec: Readable) -> Decide:
         if counts.words < LEAST_WORDS:
             return errored("too_short_to_tell", f"too short to measure: {counts.words} English words, {LEAST_WORDS} needed: {show(text)}")
         if not counts.looks_english():
-            return errored("not_english", f"the formulas hold for English only, and this does not look like it: {show(text)}")
+            return errored("not_english", f"the formulas are for English only, found {show(text)}")
         reason = f"reading ease {counts.ease:.1f}, grade {counts.grade:.1f}"
         details = {
             "ease": counts.ease,

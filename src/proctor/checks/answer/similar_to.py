@@ -67,7 +67,7 @@ def similar_to(spec: SimilarTo) -> Decide:
     if (spec.at_least is None) == (spec.most_edits is None):
         raise SpecError("expected `at_least` or `most_edits`, one of the two", field="at_least")
     if not spec.text:
-        raise SpecError("there is no text to compare with", field="text")
+        raise SpecError("no text given", field="text")
     for index, text in enumerate(spec.text):
         _require_words(text, spec.measure, index)
     if spec.at_least is None:

@@ -92,7 +92,7 @@ class DecidingCondition:
         if inner.holds is None:
             return inner
         if inner.holds:
-            return Ruling(False, f"expected {shorten(condition.source, 200)}, and {shorten(condition.part.source, 200)} holds")
+            return Ruling(False, f"expected {shorten(condition.source, 200)}, but {shorten(condition.part.source, 200)} is true")
         return _HOLDS
 
     def _decide_both(self, condition: Both) -> Ruling:
@@ -113,7 +113,7 @@ class DecidingCondition:
             return Ruling(None, reason, "no_match")
         if not deciding:
             return _HOLDS
-        what = f"none of {len(rulings)} is so" if rulings else "there is none"
+        what = f"true for none of {len(rulings)}" if rulings else "there is none"
         return Ruling(False, f"expected {shorten(condition.source, 200)}, {what}", None, tuple(p for r in rulings[:20] for p in r.pointers))
 
     def _decide_items(self, condition: Each) -> Iterator[Ruling]:
@@ -134,7 +134,7 @@ def _read_body(evidence: Evidence) -> Found | Undecided:
     # The body is not read through `read_recorded`, so unknown parts are checked here.
     unknown = evidence.account.unknown.get("answer") if evidence.account is not None else None
     if unknown is not None:
-        return Undecided(f"the answer unknown: {unknown}", "missing_evidence")
+        return Undecided(f"answer unknown: {unknown}", "missing_evidence")
     answer = answer_json(evidence)
     if isinstance(answer, tuple):
         return Found(answer.value, (answer.pointer,))

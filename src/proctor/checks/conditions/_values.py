@@ -269,7 +269,7 @@ def _order_moments(left: Json, right: Json, scope: Scope) -> int | Undecided:
     for side in (left, right):
         moment = read_moment(side) if isinstance(side, str) else side
         if not isinstance(moment, date):
-            return Undecided(f"{_describe(side)} is no date or time", "wrong_type")
+            return Undecided(f"{_describe(side)} is not a date or time", "wrong_type")
         try:
             moments.append(move_to_zone(moment, zone))
         except OverflowError:

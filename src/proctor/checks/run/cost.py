@@ -36,11 +36,11 @@ def cost_within(spec: CostWithin) -> Decide:
     def decide(evidence: Evidence) -> Verdict:
         cost = evidence.cost
         if cost is None:
-            return lacking("the cost is unknown: there are no prices; `prices:` in proctor.yaml or --prices gives them")
+            return lacking("cost unknown: there are no prices; set `prices:` in proctor.yaml or use --prices")
         if spec.currency is not None and spec.currency != cost.currency:
-            return lacking(f"the cost is unknown in {spec.currency}: the prices are in {cost.currency}")
+            return lacking(f"cost unknown in {spec.currency}: the prices are in {cost.currency}")
         if cost.agent is None:
-            return lacking(f"the cost is unknown: {cost.why}")
+            return lacking(f"cost unknown: {cost.why}")
         amount = f"{cost.agent:.6g} {cost.currency}"
         if cost.agent <= spec.most:
             return passed(f"cost {amount}, at most {spec.most:g} as expected", pointers=("$.usage",))

@@ -62,7 +62,7 @@ class TurnsWithin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 def http_status(spec: HttpStatus) -> Decide:
     """The HTTP status is exactly this."""
     if not 100 <= spec.status <= 999:
-        raise SpecError(f"{spec.status} is no HTTP status; expected a number from 100 to 999", field="status")
+        raise SpecError(f"{spec.status} is not an HTTP status; expected a number from 100 to 999", field="status")
     return _decide_every_turn(
         "HTTP status",
         "http_status",

@@ -127,7 +127,7 @@ def _list_requests(evidence: Evidence, patterns: tuple[_Pattern, ...]) -> list[t
         if name is not None and state.systems is not None and name not in state.systems:
             near = nearest(name, state.systems) or state.systems
             there = f" (there are {', '.join(map(show, near))})" if near else ""
-            return missing(f"requests to the system {show(name)}, which is none of this run{there},")
+            return missing(f"requests to the system {show(name)}, which is not part of this run{there},")
     found: list[tuple[int, StateRequest]] = []
     for index, request in enumerate(state.requests):
         found.append((index, request))

@@ -227,12 +227,12 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
         """Return why a member that does not fit might be meant all the same; nothing where it is another one."""
         actual = self._find(entry, path)
         if actual is MISSING:
-            return f"does not say {path!r}" if path in self.needed else ""
+            return f"has no {path!r}" if path in self.needed else ""
         several: list[Json] = actual if isinstance(actual, list) else [actual]
         if path == _DIRECTION and isinstance(comparison.expected, str) and actual not in _DIRECTIONS:
             return f"has the direction {show(actual, 80)}, which is neither outbound nor inbound"
         if path in self.folded and any(isinstance(one, (dict, list)) for one in several):
-            return f"has {path!r} {show(actual, 80)}, which is no text"
+            return f"has {path!r} {show(actual, 80)}, which is not text"
         if any(equal_after_conversion(comparison.expected, one) for one in several):
             return f"has {path!r} {show(actual, 80)}, which is equal after conversion, but text never equals a number"
         return ""
@@ -290,9 +290,9 @@ def _record(phrase: Phrase, found: bool, blind: str = "") -> FieldResult:
     record: dict[str, Json] = {"phrase": phrase.text, "found": found, **({"forbidden": True} if phrase.is_forbidden else {})}
     holds = not blind and found != phrase.is_forbidden
     if blind:
-        why = f"{blind} in which {show(phrase.text)} could be looked for"
+        why = f"{blind} to search for {show(phrase.text)}"
     else:
-        why = f"{show(phrase.text)} is there" if phrase.is_forbidden else f"{show(phrase.text)} is not there"
+        why = f"{show(phrase.text)} found" if phrase.is_forbidden else f"{show(phrase.text)} not found"
     return FieldResult("text", record, None, holds, "" if holds else why)
 
 

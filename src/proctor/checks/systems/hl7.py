@@ -82,7 +82,7 @@ def _read(spec: Hl7Message, state: State) -> ReadSegments | None:
         messages = read_messages(text)
         # A message does not mark its end, so one that was cut between two segments cannot be detected.
         if needs_type and any(message.value(_TYPE) is None for message in messages):
-            return messages, "a message does not say its type (MSH.9)"
+            return messages, "a message has no type (MSH.9)"
         return messages, find_gap(messages) if spec.absent else ""
 
     return read_all(state.hl7.outbound, read, "$.state.hl7.outbound")

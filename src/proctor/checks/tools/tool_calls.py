@@ -198,7 +198,7 @@ def _check_counts(spec: ToolCalled) -> None:
     if spec.at_most is not None and spec.at_most < spec.at_least:
         raise SpecError(f"at_most {spec.at_most} is below at_least {spec.at_least}", field="at_most")
     if spec.index is not None and (spec.at_least != 1 or spec.at_most is not None):
-        raise SpecError("index speaks of one call; at_least and at_most count calls: use one or the other", field="index")
+        raise SpecError("index is about one call, at_least and at_most count calls: use one of them", field="index")
 
 
 def _decide_carefully(spec: ToolCalled, description: str, rule: ArgumentRule | None, ok: Verdict) -> Decide:

@@ -134,9 +134,7 @@ def _fail_unpaired(spec: ToolCallsMatch, pairing: Pairing, match: ToolCallMatch,
     if match.missing:
         reasons.append("missing " + ", ".join(_call_shown(call) for call in match.missing[:5]))
     if spec.max_extra is not None and len(match.extra) > spec.max_extra:
-        reasons.append(
-            f"{len(match.extra)} further calls where {spec.max_extra} are allowed: {', '.join(call.name for call in match.extra[:5])}"
-        )
+        reasons.append(f"{len(match.extra)} extra calls, {spec.max_extra} allowed: {', '.join(call.name for call in match.extra[:5])}")
     if not reasons:
         reasons.append("expected some tool call; no tool was called")
     return failed(

@@ -274,7 +274,7 @@ class Prompting:
         return round((moment - self._started) * 1000, 3)
 
 
-_NO_OBJECT: Final = "are no JSON object"
+_NO_OBJECT: Final = "are not a JSON object"
 
 
 def _was_refused(call: ToolCall) -> bool:

@@ -347,7 +347,7 @@ def _decide_scorer(
 def _explain_undecided(given: GateInput) -> str | None:
     """Return why the rows decide nothing, or None."""
     if not given.definitions:
-        return "the run does not say what it was graded by"
+        return "the run has no grading definitions"
     if given.score_integrity == "invalid":
         return "the rows of the run do not belong to its definitions"
     return None if given.score_integrity == "valid" else "the rows of the run were not checked against its definitions"

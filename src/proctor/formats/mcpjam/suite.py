@@ -220,7 +220,7 @@ def read_expected_calls(reading: Reading, node: Located, negative: bool | None, 
     at = found if found is not None else node
     if negative:
         if calls or made:
-            message = "a negative case expects no tool call at all; these expected calls are not looked at"
+            message = "a negative case expects no tool call at all; these expected calls are ignored"
             reading.warn(at, message, hint="leave them out, or leave out 'isNegativeTest'", code="contradiction")
         where = node.get("isNegativeTest") or node
         return [draft_assertion(reading, where, "tool_calls_match", ToolCallsMatch(negative=True), label="no tool is called")]

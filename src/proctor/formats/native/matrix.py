@@ -47,7 +47,7 @@ def read_matrix(node: Located | None, reading: Reading) -> tuple[Variant, ...]:
     sound = True
     for axis, member in node.members():
         if not _AXIS.match(axis) or axis in _TAKEN:
-            why = "means something else already" if axis in _TAKEN else "is no name: letters, digits, _ . and -"
+            why = "means something else already" if axis in _TAKEN else "is not a name: letters, digits, _ . and -"
             reading.error_at_key(node, axis, f"the axis {axis!r} {why}", code="bad_axis")
             sound = False
         axes[axis] = _read_values(axis, member, reading)

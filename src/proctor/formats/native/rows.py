@@ -61,7 +61,7 @@ class RowProblems:
             elif problem.level == "warning":
                 self.left_out += 1
             else:
-                message = f"more than {MOST_PROBLEMS} problems; the rest of the file was not looked at"
+                message = f"more than {MOST_PROBLEMS} problems; the rest of the file was not read"
                 self.problems.append(Problem(message=message, origin=problem.origin, code="too_many_problems"))
                 return False
         return True

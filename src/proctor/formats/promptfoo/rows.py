@@ -284,7 +284,7 @@ class PromptfooRows:
         elif column.startswith("__config") and (found := _CONFIG.match(column)) is None:
             message, hint = "no setting that is known", "expected __config:__expected:threshold, or __config:__expected2:threshold"
         elif column.startswith("__config") and (found := _CONFIG.match(column)) is not None and found[2] != "threshold":
-            message = f"{found[2]!r} is no setting of a claim; expected threshold"
+            message = f"{found[2]!r} is not a setting of a claim; expected threshold"
         elif column == "__metadata":
             message, hint = "it needs a key", "for example __metadata:category"
         elif column.startswith("_") and not column.startswith("__") and ("_" + column).startswith(SPECIAL):
@@ -348,7 +348,7 @@ class PromptfooRows:
         for index, (column, cell) in enumerate(written):
             meant = find_misspelt(cell)
             if meant is not None:
-                message = f"{column}: {show(cell, 60)} is no claim of a type, so the answer must be exactly this text"
+                message = f"{column}: {show(cell, 60)} has no known claim type, so the answer must be exactly this text"
                 reading.warn(self._place, message, hint=f"did you mean {meant}:?", code="misspelt_claim")
             for claim in read_claim(cell, lambda text, column=column: render.fill(text, column), thresholds.get(index)):
                 if metric:

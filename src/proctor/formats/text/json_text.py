@@ -185,7 +185,7 @@ class _Scanner:
             self.at += 6
             return chr(int(digits.group(), 16))
         hint = "a backslash itself is written \\\\" if char else None
-        self._stop(self.at, f"\\{char} is no escape of JSON", hint=hint)
+        self._stop(self.at, f"\\{char} is not a JSON escape", hint=hint)
 
     def _number(self) -> int | float | None:
         start = self.at
@@ -196,7 +196,7 @@ class _Scanner:
             word = self.text[start : following.end()] if following else "-"
             if word.lower() in _NOT_NUMBERS:
                 return self._refuse_number(word)
-            self._stop(start, f"{word[:40]!r} is no number of JSON")
+            self._stop(start, f"{word[:40]!r} is not a JSON number")
         digits = found.group()
         # The grammar ends a number after its leading zero, so a digit right after it was meant to belong to it.
         if len(digits) < 3 and self.text[found.end() : found.end() + 1].isdigit():
@@ -226,7 +226,7 @@ class _Scanner:
         if word.lower() in _NOT_NUMBERS:
             return self._refuse_number(word)
         nearest = tuple(known for known in _WORDS if known == word.lower())
-        self._stop(self.at, f"{word[:40]!r} is no value of JSON", width=len(word), nearest=nearest, hint="put texts in double quotes")
+        self._stop(self.at, f"{word[:40]!r} is not a JSON value", width=len(word), nearest=nearest, hint="put texts in double quotes")
 
     def _refuse_number(self, word: str) -> None:
         self._report(self.at, f"JSON has no {word}", width=len(word), hint="write null, or a text in double quotes")

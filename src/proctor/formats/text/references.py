@@ -101,7 +101,7 @@ def _check_reference(node: Located, found: re.Match[str], reading: Reading, refe
     if not found[3] or not _NAME.match(name):
         reading.error(
             node,
-            f"{found[0][:40]!r} is no reference to a variable",
+            f"{found[0][:40]!r} is not a reference to a variable",
             expected="${NAME}, with letters, digits and underscores",
             hint="a literal ${ is written $${",
             code="missing_variable",

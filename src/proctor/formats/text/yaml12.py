@@ -197,7 +197,7 @@ class _Builder:
                 return value
         elif not _NOT_A_NUMBER.fullmatch(text):
             return text
-        self._report(node, f"{text[:60]} is no number that JSON can carry", hint="put it in quotes if it is meant as text")
+        self._report(node, f"{text[:60]} is not a number that JSON can represent", hint="put it in quotes if it is meant as text")
         return text
 
     def _open_collection(self, event: CollectionStartEvent) -> None:

@@ -128,7 +128,7 @@ class _Reader:
     def _report_not_verial(self, document: Located) -> None:
         self.reading.error(
             document,
-            "this is no Verial document",
+            "this is not a Verial document",
             expected="a task with criteria, a benchmark with tasks, or a list of criteria",
             code="not_verial",
         )

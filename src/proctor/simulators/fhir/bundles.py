@@ -237,7 +237,7 @@ def _find_body(entry: _Entry) -> bytes:
         try:
             return base64.b64decode(str(resource.get("data", "")), validate=True)
         except ValueError:
-            raise refuse_fhir(400, "value", f"{entry.place}: the data of the patch is no base64") from None
+            raise refuse_fhir(400, "value", f"{entry.place}: the data of the patch is not base64") from None
     return msgspec.json.encode(resource)
 
 

@@ -41,7 +41,7 @@ def check_type(resource_type: str) -> str:
     if resource_type not in RESOURCE_TYPES:
         near = nearest(resource_type, RESOURCE_TYPES)
         more = f"; nearest: {', '.join(near)}" if near else ""
-        raise refuse_fhir(404, "not-supported", f"{show(resource_type, 80)} is no resource type of FHIR R4{more}")
+        raise refuse_fhir(404, "not-supported", f"{show(resource_type, 80)} is not a FHIR R4 resource type{more}")
     return resource_type
 
 
@@ -59,7 +59,7 @@ def read_body(request: Request) -> Json:
     try:
         return msgspec.json.decode(request.body)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise refuse_fhir(400, "structure", f"the body is no JSON: {error}") from None
+        raise refuse_fhir(400, "structure", f"the body is not JSON: {error}") from None
 
 
 def check_resource(value: Json, resource_type: str) -> Resource:

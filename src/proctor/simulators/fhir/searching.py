@@ -165,9 +165,9 @@ def _find_passed_over(pair: tuple[str, str], resource_type: str) -> str | None:
     known = list_parameters(resource_type)
     head = name.partition(":")[0].partition(".")[0]
     if name in OPTIONS or name in _SEARCHED or head in known:
-        return None if value else f"{show(name, 80)} has no value, and is passed over"
+        return None if value else f"{show(name, 80)} has no value and is ignored"
     if name.startswith("_") and head not in _NOT_SIMULATED:
-        return f"unknown search parameter {show(name, 80)} is passed over"
+        return f"unknown search parameter {show(name, 80)} is ignored"
     near = nearest(head, known)
     more = f"; nearest: {', '.join(near)}" if near else ""
     raise refuse_fhir(400, "not-supported", f"search parameter {show(name, 80)} of {resource_type} is not supported{more}")

@@ -2,7 +2,7 @@
 
 A message is looked at in this order, and the first thing that is wrong decides (codes of table 0357):
 
-    AR 100  no message, several at once, or a line that is no segment
+    AR 100  no message, several at once, or a line that is not a segment
     AR 101  no message type (MSH.9) or no control id (MSH.10)
     AR 200  a type that is not among `accepts`; AR 201 the type is, its event is not
         AE, AR  as in the first rule whose `when` holds: paths with the value they have, null for one that is empty

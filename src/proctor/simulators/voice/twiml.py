@@ -53,7 +53,7 @@ def read_twiml(body: bytes) -> list[Verb]:
             raise BadTwiml("the TwiML declares a document type, which is not read")
         root = ElementTree.fromstring(text)
     except (ElementTree.ParseError, ValueError) as error:
-        raise BadTwiml(f"the answer of the webhook is no TwiML: {error}") from None
+        raise BadTwiml(f"the answer of the webhook is not TwiML: {error}") from None
     if root.tag != "Response":
         raise BadTwiml(f"TwiML begins with <Response>, not with <{root.tag[:40]}>")
     return [verb for element in root for verb in _read_element(element)]

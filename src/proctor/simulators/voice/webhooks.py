@@ -83,7 +83,7 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     status_url: str = ""
     status_method: str = "POST"
     status_events: tuple[str, ...] = ("completed",)
-    fields_sent: int = 0
+    told: int = 0
     """How many status callbacks there have been."""
     problems: tuple[str, ...] = ()
     """What went wrong, for the author."""

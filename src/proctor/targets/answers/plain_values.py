@@ -45,7 +45,7 @@ def plain_value(value: object, path: str = "$", depth: int = 0) -> Json:
     if isinstance(value, float):
         number = float.__float__(value)
         if not math.isfinite(number):
-            raise Unreadable(f"{path} is {number}, which is no JSON number")
+            raise Unreadable(f"{path} is {number}, which is not a JSON number")
         return number
     if depth > MAX_DEPTH:
         raise Unreadable(f"{shorten(path, 80)} lies more than {MAX_DEPTH} levels deep; does it contain itself?")
@@ -86,7 +86,7 @@ def _plain_text(value: str, path: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise Unreadable(f"{path} holds half a surrogate pair (\\u{ord(text[error.start]):04x}), which is no text") from None
+        raise Unreadable(f"{path} contains a lone surrogate (\\u{ord(text[error.start]):04x}), which is no text") from None
     return text
 
 

@@ -409,7 +409,7 @@ class CallableTarget:
         shown = answer.items[-1] if isinstance(answer, Streamed) and answer.items else answer
         # Names of formats help on the command line, not in a function.
         why = why.partition("\n  known forms")[0]
-        message = f"what {_describe_call(self._function)} returned ({describe_kind(shown)}) is no evidence: {why}"
+        message = f"what {_describe_call(self._function)} returned ({describe_kind(shown)}) is not evidence: {why}"
         return TargetFault("bad_answer", f"{message}; see {find_page(shown)}")
 
 

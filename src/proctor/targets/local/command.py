@@ -295,7 +295,7 @@ class CommandTarget:
         try:
             text = self._secrets.hide(done.output.decode("utf-8"))
         except UnicodeDecodeError as error:
-            raise TargetFault("bad_answer", f"what {self.describe()} printed is no UTF-8 text (byte {error.start})") from None
+            raise TargetFault("bad_answer", f"what {self.describe()} printed is not UTF-8 text (byte {error.start})") from None
         if is_empty(text):
             raise TargetFault("empty_answer", f"{self.describe()} printed nothing{self._quote_errors(done)}")
         evidence = self._read(text)
@@ -311,7 +311,7 @@ class CommandTarget:
         filled = {"input": text, "messages": history, "session_id": message.session_id}
         words = [_fill(word, filled) for word in self._words]
         if any("\0" in word for word in words):
-            raise TargetFault("bad_request", "the message holds a zero byte, which no argument can: let it go to standard input", safe=True)
+            raise TargetFault("bad_request", "the message holds a zero byte, which no argument can contain: use standard input", safe=True)
         env = {
             **self._env,
             **_name_systems(message.attempt.case),
@@ -349,9 +349,9 @@ class CommandTarget:
         try:
             evidence = read_json_answer(document)
         except EvidenceError as error:
-            raise TargetFault("bad_answer", f"what {self.describe()} printed is no evidence: {error.message}") from None
+            raise TargetFault("bad_answer", f"what {self.describe()} printed is not evidence: {error.message}") from None
         if evidence is None:
-            raise TargetFault("bad_answer", f"what {self.describe()} printed is no evidence: it contains several runs")
+            raise TargetFault("bad_answer", f"what {self.describe()} printed is not evidence: it contains several runs")
         if evidence.error is not None and evidence.metadata.get("code") == AGENT_FAILED:
             raise TargetFault(AGENT_FAILED, f"{self.describe()} answered an error: {shorten(evidence.error)}", evidence=evidence)
         return evidence

@@ -216,5 +216,5 @@ class WithSystems:
         if server not in self._listed:
             return await self._servers.call_tool(server, tool, arguments, request_id=request_id)
         if not can_be_written(arguments):
-            return CallResult(error="the arguments hold half a surrogate pair, which cannot be sent")
+            return CallResult(error="the arguments contain a lone surrogate, which cannot be sent")
         return CallResult(result=bound_result(await self._tools.call_tool(server, tool, arguments)))

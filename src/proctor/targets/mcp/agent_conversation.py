@@ -255,7 +255,7 @@ class AgentConversation:
             made = ToolCall(name=tool.tool, arguments=arguments, id=call.id, server=tool.server, aliases=(f"{tool.server}:{tool.tool}",))
             # MCP only takes an object; `read_arguments` stored other arguments as text.
             if not isinstance(arguments, dict):
-                message = f"the arguments of {call.name!r} are no JSON object: {show(arguments)}"
+                message = f"the arguments of {call.name!r} are not a JSON object: {show(arguments)}"
                 made = msgspec.structs.replace(made, arguments=bound_result(arguments), error=message, error_kind=PROTOCOL_ERROR)
             else:
                 try:

@@ -183,7 +183,7 @@ class ServerWire:
         if tail:
             return f"; its standard error ends with:\n{tail}"
         if child.noise is not None:
-            return f"; it wrote on standard output what is no MCP message: {child.noise}"
+            return f"; it wrote on standard output something else than MCP messages: {child.noise}"
         return "; it wrote nothing on standard error"
 
 
@@ -288,7 +288,7 @@ class Connection:
             return CallResult(error=self._describe_loss(), gone=True)
         limit = self.settings.timeout_s
         if not can_be_written(arguments):
-            return CallResult(error="the arguments hold half a surrogate pair, which cannot be sent")
+            return CallResult(error="the arguments contain a lone surrogate, which cannot be sent")
         mark = REQUEST_ID.set(request_id)
         try:
             # The package keeps the limit; ours is for the case that it does not.

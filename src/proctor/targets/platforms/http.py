@@ -102,7 +102,7 @@ class Requests:
         # A placeholder is no part of an address before it is filled; without its braces the rest can be checked now.
         check_address(url.replace("{", "").replace("}", ""), field)
         if not method.isascii() or not method.isalpha():
-            raise SpecError(f"method: {method!r} is no HTTP method", field="method")
+            raise SpecError(f"method: {method!r} is not an HTTP method", field="method")
         self._method = method.upper()
         # A slash in a value must not become a step of the path.
         self._url = TextTemplate(url, field=field, written=lambda text: quote(text, safe=""))

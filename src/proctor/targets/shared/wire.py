@@ -80,7 +80,7 @@ def _decode_text(data: bytes, charset: str) -> tuple[str, str | None]:
         why = f"unknown charset {charset[:40]!r}"
     except UnicodeError as error:
         at = f": byte 0x{data[error.start]:02x} at offset {error.start}" if isinstance(error, UnicodeDecodeError) else ""
-        why = f"it is no text in {charset}{at}"
+        why = f"it is not text in {charset}{at}"
     return data.decode("utf-8", "replace"), why
 
 
