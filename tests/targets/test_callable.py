@@ -189,7 +189,7 @@ def test_what_a_function_does_to_its_context_and_history_stays_with_that_message
 
 @pytest.mark.parametrize("returned", ["", " \n", "\u200b", {"text": ""}, {"text": "", "tool_calls": []}, Evidence(text="")])
 def test_an_answer_with_nothing_in_it_is_a_fault(returned: Any) -> None:
-    with pytest.raises(TargetFault, match=r"returned an answer with nothing in it") as caught:
+    with pytest.raises(TargetFault, match=r"returned an empty answer") as caught:
         drive(lambda _: returned, attempt("hi"))
     assert caught.value.code == "empty_answer"
 

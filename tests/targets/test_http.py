@@ -492,8 +492,8 @@ def test_answers_of_a_format_of_its_own_are_read_by_the_mapping() -> None:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({"response_path": "a"}, "write one of the two"),
-        ({"answer_format": "openai"}, "write one of the two"),
+        ({"response_path": "a"}, "remove one of them"),
+        ({"answer_format": "openai"}, "remove one of them"),
         ({"evidence": {"map": {"text": "$.a", "group": "$.b"}}}, "an answer is one run"),
         ({"evidence": {"map": {"text": "$.a["}}}, "invalid JSONPath"),
         ({"evidence": {"mapp": {}}}, "unknown key 'mapp'"),
