@@ -66,7 +66,7 @@ from proctor.evals.grading.score_rows import (
     scored as scored,
     skipped as skipped,
 )
-from proctor.evals.grading.scorer_context import (
+from proctor.evals.grading.scorers import (
     ScorerContext as ScorerContext,
 )
 from proctor.evals.grading.scorers import (

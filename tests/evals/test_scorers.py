@@ -16,8 +16,7 @@ from proctor.evals.eval_test import EvalTest
 from proctor.evals.grading.canonical import canonical_digest
 from proctor.evals.grading.results import EvalRunResult, IterationResult
 from proctor.evals.grading.score_rows import ScoreResult, definition_hash, not_applicable, scored, skipped, suite_config_hash
-from proctor.evals.grading.scorer_context import ScorerContext
-from proctor.evals.grading.scorers import Scorer, predicate_scorer, scorer
+from proctor.evals.grading.scorers import Scorer, ScorerContext, predicate_scorer, scorer
 from proctor.model.evidence import ToolCall
 from tests.evals.agents import result, saying
 from tests.targets.mcp_twins import run

@@ -18,9 +18,8 @@ from proctor.formats.mcplab.text import build_mcplab
 from proctor.formats.mibo.assertions import CALL_CONDITIONS, FIELD_CONDITIONS, LIMITS, SEMANTIC_TYPES, find_word
 from proctor.formats.suites import read_suite
 from proctor.formats.text.yaml_text import to_yaml
-from proctor.formats.verial.assertions import BY_FIELDS
-from proctor.formats.verial.scoring import SCORING
-from proctor.formats.verial.system_claims import SYSTEM_CLAIMS
+from proctor.formats.verial.assertions import BY_FIELDS, SYSTEM_CLAIMS
+from proctor.formats.verial.suite import SCORING
 from proctor.formats.workspace_file.workspace import WORKSPACE_KEYS
 from proctor.model.case import Assertion, Case, Scoring, Suite
 from proctor.model.evidence import Json

@@ -13,10 +13,20 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.shared.usage import read_usage
-from proctor.llm.attachments import classify_attachment, read_text_attachment, refuse_attachment
 from proctor.llm.client import ConcededParts, Dialect
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
-from proctor.llm.reading import complete_usage, list_objects, list_unread_kinds, read_call, read_finish, read_model_name, refuse_answer
+from proctor.llm.reading import (
+    classify_attachment,
+    complete_usage,
+    list_objects,
+    list_unread_kinds,
+    read_call,
+    read_finish,
+    read_model_name,
+    read_text_attachment,
+    refuse_answer,
+    refuse_attachment,
+)
 from proctor.llm.settings import ModelSettings, join_url
 from proctor.model.evidence import Json
 from proctor.model.show import show

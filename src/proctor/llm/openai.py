@@ -7,19 +7,22 @@ sent when there is one. The name of the model is sent as configured.
 from __future__ import annotations
 
 from proctor.evidence.shared.usage import read_usage
-from proctor.llm.attachments import classify_attachment, make_data_url, read_text_attachment, refuse_attachment
 from proctor.llm.client import ConcededParts, Dialect
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
 from proctor.llm.reading import (
+    classify_attachment,
     complete_usage,
     is_closed_schema,
     list_objects,
     list_unread_kinds,
+    make_data_url,
     read_call,
     read_finish,
     read_model_name,
     read_text,
+    read_text_attachment,
     refuse_answer,
+    refuse_attachment,
 )
 from proctor.llm.settings import ModelSettings, join_url
 from proctor.model.evidence import Json

@@ -38,9 +38,8 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition as OfferedTool
 
-from proctor.llm.attachments import classify_attachment, read_text_attachment, refuse_attachment
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
-from proctor.llm.reading import complete_usage, read_call, read_finish
+from proctor.llm.reading import classify_attachment, complete_usage, read_call, read_finish, read_text_attachment, refuse_attachment
 from proctor.model.evidence import Json, Usage
 from proctor.model.json_values import drop_nulls, write_as_text
 from proctor.model.show import show

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from proctor.errors import SpecError
 from proctor.matchers.expected import Expected, Object, Optional, Present
-from proctor.matchers.form import Form, Matcher
+from proctor.matchers.form import Form, Matcher, compile_scalar
 from proctor.matchers.lists import DEEPEST, MatcherList, PlainList
 from proctor.matchers.mismatch import Mismatch
 from proctor.matchers.ordering import ORDER_MATCHERS
-from proctor.matchers.plain import compile_scalar
 from proctor.matchers.structures import STRUCTURE_MATCHERS, AllOf
 from proctor.matchers.texts import TEXT_MATCHERS
 from proctor.model.evidence import Json

@@ -10,11 +10,10 @@ from proctor.expressions.moments import find_zone, to_instant
 from proctor.expressions.scope import Scope
 from proctor.matchers.equal import find_difference
 from proctor.matchers.expected import Boolean, Compound, Expected, Number, Object, Present, Scalar, from_expression
-from proctor.matchers.form import Form, Matcher, Nested, Operand, matcher
+from proctor.matchers.form import Form, Matcher, Nested, Operand, compile_plain, matcher
 from proctor.matchers.lists import make_canonical_key
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.matchers.ordering import moment_of
-from proctor.matchers.plain import compile_plain
 from proctor.matchers.texts import pattern_at
 from proctor.matchers.weight import bound_product
 from proctor.model.evidence import Json

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.model.notebook import MOST_ROWS, write_outcome, write_table, write_text
+from proctor.model.result import MOST_ROWS, write_outcome, write_table, write_text
 
 SCHEMA = "proctor.batch-summary/1"
 

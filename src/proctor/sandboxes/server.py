@@ -27,8 +27,7 @@ import msgspec
 from proctor.codecs.query import decode_query
 from proctor.errors import MissingExtra, SpecError, StoreError
 from proctor.model.evidence import Json
-from proctor.sandboxes.mllp import MllpServer
-from proctor.sandboxes.open_connections import OpenConnections
+from proctor.sandboxes.mllp import MllpServer, OpenConnections
 from proctor.sandboxes.outside import fetch_outside
 from proctor.simulators.exchange import GO_ON, Errand, Fetched, Request, Response, refuse
 from proctor.simulators.sandbox import Sandbox

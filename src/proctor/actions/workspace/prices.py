@@ -11,8 +11,7 @@ import msgspec
 from proctor.actions.workspace.custom_checks import find_workspace_file
 from proctor.errors import InputError
 from proctor.formats.native.declared_evidence import parse_complete
-from proctor.formats.workspace_file.prices import read_price_file
-from proctor.formats.workspace_file.workspace import read_workspace
+from proctor.formats.workspace_file.workspace import read_price_file, read_workspace
 from proctor.model.case import Suite
 from proctor.sources.texts import check_path, read_suite_text
 

@@ -21,8 +21,8 @@ from typing import Any, Final
 import msgspec
 
 from proctor.checks.registry import Decide, check
+from proctor.checks.shared.answer import NO_TEXT, POINTER
 from proctor.checks.shared.missing_evidence import Reads
-from proctor.checks.shared.text_reasons import NO_TEXT, POINTER
 from proctor.errors import MissingExtra, SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.json_values import is_finite

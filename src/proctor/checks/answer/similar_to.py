@@ -21,10 +21,9 @@ from collections.abc import Iterator
 import msgspec
 
 from proctor.checks.registry import Decide, check
+from proctor.checks.shared.answer import NO_TEXT, POINTER
 from proctor.checks.shared.missing_evidence import Reads
-from proctor.checks.shared.similarity import MEASURES, Measure, count_edits, split_rouge_words, split_squad_words
-from proctor.checks.shared.text_diff import find_differing
-from proctor.checks.shared.text_reasons import NO_TEXT, POINTER
+from proctor.checks.shared.similarity import MEASURES, Measure, count_edits, find_differing, split_rouge_words, split_squad_words
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.json_values import is_finite

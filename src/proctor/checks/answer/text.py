@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from proctor.checks.registry import Decide, check
+from proctor.checks.shared.answer import AROUND, NO_TEXT, POINTER, fail_text_claim, quote_around
 from proctor.checks.shared.missing_evidence import Reads
 from proctor.checks.shared.ranges import locate_text
-from proctor.checks.shared.text_reasons import AROUND, NO_TEXT, POINTER, fail_text_claim, quote_around
 from proctor.model.evidence import Evidence
 from proctor.model.show import explain_alike, show
 from proctor.model.verdict import TextRange, Verdict, defer_verdict, failed, passed

@@ -12,8 +12,8 @@ from typing import Final, Literal
 import msgspec
 
 from proctor.checks.registry import Decide, check
+from proctor.checks.shared.answer import NO_TEXT, POINTER, fail_text_claim, quote_around
 from proctor.checks.shared.missing_evidence import Reads
-from proctor.checks.shared.text_reasons import NO_TEXT, POINTER, fail_text_claim, quote_around
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.show import show

@@ -39,10 +39,9 @@ from proctor.checks.shared.fields import (
 )
 from proctor.checks.systems._fhirpath import FhirPath, compile_fhirpath
 from proctor.codecs.fhir import Found, Search, compile_search
-from proctor.codecs.fhir_elements import iterate_values
+from proctor.codecs.fhir_elements import RESOURCE_TYPES, iterate_values
 from proctor.codecs.fhir_index import ServedResources
 from proctor.codecs.fhir_parameters import list_parameters
-from proctor.codecs.fhir_types import RESOURCE_TYPES
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Evidence, FhirState, Json

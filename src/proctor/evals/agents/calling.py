@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
@@ -16,6 +18,42 @@ from proctor.evals.agents.blocking import HOME_LOOP
 from proctor.model.show import exception_text
 from proctor.processes.threads import run_in_thread
 from proctor.targets.shared.interrupts import is_interrupt
+
+# --- the deadline of the prompts of an iteration
+
+
+class Deadline:
+    """When an iteration has to be over, and whether one of its prompts was ended by that."""
+
+    __slots__ = ("at", "missed")
+
+    def __init__(self, limit_s: float) -> None:
+        self.at = time.monotonic() + limit_s
+        self.missed = False
+
+
+DEADLINE: ContextVar[Deadline | None] = ContextVar("DEADLINE", default=None)
+"""Of the iteration that this is a part of, if it is."""
+
+
+class PromptLimit:
+    """How long one prompt may take: its own limit, or what is left of its iteration."""
+
+    __slots__ = ("_deadline", "_own_s", "seconds")
+
+    def __init__(self, own_s: float) -> None:
+        deadline = DEADLINE.get()
+        left = None if deadline is None else deadline.at - time.monotonic()
+        self._own_s = own_s
+        self._deadline = deadline if left is not None and left < own_s else None
+        self.seconds = own_s if self._deadline is None or left is None else left
+
+    def explain_expiry(self) -> str:
+        """Return the message for a prompt that took too long, and mark the iteration if the limit was its own."""
+        if self._deadline is None:
+            return f"Operation timed out after {self._own_s * 1000:g}ms"
+        self._deadline.missed = True
+        return "the iteration ran out of time"
 
 
 def copy_context() -> contextvars.Context:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypedDict, Unpack, cast
 
+import msgspec
+
 from proctor.errors import EvidenceError
-from proctor.evals.agents.latency import LatencyBreakdown
 from proctor.evals.agents.messages import Message, compose_messages, write_indented
 from proctor.evals.agents.options import refuse_unknown_options, show_options
 from proctor.evidence.shared.calls import read_call
@@ -17,6 +18,44 @@ from proctor.evidence.shared.usage import add_usage, read_usage
 from proctor.evidence.values.text import parse_json
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
 from proctor.model.show import kind_of, nearest
+
+# --- where the time of prompts went: of one, and the spread over many
+
+
+class LatencyBreakdown(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the time of one prompt went, in milliseconds."""
+
+    e2e_ms: float = 0.0
+    """From the prompt to its result."""
+    llm_ms: float = 0.0
+    """Waiting for the model."""
+    mcp_ms: float = 0.0
+    """Waiting for tools."""
+
+
+class LatencyStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The spread of some times; all zeros where there are none."""
+
+    min: float = 0.0
+    max: float = 0.0
+    mean: float = 0.0
+    p50: float = 0.0
+    p95: float = 0.0
+    count: int = 0
+
+
+class LatencySummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The spread of the three parts of time."""
+
+    e2e: LatencyStats = LatencyStats()
+    llm: LatencyStats = LatencyStats()
+    mcp: LatencyStats = LatencyStats()
+    per_iteration: tuple[LatencyBreakdown, ...] = ()
+    """One entry per prompt, in order."""
+
+
+# ---
+
 
 _FIELDS: Final = {
     "prompt": "prompt",

@@ -17,9 +17,8 @@ from uuid import uuid4
 import msgspec
 
 from proctor.cassettes.ports import LIVE
-from proctor.evals.agents.latency import LatencyBreakdown
 from proctor.evals.agents.messages import Message, read_sdk_messages, write_sdk_messages
-from proctor.evals.agents.prompt_result import PromptResult
+from proctor.evals.agents.prompt_result import LatencyBreakdown, PromptResult
 from proctor.evals.agents.spans import ModelSpan, write_spans
 from proctor.evals.agents.tools import AgentTool, ToolSet
 from proctor.evidence.shared.usage import add_usage

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypedDict, Unpack,
 
 from proctor.errors import ProctorError, TargetError
 from proctor.evals.agents.blocking import run_blocking
-from proctor.evals.agents.deadline import PromptLimit
+from proctor.evals.agents.calling import PromptLimit
 from proctor.evals.agents.models import CustomProviders, make_model, split_model
 from proctor.evals.agents.options import refuse_unknown_options, show_options
 from proctor.evals.agents.prompt_result import PromptResult

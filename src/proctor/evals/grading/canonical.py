@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from proctor.model.javascript import quote_javascript_text, write_javascript_number
+from proctor.model.json_values import quote_javascript_text, write_javascript_number
 from proctor.model.show import kind_of
 
 DEEPEST: Final = 200

@@ -24,8 +24,7 @@ from proctor.evals.grading.score_rows import (
     not_applicable,
     scored,
 )
-from proctor.evals.grading.scorer_context import Scenario, ScorerContext, make_context
-from proctor.evals.grading.scorers import Scorer, ScorerLimits, define_predicate, run_scorers
+from proctor.evals.grading.scorers import Scenario, Scorer, ScorerContext, ScorerLimits, define_predicate, make_context, run_scorers
 from proctor.matchers.calls import ToolCallMatch
 from proctor.model.evidence import Json, ToolCall
 from proctor.validators import evaluate_tool_calls, read_options

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.evals.agents.latency import LatencyBreakdown, LatencySummary
-from proctor.evals.agents.prompt_result import PromptResult
+from proctor.evals.agents.prompt_result import LatencyBreakdown, LatencySummary, PromptResult
 from proctor.evals.grading.score_rows import EvaluationConfig, ScoreResult
 from proctor.matchers.calls import ToolCallMatch
 from proctor.model.evidence import Json

@@ -13,8 +13,7 @@ import math
 import re
 from typing import Final, NoReturn
 
-from proctor.formats.text.located import MAX_VALUES, SPLIT, Located, Reading, item_path, member_path
-from proctor.formats.text.places import LINE_END
+from proctor.formats.text.located import LINE_END, MAX_VALUES, SPLIT, Located, Reading, item_path, member_path
 from proctor.model.evidence import Json
 from proctor.model.json_values import join_surrogates
 

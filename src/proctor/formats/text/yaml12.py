@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 
-from proctor.formats.text.located import Located, Reading, item_path, member_path
-from proctor.formats.text.places import Places
+from proctor.formats.text.located import Located, Places, Reading, item_path, member_path
 from proctor.model.evidence import Json
 from proctor.model.json_values import join_surrogates
 from proctor.model.show import kind_of

@@ -13,7 +13,7 @@ from typing import cast
 
 import msgspec
 
-from proctor.codecs.fhir_types import RESOURCE_TYPES
+from proctor.codecs.fhir_elements import RESOURCE_TYPES
 from proctor.codecs.query import decode_query
 from proctor.model.evidence import InnerRequest, Json
 from proctor.model.show import kind_of, show

@@ -18,9 +18,8 @@ from typing import cast
 import msgspec
 
 from proctor.codecs.fhir_dates import read_date
-from proctor.codecs.fhir_elements import iterate_values
+from proctor.codecs.fhir_elements import RESOURCE_TYPES, iterate_values
 from proctor.codecs.fhir_parameters import Parameter, Place, list_parameters
-from proctor.codecs.fhir_types import RESOURCE_TYPES
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, nearest, show
 from proctor.simulators.exchange import Request
