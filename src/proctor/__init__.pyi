@@ -68,8 +68,6 @@ from proctor.evals.grading.score_rows import (
 )
 from proctor.evals.grading.scorers import (
     ScorerContext as ScorerContext,
-)
-from proctor.evals.grading.scorers import (
     predicate_scorer as predicate_scorer,
     scorer as scorer,
 )
