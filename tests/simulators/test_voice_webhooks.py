@@ -159,7 +159,7 @@ def test_keys_of_the_other_end_are_digits() -> None:
     ("answer", "status", "told"),
     [
         (500, "failed", "answers 500"),
-        ("no TwiML", "failed", "no TwiML"),
+        ("no TwiML", "failed", "not TwiML"),
         ("<Hello/>", "failed", "begins with <Response>"),
         (twiml("<Dial>+15550102</Dial>"), "failed", "<Dial> is not simulated"),
         (twiml("<say>Hello</say>"), "failed", "did you mean <Say>"),

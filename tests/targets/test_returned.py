@@ -93,8 +93,8 @@ def deep(levels: int) -> Any:
 
 PARTS: list[tuple[str, Callable[[], Any], str]] = [
     ("an object", State, "State"),
-    ("half a surrogate pair", lambda: "a\ud800b", "half a surrogate pair (\\ud800)"),
-    ("half a pair in a key", lambda: {"k\udfff": 1}, "half a surrogate pair (\\udfff)"),
+    ("half a surrogate pair", lambda: "a\ud800b", "lone surrogate (\\ud800)"),
+    ("half a pair in a key", lambda: {"k\udfff": 1}, "lone surrogate (\\udfff)"),
     ("not a number", lambda: float("nan"), "nan, which is not a JSON number"),
     ("infinity", lambda: float("-inf"), "-inf, which is not a JSON number"),
     ("a list that contains itself", circle, "does it contain itself?"),
