@@ -17,7 +17,7 @@ from proctor.actions.checking.check_stream import CheckStream
 from proctor.actions.checking.evidence import read_evidence
 from proctor.checks.registry import Registry, default_registry
 from proctor.checks.shared.javascript_json import iterate_texts
-from proctor.checks.shared.json_text import find_value_spans
+from proctor.checks.shared.json_places import find_value_spans
 from proctor.checks.shared.quotes import locate_quotes
 from proctor.checks.shared.ranges import find_spans, locate_in_json
 from proctor.checks.shared.similarity import find_differing

@@ -115,7 +115,7 @@ def node_called(spec: NodeCalled) -> Decide:
         if evidence.nodes is None and evidence.tool_calls is None:
             return _NOT_RECORDED
         # Fast path for the commonest claim; only the slow path reports notes.
-        if simple and (kind := find_level_kind(evidence, spec.name)) is not None and not _has_notes(evidence):
+        if simple and (kind := find_level_kind(evidence, spec.name)) is not None and not any(node.notes for node in evidence.nodes or ()):
             return holds[kind]
         level = find_level(evidence, spec.name)
         if level is None or level.skipped:
@@ -141,11 +141,6 @@ def node_called(spec: NodeCalled) -> Decide:
 def _prepare(spec: NodeCalled) -> Claim:
     nested = tuple(_claim(call, f"tool_calls.{index}.", ()) for index, call in enumerate(spec.tool_calls))
     return _claim(spec, "", nested)
-
-
-def _has_notes(evidence: Evidence) -> bool:
-    """Return whether a reader left notes that a verdict has to repeat."""
-    return any(node.notes for node in evidence.nodes or ())
 
 
 _NOT_RECORDED = missing("tool calls")

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from proctor.evals.agents.prompt_result import PromptResult
-from proctor.evals.grading.canonical import canonical_digest
 from proctor.evals.grading.expectations import Expectations
 from proctor.evals.grading.results import PredicateResult
 from proctor.evals.grading.score_rows import (
@@ -18,6 +17,7 @@ from proctor.evals.grading.score_rows import (
     ScoreDefinition,
     ScoreOutcome,
     ScoreResult,
+    canonical_digest,
     gating_verdict,
     make_error_outcome,
     make_row,

@@ -17,8 +17,16 @@ import msgspec
 from proctor.cassettes.ports import LIVE
 from proctor.evals.agents.models import CustomProviders, complete_settings, make_model
 from proctor.evals.agents.options import refuse_unknown_options, show_options
-from proctor.evals.grading.canonical import canonical_digest
-from proctor.evals.grading.score_rows import Policy, Role, ScoreDefinition, ScoreOutcome, make_error_outcome, scored, skipped
+from proctor.evals.grading.score_rows import (
+    Policy,
+    Role,
+    ScoreDefinition,
+    ScoreOutcome,
+    canonical_digest,
+    make_error_outcome,
+    scored,
+    skipped,
+)
 from proctor.evals.grading.scorers import Scorer, ScorerContext, check_limit
 from proctor.judge.llm_judge import LlmJudge
 from proctor.judge.prompt import load_prompt

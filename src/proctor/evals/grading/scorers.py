@@ -16,7 +16,6 @@ from proctor.evals.agents.calling import call_function, copy_context, describe_e
 from proctor.evals.agents.messages import Message
 from proctor.evals.agents.options import refuse_unknown_options, show_options
 from proctor.evals.agents.prompt_result import PromptResult, join_evidence
-from proctor.evals.grading.canonical import canonical_digest
 from proctor.evals.grading.expectations import Expectations, Predicate
 from proctor.evals.grading.score_rows import (
     Policy,
@@ -24,6 +23,7 @@ from proctor.evals.grading.score_rows import (
     ScoreDefinition,
     ScoreOutcome,
     ScoreResult,
+    canonical_digest,
     make_error_outcome,
     make_row,
     read_outcome,

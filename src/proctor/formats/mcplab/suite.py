@@ -15,9 +15,8 @@ from typing import Final
 
 import msgspec
 
-from proctor.formats.mcplab.keys import REMOVED_KEYS, SCENARIO_KEYS, check_config_keys, warn_of_snapshots
 from proctor.formats.mcplab.library import Library
-from proctor.formats.mcplab.rules import read_captures, read_rules
+from proctor.formats.mcplab.rules import REMOVED_KEYS, SCENARIO_KEYS, check_config_keys, read_captures, read_rules, warn_of_snapshots
 from proctor.formats.mcplab.setup import Entry, iterate_entries, read_agent, read_attachments, read_server, refuse_ref
 from proctor.formats.text.located import Located, Reading
 from proctor.model.case import UNSEEN_TOOLS, Case, Scoring, Suite

@@ -61,7 +61,7 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     for exchange in exchanges:
         _close_exchange(exchange)
     if exchanges and (
-        exchanges[-1]["text"] is None or any("result" not in call and "error" not in call for call in _last_calls(exchanges))
+        exchanges[-1]["text"] is None or any("result" not in call and "error" not in call for call in exchanges[-1]["tool_calls"])
     ):
         found.mark(EVERYTHING, "the run did not come to its end")
     answers = [event for event in recorded if is_instance_of(event, _PACKAGE, "ModelResponse")]
@@ -128,10 +128,6 @@ def _read_part(part: object, budget: Budget) -> Json:
 def _join_texts(parts: list[object]) -> str | None:
     texts = [read_member(part, "content") for part in parts if is_instance_of(part, _PACKAGE, "TextInput")]
     return "\n".join(text for text in texts if isinstance(text, str)) or None
-
-
-def _last_calls(exchanges: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return exchanges[-1]["tool_calls"]
 
 
 def _close_exchange(exchange: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
         return None
     found = Found(document=_write_events(items, budget), format="adk")
     _check_end(found)
-    if not any(_is_from_user(event) or _has_call(event) for event in found.document):
+    if not any(event.get("author") == "user" or _has_call(event) for event in found.document):
         # The last event of a run with tools looks like the only event of a run without.
         found.mark(CALL_PARTS, "these events show no call and not the message, so they may be the last ones only: return the session")
     return found
@@ -48,10 +48,6 @@ def _check_end(found: Found) -> None:
         found.failed = f"{code}: {last.get('error_message') or 'it does not say more'}"
     elif code not in (None, "STOP") or last.get("interrupted") is True:
         found.mark(EVERYTHING, f"the last event was cut off ({code or 'interrupted'})")
-
-
-def _is_from_user(event: Json) -> bool:
-    return event.get("author") == "user"
 
 
 def _has_call(event: Json) -> bool:

@@ -26,8 +26,7 @@ from proctor.targets.mcp.agent_conversation import AgentConversation, AgentSetti
 from proctor.targets.mcp.results import CallResult, Listing, RemoteTool, bound_result, can_be_written
 from proctor.targets.mcp.servers import McpServers, ReachedServers
 from proctor.targets.mcp.settings import read_servers
-from proctor.targets.shared.conversation import choose_speaker, with_conversation, with_user
-from proctor.targets.shared.direct_calls import direct_calls
+from proctor.targets.shared.conversation import choose_speaker, direct_calls, with_conversation, with_user
 from proctor.targets.shared.faults import TargetFault
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ The loop, turn by turn of a case, over one conversation:
 * `max_turns` bounds the model calls of the whole case. Reaching it, the time limit, a server that ends, or a model that fails after tools
   were called stop the run: the evidence has what was observed, `error` the reason and `metadata.code` its code. A call that was running
   when the time ended is recorded with its error: it may have had its effect. Before any tool was called the model's fault is raised.
-* Calls that the case makes itself (`direct_calls.py`) come at their place between the turns; a case may have nothing else.
+* Calls that the case makes itself (`shared/conversation.py`) come at their place between the turns; a case may have nothing else.
 * Tool lists and tool calls go through the tape, so a replay needs no server; model calls do too, by the model the caller makes.
 """
 
@@ -39,7 +39,7 @@ from proctor.model.stamps import stamp_moment
 from proctor.model.typed import convert_to
 from proctor.targets.mcp.results import RESULT_LIMIT, CallResult, Listing, ResultForm, bound_result, cut_middle, text_for_model
 from proctor.targets.mcp.servers import OfferedTool, ReachedServers, name_tools
-from proctor.targets.shared.direct_calls import DirectCall
+from proctor.targets.shared.conversation import DirectCall
 
 READER: Final = "mcp agent"
 MAX_TURNS: Final = 30

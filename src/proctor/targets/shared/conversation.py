@@ -21,9 +21,58 @@ from proctor.evidence.plain.record import with_turn_defaults
 from proctor.evidence.values.text import as_text
 from proctor.model.account import Account, Part
 from proctor.model.attempt import Attempt, Speaker
+from proctor.model.case import Case
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, UserEnding
-from proctor.targets.shared.direct_calls import CODE as UNSUPPORTED_STEP
+from proctor.model.show import nearest, show
+from proctor.model.typed import convert_to
 from proctor.targets.shared.faults import TargetFault
+
+# --- tool calls that a case makes itself, without a model: the `toolCall` steps of MCPJam
+
+UNSUPPORTED_STEP = "unsupported_step"
+
+
+class DirectCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One call, as the reader of the dialect keeps it."""
+
+    server: str
+    tool: str
+    arguments: dict[str, Json] = {}
+    after_prompts: int = 0
+    id: str | None = None
+    server_id: str | None = None
+    render_timeout_ms: int | None = None
+    """How long a widget may take to appear: nothing is rendered here."""
+
+    def find_server(self, known: tuple[str, ...]) -> str | None:
+        """Return the server that is meant: by its name, else by its id."""
+        return next((name for name in (self.server, self.server_id) if name in known), None)
+
+    def describe_unknown_server(self, known: tuple[str, ...]) -> str:
+        """Return the message for a target that has no such server."""
+        close = nearest(self.server, known)
+        hint = f"; nearest: {', '.join(close)}" if close else ""
+        return f"a toolCall step: there is no MCP server {show(self.server, 80)}{hint}; known: {', '.join(known) or 'none'}"
+
+
+def direct_calls(case: Case) -> tuple[DirectCall, ...]:
+    """Return the calls that a case makes itself, in order. Raises `TargetError` for an entry that is not a call."""
+    found = case.settings.get("direct_calls")
+    if found is None:
+        return ()
+    prompts = len(case.turns) or int(case.input is not None)
+    try:
+        calls = convert_to(found, tuple[DirectCall, ...])
+    except msgspec.ValidationError as error:
+        raise TargetError(f"case {case.id!r}: settings.direct_calls cannot be used: {error}", code="bad_request") from None
+    for number, call in enumerate(calls):
+        if not 0 <= call.after_prompts <= prompts:
+            where = f"settings.direct_calls[{number}].after_prompts"
+            raise TargetError(f"case {case.id!r}: {where}: expected 0 to {prompts}, found {call.after_prompts}", code="bad_request")
+    return calls
+
+
+# ---
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +162,8 @@ class _Messages:
         """Return the next message, or None after the last one. Raises `TargetError` where the user cannot go on."""
         place, speaker = len(self.given), self._attempt.speaker
         if answer is not None:
-            self._earlier = [*self.given[-1].list_messages(), {"role": "assistant", "content": _find_answer(answer)}]
+            text = answer.text if answer.text is not None else as_text(answer.body) or ""
+            self._earlier = [*self.given[-1].list_messages(), {"role": "assistant", "content": text}]
         if speaker is None:
             message = self._fixed[place] if place < len(self._fixed) else None
         else:
@@ -129,10 +179,6 @@ class _Messages:
         if self._attempt.speaker is not None:
             return f"turn {len(self.given)}"
         return f"turn {len(self.given)} of {len(self._fixed)}" if len(self._fixed) > 1 else ""
-
-
-def _find_answer(answer: Evidence) -> str:
-    return answer.text if answer.text is not None else as_text(answer.body) or ""
 
 
 def _make_spoken_message(attempt: Attempt, turn: int, text: str) -> Message:

@@ -272,7 +272,7 @@ class Wire:
                 "unreachable", f"{self._describe_request(request)}: cannot connect ({why}); is the agent running there?", safe=True
             ) from None
         except TooLarge:
-            why = f"the answer is larger than {_format_megabytes(self._limit)}; it was not read on"
+            why = f"the answer is larger than {self._limit / 2**20:g} MB; it was not read on"
             raise TargetFault("too_large", f"{self._describe_request(request)}: {why}") from None
         except BadPacking as error:
             raise TargetFault("bad_answer", f"{self._describe_request(request)}: the answer cannot be unpacked ({error})") from None
@@ -376,7 +376,3 @@ def _complete_headers(request: HttpRequest) -> dict[str, str]:
 def _get_port(parts: Any) -> int | None:
     given = cast("int | None", parts.port)
     return given if given is not None else _DEFAULT_PORTS.get(parts.scheme)
-
-
-def _format_megabytes(size: int) -> str:
-    return f"{size / 2**20:g} MB"
