@@ -217,7 +217,7 @@ def test_an_envelope_of_messages_is_read_as_messages() -> None:
     state = {"messages": [*said, {"role": "assistant", "content": "done"}]}
     evidence = drive(lambda _: state, attempt("hi"))
     assert (evidence.text, [call.name for call in evidence.tool_calls or ()]) == ("done", ["f"])
-    with pytest.raises(TargetFault, match="is no evidence") as caught:
+    with pytest.raises(TargetFault, match="is not evidence") as caught:
         drive(lambda _: {"messages": [{"kind": "nobody knows"}]}, attempt("hi"))
     assert caught.value.code == "bad_answer"
 

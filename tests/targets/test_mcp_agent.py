@@ -156,7 +156,7 @@ def test_arguments_that_are_no_object_are_answered_to_the_model_and_recorded(arg
     evidence = drive(model, tape=tape)
     assert evidence.tool_calls is not None
     (call,) = evidence.tool_calls
-    assert call.arguments == arguments and call.error_kind == "protocol-error" and "no JSON object" in call.error
+    assert call.arguments == arguments and call.error_kind == "protocol-error" and "not a JSON object" in call.error
     assert [request["method"] for _, request, _ in tape.kept] == ["tools/list"]
 
 
