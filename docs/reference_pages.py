@@ -16,9 +16,8 @@ from proctor.actions.help import describe
 from proctor.actions.help.describe import Description, Field, kind_words
 from proctor.checks.registry import default_registry
 from proctor.cli.main import COMMANDS, run, write_usage
-from proctor.formats.native.schema import build_native_schema
+from proctor.formats.native.schema import build_native_schema, read_field_docs
 from proctor.formats.text.building import describe_struct_type
-from proctor.formats.text.field_docs import read_field_docs
 from proctor.model import evidence as model
 from proctor.model.account import Account
 

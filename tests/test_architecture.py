@@ -262,7 +262,7 @@ def test_every_check_file_registers_something() -> None:
 
 
 def test_every_check_has_a_summary_and_every_field_a_sentence() -> None:
-    from proctor.formats.text.field_docs import read_field_docs
+    from proctor.formats.native.schema import read_field_docs
 
     for entry in default_registry():
         assert entry.summary, entry.name

@@ -62,10 +62,8 @@ from proctor.evals.grading.score_rows import (
     scored as scored,
     skipped as skipped,
 )
-from proctor.evals.grading.scorer_context import (
-    ScorerContext as ScorerContext,
-)
 from proctor.evals.grading.scorers import (
+    ScorerContext as ScorerContext,
     predicate_scorer as predicate_scorer,
     scorer as scorer,
 )

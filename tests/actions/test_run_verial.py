@@ -141,7 +141,7 @@ def test_a_late_step_that_finds_its_place_taken_is_an_error_of_the_attempt(tmp_p
         return "done"
 
     (case,) = proctor.run(write(tmp_path, document), target=take_the_place, home=tmp_path).cases
-    assert case.outcome == "error" and "add_resource: Patient/carl stands twice" in (case.reason or "")
+    assert case.outcome == "error" and "add_resource: duplicate resource Patient/carl" in (case.reason or "")
 
 
 NAMED = [{"benchmark": {"environment_id": "env_1"}, "tasks": [DOCUMENT["task"]]}, {"environment": "env_1", "task": DOCUMENT["task"]}]

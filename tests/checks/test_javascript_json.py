@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from proctor.checks.shared.javascript_json import write_javascript_json
 from proctor.errors import CheckFault
-from proctor.model.javascript import write_javascript_number
+from proctor.model.json_values import write_javascript_number
 
 ENGINE = quickjs.Context()
 

@@ -43,10 +43,10 @@ def test_places_lead_into_the_store():
     [
         ({"pateint": "1"}, "search parameter 'pateint' of Appointment is not supported; nearest: patient"),
         ({"patient.shoe": "x"}, "'shoe'"),
-        ({"status.name": "x"}, "'status' of Appointment is no reference"),
+        ({"status.name": "x"}, "'status' of Appointment is not a reference"),
         ({"actor.shoe": "x"}, "no resource type has the search parameter 'shoe'"),
         ({"patient.link.link.link.name": "x"}, "at most 3 references"),
-        ({"_include": "Appointment:status"}, "'status' is no reference parameter of Appointment"),
+        ({"_include": "Appointment:status"}, "'status' is not a reference parameter of Appointment"),
         ({"_has": "x"}, "'_has'"),
         ({"_sort": "colour"}, "'colour'"),
         ({"status:in": "x"}, "modifier ':in'"),

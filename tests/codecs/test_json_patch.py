@@ -61,7 +61,7 @@ def test_moving_copies_nothing() -> None:
         ([{"op": "test", "path": "/a", "value": True}], "is not true"),
         ([{"op": "move", "from": "/deep", "path": "/deep/er"}], "into itself"),
         ([{"op": "copy", "path": "/b"}], "JSON pointer"),
-        ([{"op": "test", "path": "/a", "value": 1}] * 1_001, "at most 1000"),
+        ([{"op": "test", "path": "/a", "value": 1}] * 1_001, "the maximum is 1000"),
         ([{"op": "copy", "from": "", "path": "/list/-"}] * 40, "too large"),
     ],
 )

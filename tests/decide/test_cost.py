@@ -15,8 +15,7 @@ from proctor.actions.running.run import RunOptions, drive
 from proctor.decide.cost import find_agent_cost, with_cost
 from proctor.errors import InputError
 from proctor.evidence.reading import read_document
-from proctor.formats.workspace_file.prices import read_price_file
-from proctor.formats.workspace_file.workspace import read_workspace
+from proctor.formats.workspace_file.workspace import read_price_file, read_workspace
 from proctor.model.account import Account
 from proctor.model.case import Case
 from proctor.model.cost import Price, PriceList

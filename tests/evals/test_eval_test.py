@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from proctor.evals.agents.client_manager import MCPClientManager
-from proctor.evals.agents.latency import LatencyBreakdown, LatencyStats
-from proctor.evals.agents.prompt_result import PromptResult
+from proctor.evals.agents.prompt_result import LatencyBreakdown, LatencyStats, PromptResult
 from proctor.evals.agents.test_agent import EvalAgent, MockAgent, TestAgent
 from proctor.evals.eval_suite import EvalSuite
 from proctor.evals.eval_test import NO_FAILURES, EvalTest

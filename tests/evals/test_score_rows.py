@@ -12,8 +12,8 @@ import quickjs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.evals.grading.canonical import DEEPEST, canonical_digest, canonical_json
 from proctor.evals.grading.score_rows import (
+    DEEPEST,
     LONGEST_ERROR,
     LONGEST_EVIDENCE,
     LONGEST_RATIONALE,
@@ -21,6 +21,8 @@ from proctor.evals.grading.score_rows import (
     EvaluationConfig,
     ScoreDefinition,
     ScoreOutcome,
+    canonical_digest,
+    canonical_json,
     definition_hash,
     evaluation_config_hash,
     gating_verdict,

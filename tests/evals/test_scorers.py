@@ -13,11 +13,17 @@ from proctor.evals.agents.prompt_result import PromptResult
 from proctor.evals.agents.test_agent import EvalAgent, MockAgent
 from proctor.evals.eval_suite import EvalSuite
 from proctor.evals.eval_test import EvalTest
-from proctor.evals.grading.canonical import canonical_digest
 from proctor.evals.grading.results import EvalRunResult, IterationResult
-from proctor.evals.grading.score_rows import ScoreResult, definition_hash, not_applicable, scored, skipped, suite_config_hash
-from proctor.evals.grading.scorer_context import ScorerContext
-from proctor.evals.grading.scorers import Scorer, predicate_scorer, scorer
+from proctor.evals.grading.score_rows import (
+    ScoreResult,
+    canonical_digest,
+    definition_hash,
+    not_applicable,
+    scored,
+    skipped,
+    suite_config_hash,
+)
+from proctor.evals.grading.scorers import Scorer, ScorerContext, predicate_scorer, scorer
 from proctor.model.evidence import ToolCall
 from tests.evals.agents import result, saying
 from tests.targets.mcp_twins import run

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from proctor.errors import InputError
 from proctor.formats.mcplab import suite as mcplab
-from proctor.formats.mcplab.keys import CONFIG_KEYS, SCENARIO_KEYS
 from proctor.formats.mcplab.library import Library, LibraryDocument, find_bundle_root, read_library
-from proctor.formats.mcplab.rules import EVAL_KEYS
+from proctor.formats.mcplab.rules import CONFIG_KEYS, EVAL_KEYS, SCENARIO_KEYS
 from proctor.formats.mcplab.setup import ATTACHMENT_KEYS, LLM_KEYS, SERVER_KEYS
 from proctor.formats.text.documents import read_text
 from proctor.formats.text.located import Located, Reading

@@ -192,8 +192,8 @@ def test_a_weight_that_is_not_above_zero_is_refused(weight):
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        (3, "this is no Verial document"),
-        ({"a": 1}, "this is no Verial document"),
+        (3, "this is not a Verial document"),
+        ({"a": 1}, "this is not a Verial document"),
         ([3], "expected a task or a criterion, found number"),
         ({"task": 3, "criteria": []}, "a task: expected an object, found number 3"),
         ({"tasks": {}}, "tasks: expected a list, found object"),

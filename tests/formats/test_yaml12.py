@@ -131,7 +131,7 @@ def test_a_number_of_absurd_length_is_a_problem_not_a_crash() -> None:
 def test_the_hint_for_a_kept_escape_suggests_single_quotes() -> None:
     _, reading = reading_of('pattern: "refund\\s+(processed|completed)"\n')
     assert reading.problems[0].render() == (
-        "suite.yaml:1:17: warning: \\s is no escape of YAML; the backslash is kept as written\n"
+        "suite.yaml:1:17: warning: \\s is not a YAML escape; the backslash stays as written\n"
         '    1 | pattern: "refund\\s+(processed|completed)"\n'
         "      |                 ^^\n"
         "  write the text in single quotes, where a backslash is a backslash"

@@ -77,7 +77,7 @@ def test_a_suite_that_is_gzip_binary_or_not_utf8_says_so(tmp_path: Path) -> None
         assert (done.code, word in done.out) == (4, True), done
 
 
-@pytest.mark.parametrize(("name", "text", "word"), [("a.json", "[]", "no suite"), ("a.jsonl", "\n", "no evidence in this file")])
+@pytest.mark.parametrize(("name", "text", "word"), [("a.json", "[]", "not a known suite"), ("a.jsonl", "\n", "no evidence in this file")])
 def test_a_file_with_nothing_in_it_is_not_sound(name: str, text: str, word: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     done = proctor("validate", tmp_path / name)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.model.cuts import ANSWER_LIMIT, RESULT_LIMIT, count_units, cut_text, find_kept_part
+from proctor.model.cuts import ANSWER_LIMIT, RESULT_LIMIT, count_units, cut_text, text_before_cut
 from proctor.sources.records import read_records
 from tests.integration.running import proctor
 
@@ -131,7 +131,7 @@ def test_a_document_named_results_that_is_evidence_is_read(tmp_path: Path) -> No
 @given(text=st.text(alphabet="ab😀\u20ac.", max_size=60), limit=st.integers(4, 40))
 def test_a_cut_is_known_by_the_length_of_what_is_left(text: str, limit: int) -> None:
     for written in (as_written(text, limit), cut_text(text, limit)):
-        kept = find_kept_part(written, limit)
+        kept = text_before_cut(written, limit)
         assert (kept is None) == (count_units(text) <= limit)
         if kept is not None:
             assert text.startswith(kept) and count_units(kept) >= limit - 1

@@ -261,7 +261,7 @@ async def test_anthropic_without_structured_output_answers_through_a_tool(with_t
     assert body["tools"][-1]["input_schema"] == {"type": "object"}
     assert json.loads(reply.text) == {"ok": True}
     assert reply.tool_calls == () and reply.finish == "stop"
-    assert reply.notes[0].startswith("answer_schema was asked for with a tool")
+    assert reply.notes[0].startswith("answer_schema was sent as a tool")
 
 
 async def test_fifty_requests_at_a_time_share_one_client() -> None:

@@ -194,7 +194,7 @@ def test_an_answer_in_a_shape_is_else_the_arguments_of_a_tool(tools: tuple[ToolD
     double = Double(ToolCallPart("bill", {"total": 9.5}, "c1"), finish_reason="tool_call")
     reply = double.ask(ChatRequest(messages=ASKED, tools=tools, answer_schema=SHAPE, answer_name="bill"))
     assert (reply.text, reply.tool_calls, reply.finish) == ('{"total":9.5}', (), "stop")
-    assert "asked for as a tool" in reply.notes[0]
+    assert "sent as a tool" in reply.notes[0]
     assert double.info is not None
     assert [tool.name for tool in double.info.output_tools] == ["bill"]
     assert double.info.allow_text_output is bool(tools)
@@ -337,7 +337,7 @@ def test_our_own_names_stay_ours() -> None:
     [
         ({"provider": "gruq", "model": "m"}, "provider", "nearest: 'groq'"),
         ({"provider": "groq"}, "model", "needs its name"),
-        ({"provider": "groq", "model": "m", "base_url": "https://elsewhere.example"}, "api_key", "written beside it"),
+        ({"provider": "groq", "model": "m", "base_url": "https://elsewhere.example"}, "api_key", "custom base_url"),
         ({"provider": "groq", "model": "m", "proxy": "http://127.0.0.1:1"}, "proxy", "unknown to models of groq"),
         ({"provider": "google_cloud", "model": "m", "deployment": "d"}, "deployment", "unknown to models of google-cloud"),
         ({"provider": "groq", "model": "m", "timeout_s": 0}, "timeout_s", "above 0"),

@@ -21,7 +21,7 @@ async def test_a_list_is_said_line_by_line_and_then_it_is_a_fault() -> None:
     assert model.remaining == 1
     second = await model.complete(said("user"))
     assert second.finish == "tool_calls" and second.model == "scripted"
-    with pytest.raises(ModelFault, match="has 2 replies, and was asked for one more"):
+    with pytest.raises(ModelFault, match="has only 2 replies"):
         await model.complete(said("user"))
     assert len(model.requests) == 3 and model.remaining == 0
     await model.close()

@@ -167,7 +167,7 @@ def test_an_improper_answer_is_a_fault_with_the_address(how: str) -> None:
 
 PACKED_BADLY: dict[str, tuple[bytes, str]] = {
     "a way that was not asked for": (with_encoding("br", b"\x0b\x02\x80"), "not read here ('br')"),
-    "no gzip": (with_encoding("gzip", BODY), "it is no gzip"),
+    "no gzip": (with_encoding("gzip", BODY), "it is not gzip"),
     "half of the gzip": (with_encoding("gzip", gzip.compress(BODY)[:-6]), "breaks off"),
     "a bomb": (with_encoding("gzip", gzip.compress(b" " * 3_000_000)), "more than 1 MB"),
     "too many chunks": (
@@ -234,7 +234,7 @@ def test_a_connection_that_says_it_closes_is_not_kept() -> None:
 
 
 def test_a_connection_that_is_idle_for_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "KEPT_S", 0.01)
+    monkeypatch.setattr(connections, "KEEPALIVE_S", 0.01)
     assert count_connections(PROPER["with a length"], stay=True) == 3
 
 

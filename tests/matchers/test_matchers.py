@@ -102,7 +102,7 @@ def test_an_expression_without_a_value_is_a_fault() -> None:
 
 
 def test_an_expression_that_is_no_date_is_a_fault() -> None:
-    with pytest.raises(CheckFault, match="which is no date"):
+    with pytest.raises(CheckFault, match="which is not a date"):
         compile_expected({"$date": {"$expr": "A"}}).find_mismatch("2026-11-15", Scope(context={"A": 5}))
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.model.show import ENOUGH, LIMIT, show, tell_more
+from proctor.model.show import ENOUGH, LIMIT, count_rest, show
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -96,4 +96,4 @@ def test_a_small_value_is_its_json(value: Any) -> None:
 
 @pytest.mark.parametrize(("count", "expected"), [(0, ""), (3, ""), (4, " and 1 more"), (10, " and 7 more")])
 def test_only_what_is_not_shown_is_counted(count: int, expected: str) -> None:
-    assert tell_more(count, 3) == expected
+    assert count_rest(count, 3) == expected

@@ -221,7 +221,7 @@ def test_real_drops_are_seen_at_least_as_often_as_the_formula_says(suite: str) -
 @pytest.mark.parametrize(
     ("before", "after", "runs", "least", "verdict", "reason"),
     [
-        (3, 1, 3, 0.0, "too_little_data", "too little data over 1 case to tell a change from chance"),
+        (3, 1, 3, 0.0, "too_little_data", "too little data over 1 case to distinguish a change from chance"),
         (90, 70, 100, 0.5, "too_little_data", "the pass rate fell over 1 case, less than the minimum of 50 points"),
         (900, 899, 1000, 0.0, "unchanged", "no change beyond chance over 1 case"),
     ],

@@ -98,7 +98,7 @@ def test_a_relative_reference_is_one_to_an_entry_of_the_same_server(clinic: Work
     ("entries", "told"),
     [
         ([make_entry("POST", "Appointment", make_appointment("urn:uuid:missing"))], "is the fullUrl of no entry"),
-        ([make_entry("POST", "Patient", {"resourceType": "Patient"}, "urn:uuid:1")] * 2, "stands twice"),
+        ([make_entry("POST", "Patient", {"resourceType": "Patient"}, "urn:uuid:1")] * 2, "duplicate fullUrl"),
     ],
 )
 def test_a_transaction_whose_references_mean_nothing_is_not_kept(clinic: Workplace, entries: list[Any], told: str) -> None:

@@ -208,7 +208,7 @@ def test_rules_come_before_lines(heard: str, said: int, answer: tuple[str | None
         ({"people": [{"id": "a", "phone": "x"}]}, "phone number", "messages.seed.people.0.phone"),
         ({"email": "x"}, "e-mail", "messages.seed.email"),
         ({"answers": [{"when": "x"}]}, "say is missing", "messages.seed.answers.0"),
-        ({"inbox": [{"text": "x", "patient_id": "bob"}]}, "nobody", "messages.seed.inbox.0.patient_id"),
+        ({"inbox": [{"text": "x", "patient_id": "bob"}]}, "no person", "messages.seed.inbox.0.patient_id"),
         ({"inbox": [{"text": "x", "from": "bob"}]}, "no address", "messages.seed.inbox.0.from"),
     ],
 )

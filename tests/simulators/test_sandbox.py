@@ -51,7 +51,7 @@ def test_bodies_in_events_are_bounded() -> None:
     shop.ask("PUT", "/a.bin", b"\xff\xfe")
     one, two = shop.state().requests or ()
     assert len(one.body) < MOST_BODY + 50
-    assert two.body == "(2 bytes that are no text)"
+    assert two.body == "(2 bytes that are not text)"
     assert (one.cut, two.cut) == (("body",), ("body",))
 
 

@@ -32,7 +32,7 @@ TOOLS = {tool.name: tool for simulator in (fhir.SIMULATOR, records.SIMULATOR) fo
         ("fhir_create", {"resource": "Patient"}, "resource: expected an object, found text"),
         ("fhir_search", {"resource_type": "Patient", "search": ["a"]}, "search: expected an object, found list"),
         ("fhir_read", {"resource_type": ["Patient"], "id": "a"}, "resource_type: expected text, found list"),
-        ("records_create", {"collection": "orders", "row": {"note": "\ud800"}}, "half a surrogate pair"),
+        ("records_create", {"collection": "orders", "row": {"note": "\ud800"}}, "lone surrogate"),
     ],
 )
 def test_arguments_that_fit_no_schema_make_no_request(tool: str, arguments: dict[str, Any], told: str) -> None:

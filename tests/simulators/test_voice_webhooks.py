@@ -159,11 +159,11 @@ def test_keys_of_the_other_end_are_digits() -> None:
     ("answer", "status", "told"),
     [
         (500, "failed", "answers 500"),
-        ("no TwiML", "failed", "no TwiML"),
+        ("no TwiML", "failed", "not TwiML"),
         ("<Hello/>", "failed", "begins with <Response>"),
         (twiml("<Dial>+15550102</Dial>"), "failed", "<Dial> is not simulated"),
         (twiml("<say>Hello</say>"), "failed", "did you mean <Say>"),
-        (twiml("<Redirect>ftp://agent.test/</Redirect>"), "failed", "can be asked"),
+        (twiml("<Redirect>ftp://agent.test/</Redirect>"), "failed", "not a valid address"),
         (twiml("<Redirect>/begin</Redirect>"), "failed", "at most 200 webhooks"),
         (twiml(*["<Say>Good morning to all of you</Say>"] * 500), "failed", "at most 10000 characters"),
         (twiml("<Play>http://agent.test/a.mp3</Play>"), "completed", "sounds are not simulated"),

@@ -82,8 +82,8 @@ def test_an_object_with_an_async_call_is_awaited() -> None:
     [
         (None, "returned null, expected text, a mapping of plain evidence"),
         (5, "returned number, expected text"),
-        ({"tool_calls": [{"arguments": {}}]}, r"is no evidence: \$\.tool_calls\[0\]"),
-        ([1, 2], "is no evidence: no known form of evidence"),
+        ({"tool_calls": [{"arguments": {}}]}, r"is not evidence: \$\.tool_calls\[0\]"),
+        ([1, 2], "is not evidence: no known form of evidence"),
     ],
 )
 def test_what_is_no_answer_is_a_fault(returned: Any, message: str) -> None:
@@ -189,7 +189,7 @@ def test_what_a_function_does_to_its_context_and_history_stays_with_that_message
 
 @pytest.mark.parametrize("returned", ["", " \n", "\u200b", {"text": ""}, {"text": "", "tool_calls": []}, Evidence(text="")])
 def test_an_answer_with_nothing_in_it_is_a_fault(returned: Any) -> None:
-    with pytest.raises(TargetFault, match=r"returned an answer with nothing in it") as caught:
+    with pytest.raises(TargetFault, match=r"returned an empty answer") as caught:
         drive(lambda _: returned, attempt("hi"))
     assert caught.value.code == "empty_answer"
 
@@ -217,7 +217,7 @@ def test_an_envelope_of_messages_is_read_as_messages() -> None:
     state = {"messages": [*said, {"role": "assistant", "content": "done"}]}
     evidence = drive(lambda _: state, attempt("hi"))
     assert (evidence.text, [call.name for call in evidence.tool_calls or ()]) == ("done", ["f"])
-    with pytest.raises(TargetFault, match="is no evidence") as caught:
+    with pytest.raises(TargetFault, match="is not evidence") as caught:
         drive(lambda _: {"messages": [{"kind": "nobody knows"}]}, attempt("hi"))
     assert caught.value.code == "bad_answer"
 

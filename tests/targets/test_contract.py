@@ -333,7 +333,7 @@ def test_opening_and_closing_twice_is_harmless_and_a_closed_target_can_be_opened
 @every_live_target
 def test_a_case_that_says_nothing_is_refused(kind: str) -> None:
     async def work(target: Target, server: Server | None) -> None:
-        with pytest.raises(TargetError, match=r"'case-1' (has no input|says nothing)"):
+        with pytest.raises(TargetError, match=r"'case-1' has (no input|neither input nor turns)"):
             await target.run(attempt(), LIVE)
 
     on(kind, work)

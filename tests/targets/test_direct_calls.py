@@ -20,8 +20,7 @@ from proctor.model.case import Case, Turn
 from proctor.model.evidence import Evidence
 from proctor.targets.mcp.agent import McpAgent
 from proctor.targets.mcp.servers import McpServers
-from proctor.targets.shared.conversation import messages_of
-from proctor.targets.shared.direct_calls import direct_calls
+from proctor.targets.shared.conversation import direct_calls, messages_of
 from tests.targets.mcp_twins import ScriptedModel, attempt, calls, local_shop, run
 
 HI = ChatReply(text="Hi!")

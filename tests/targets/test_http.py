@@ -333,7 +333,7 @@ def test_a_redirect_that_is_followed_without_the_message_says_so_on_the_tape_too
     tape = Recorder()
     evidence, server = drive(answer, attempt("hi"), tape)
     assert [(asked.method, asked.data) for asked in server.asked][1] == ("GET", b"")
-    said = (f"status 303 led on to {server.url}/new?token=[redacted], asked with GET and without the message",)
+    said = (f"status 303 led on to {server.url}/new?token=[redacted], requested with GET and without the message",)
     assert evidence.account is not None and evidence.account.notes == said
     assert tape.kept[0][2]["redirects"] == list(said)
 
@@ -492,8 +492,8 @@ def test_answers_of_a_format_of_its_own_are_read_by_the_mapping() -> None:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({"response_path": "a"}, "write one of the two"),
-        ({"answer_format": "openai"}, "write one of the two"),
+        ({"response_path": "a"}, "remove one of them"),
+        ({"answer_format": "openai"}, "remove one of them"),
         ({"evidence": {"map": {"text": "$.a", "group": "$.b"}}}, "an answer is one run"),
         ({"evidence": {"map": {"text": "$.a["}}}, "invalid JSONPath"),
         ({"evidence": {"mapp": {}}}, "unknown key 'mapp'"),

@@ -156,7 +156,7 @@ def test_arguments_that_are_no_object_are_answered_to_the_model_and_recorded(arg
     evidence = drive(model, tape=tape)
     assert evidence.tool_calls is not None
     (call,) = evidence.tool_calls
-    assert call.arguments == arguments and call.error_kind == "protocol-error" and "no JSON object" in call.error
+    assert call.arguments == arguments and call.error_kind == "protocol-error" and "not a JSON object" in call.error
     assert [request["method"] for _, request, _ in tape.kept] == ["tools/list"]
 
 
@@ -211,7 +211,7 @@ def test_a_reply_that_is_no_whole_answer_leaves_unknown_what_it_leaves_open(repl
 
 def test_a_run_that_broke_off_says_so_of_what_came_no_more() -> None:
     evidence = drive(ScriptedModel(calls(("search", {"query": "tea"})), ModelFault("bad_answer", "no JSON")))
-    why = "the run did not finish: the model could not be asked any more: no JSON"
+    why = "the run did not finish: the model failed: no JSON"
     assert evidence.account is not None and evidence.account.unknown == {"answer": why, "tool_calls": why}
 
 
@@ -287,7 +287,7 @@ def test_a_model_that_cannot_be_asked_is_a_fault_while_nothing_was_observed() ->
 
 def test_a_model_that_fails_after_tools_were_called_breaks_the_run_off() -> None:
     evidence = drive(ScriptedModel(calls(("search", {"query": "tea"})), ModelFault("bad_answer", "no JSON")))
-    assert evidence.error == "the model could not be asked any more: no JSON" and evidence.metadata["code"] == "bad_answer"
+    assert evidence.error == "the model failed: no JSON" and evidence.metadata["code"] == "bad_answer"
     assert evidence.tool_calls is not None and len(evidence.tool_calls) == 1 and evidence.text is None
 
 

@@ -50,7 +50,7 @@ def test_a_packed_answer_is_refused_and_was_not_asked_for(era: Any, content_type
         packed = Reply(data=BOMB, headers={"content-encoding": encoding, "content-type": content_type})
         async with serve(lambda _: packed) as there:
             said = await fault_of(server(there.url, era=era, headers={"Accept-Encoding": "gzip"}))
-            assert "packed" in said and encoding in said and f"{there.url}/mcp" in said
+            assert "compressed" in said and encoding in said and f"{there.url}/mcp" in said
             assert [asked.headers["accept-encoding"] for asked in there.asked] == ["identity"]
 
     run(main())
@@ -79,7 +79,7 @@ def test_an_answer_whose_length_is_not_said_is_counted_too(small_limit: None) ->
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        (PACKED, "packed"),
+        (PACKED, "compressed"),
         (LONG, "larger than"),
         # An answer that is read as a whole is bounded whatever it calls itself.
         (Reply(data=LONG.data, headers={"content-type": "text/event-stream"}), "larger than"),
@@ -97,7 +97,7 @@ def test_the_answer_of_a_token_endpoint_is_bounded(reply: Reply, words: str, sma
 
 
 @pytest.mark.parametrize(
-    ("more", "words"), [({}, "larger than"), ({"content-type": "text/event-stream"}, "larger than"), (PACKED.headers, "packed")]
+    ("more", "words"), [({}, "larger than"), ({"content-type": "text/event-stream"}, "larger than"), (PACKED.headers, "compressed")]
 )
 def test_a_refusal_is_bounded(more: dict[str, str], words: str, small_limit: None) -> None:
     def answer(asked: Asked) -> Reply:

@@ -120,7 +120,7 @@ def test_half_a_surrogate_pair_in_arguments_is_a_failed_call() -> None:
             await target.close()
 
     (call,) = run(work()).tool_calls or ()
-    assert call.error == "the arguments hold half a surrogate pair, which cannot be sent"
+    assert call.error == "the arguments contain a lone surrogate, which cannot be sent"
 
 
 def test_values_are_mended_only_where_they_are_broken() -> None:

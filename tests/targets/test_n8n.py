@@ -109,7 +109,7 @@ def test_an_execution_that_failed_is_finished_and_evidence_of_an_error() -> None
     fault = refused(N8n(failed, webhook=reply), attempt("hi"))
     assert (fault.code, fault.message) == (
         "http_status",
-        'the agent answered status 500, which is no answer: {"message":"Error in workflow"}',
+        'the agent answered status 500, which is not an answer: {"message":"Error in workflow"}',
     )
     assert fault.evidence is not None and fault.evidence.nodes is not None, "what the execution shows is kept"
 

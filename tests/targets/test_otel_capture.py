@@ -555,9 +555,9 @@ def test_an_sdk_that_is_switched_off_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 def test_more_spans_than_are_kept_leave_the_calls_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_spans, "CallSpans", lambda: CallSpans(max_spans=3))
-    assert "3 more spans came than are kept" in unknown(capture(lambda message: look_up(17) + look_up(18)))["tool_calls"]
+    assert "3 spans over the limit" in unknown(capture(lambda message: look_up(17) + look_up(18)))["tool_calls"]
     monkeypatch.setattr(call_spans, "CallSpans", lambda: CallSpans(max_bytes=1500))
-    assert "more spans came than are kept" in unknown(capture(lambda message: look_up(17)))["tool_calls"]
+    assert "spans over the limit" in unknown(capture(lambda message: look_up(17)))["tool_calls"]
 
 
 # --- the provider -------------------------------------------------------------------------------------------------------------

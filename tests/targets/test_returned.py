@@ -92,10 +92,10 @@ def deep(levels: int) -> Any:
 
 PARTS: list[tuple[str, Callable[[], Any], str]] = [
     ("an object", State, "State"),
-    ("half a surrogate pair", lambda: "a\ud800b", "half a surrogate pair (\\ud800)"),
-    ("half a pair in a key", lambda: {"k\udfff": 1}, "half a surrogate pair (\\udfff)"),
-    ("not a number", lambda: float("nan"), "nan, which is no JSON number"),
-    ("infinity", lambda: float("-inf"), "-inf, which is no JSON number"),
+    ("half a surrogate pair", lambda: "a\ud800b", "lone surrogate (\\ud800)"),
+    ("half a pair in a key", lambda: {"k\udfff": 1}, "lone surrogate (\\udfff)"),
+    ("not a number", lambda: float("nan"), "nan, which is not a JSON number"),
+    ("infinity", lambda: float("-inf"), "-inf, which is not a JSON number"),
     ("a list that contains itself", circle, "does it contain itself?"),
     ("too deep", lambda: deep(MAX_DEPTH + 5), "does it contain itself?"),
     ("bytes", lambda: b"text", "bytes"),
@@ -147,7 +147,7 @@ def test_what_cannot_be_read_is_refused_by_its_place_and_type(made: Callable[[],
 def test_the_place_of_what_cannot_be_read_is_told() -> None:
     fault = fault_of(lambda message: {"text": "x", "messages": [{"content": State()}]})
     assert fault.message.endswith(
-        "returned (object) is no evidence: $.messages[0].content is of the type tests.targets.test_returned.State"
+        "returned (object) is not evidence: $.messages[0].content is of the type tests.targets.test_returned.State"
         "; see docs/how-to/test-a-python-function.md"
     )
 

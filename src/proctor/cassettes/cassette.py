@@ -24,7 +24,7 @@ from proctor.cassettes.scrub import Scrubber
 from proctor.errors import TargetError
 from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, Missing
-from proctor.model.show import show, tell_more
+from proctor.model.show import count_rest, show
 from proctor.report.words.neutral import to_one_line
 
 _MOST_LEAVES = 2000
@@ -203,7 +203,7 @@ class Player:
         if not left:
             return None
         shown = [to_one_line(f"{entry.scope}: {entry.kind} {entry.about}".rstrip(), 100) for entry in left[:_MOST_SHOWN]]
-        more = tell_more(len(left), _MOST_SHOWN)
+        more = count_rest(len(left), _MOST_SHOWN)
         many = f"{len(left)} recorded exchange{'s were' if len(left) > 1 else ' was'} never requested"
         return f"{many}, the agent does less than when {self._path} was recorded: {'; '.join(shown)}{more}"
 

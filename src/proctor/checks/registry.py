@@ -37,7 +37,7 @@ __all__ = ["CheckEntry", "Decide", "Reads", "Registry", "check", "collect", "def
 Locate = Callable[[Any, Evidence], Iterable[TextRange]]
 """Finds, for a spec, the characters of the evidence that decided: those it looks for, or those it forbids."""
 LocateBy = Callable[[Any, Evidence, Verdict], Iterable[TextRange]]
-"""Finds the same where it depends on what came of the check: on its outcome, or on what a judge says."""
+"""Finds the same if it depends on the verdict: on its outcome, or on a judge's reason."""
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -68,7 +68,7 @@ class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):
     spec: type[msgspec.Struct]
     prepare: Callable[[Any], Decide]
     shorthand: str | None
-    """The field that a bare value stands for in a native suite: `tool_called: search`."""
+    """The field that a bare value sets in a native suite: `tool_called: search`."""
     judged: bool
     """Whether deciding may need a judge."""
     summary: str
@@ -83,12 +83,12 @@ class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its cost is a product of what the spec and the evidence hold, or of which specs that is true: see `work`."""
 
     locate: Locate | None = None
-    """Finds the characters that decided; asked only where a verdict is shown, so that deciding does not pay for it."""
+    """Finds the characters that decided; called only to show a verdict, so deciding stays fast."""
     locate_by: LocateBy | None = None
     """Finds them with the verdict at hand; at most one of the two is given."""
 
     takes_whole: bool = False
-    """Whether the shorthand stands for an object too: for a check that is known by its name alone."""
+    """Whether the shorthand also accepts an object: for a check that is known by its name alone."""
 
     def multiplies_work(self, spec: msgspec.Struct) -> bool:
         """Return whether the steps of this spec have to be counted."""
@@ -108,8 +108,8 @@ def check(
 ) -> Callable[[F], F]:
     """Mark a function as the check called `name`.
 
-    `example` is one assertion as a native suite writes it. `reads` says which parts of the evidence the check looks at and what
-    kind of claim it makes; left out, a check gives `missing_evidence` wherever anything is unknown. `product` says that its cost is a
+    `example` is one assertion as a native suite writes it. `reads` declares which parts of the evidence the check reads and what
+    kind of claim it makes; left out, a check gives `missing_evidence` wherever anything is unknown. `product` declares that its cost is a
     product of what the spec and the evidence hold, always or for some specs: then it has to count its steps (`work.spend`). `locate`
     finds the characters that decided, for reports that mark them; `locate_by` does so with the verdict at hand.
     """
@@ -122,7 +122,7 @@ def check(
 
 
 Finder = Callable[[str | None], Iterable[CheckEntry]]
-"""Gives the checks of whichever place may define a name; asked for `None`, those of every place."""
+"""Gives the checks of the source that may define a name; with `None`, those of every source."""
 
 
 class Registry:
@@ -146,7 +146,7 @@ class Registry:
             self._finder = None
         for entry in found:
             known = self._entries.get(entry.name)
-            # The same file may be looked at again, when everything is asked for.
+            # The same file may be loaded again when all checks are listed.
             if known is None or known.owner != entry.owner:
                 self.add(entry)
 
@@ -197,7 +197,7 @@ class Registry:
 
 
 def set_own_entry(spec: type[msgspec.Struct], entry: CheckEntry) -> None:
-    """Let a spec of this type belong to `entry`, whatever registry is asked."""
+    """Assign specs of this type to `entry` in every registry."""
     setattr(spec, _OWN_ENTRY, entry)
 
 
@@ -279,7 +279,7 @@ def collect(modules: Iterable[ModuleType]) -> Registry:
 
 @functools.cache
 def default_registry() -> Registry:
-    """Return our own checks and those of installed plugins; our files are loaded when their checks are asked for."""
+    """Return our own checks and those of installed plugins; modules are loaded when first used."""
     registry = Registry(finder=_find_builtin)
     for entry in iterate_plugin_entries():
         # Asking for the name brings in a check of ours that has it, and adding then names both: a plugin cannot quietly take its place.
@@ -297,7 +297,7 @@ def _find_builtin(name: str | None) -> Iterable[CheckEntry]:
 
 def iterate_plugin_entries() -> Iterator[CheckEntry]:
     """Yield the checks that other distributions offer under the entry point group `proctor.checks`."""
-    # Plugins are code of other distributions; the switch is for whoever must not run any of it.
+    # Plugins are third-party code; this switch disables them.
     if os.environ.get(PLUGIN_SWITCH) or not _some_distribution_mentions(ENTRY_POINTS):
         return
     from importlib.metadata import entry_points  # slow to import; needed only when a plugin is installed

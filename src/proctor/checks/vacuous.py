@@ -12,24 +12,24 @@ from proctor.checks.tools.tool_pairing import ToolCallsMatch
 from proctor.model.case import Scoring
 
 _ALWAYS = {
-    "tools_called": ("names", "lists no tool, so it holds whatever is called", "no_tools_called: {}` says that nothing is called"),
-    "tools_in_order": ("names", "lists no tool, so it holds whatever is called", "tools_exactly: []` says that nothing is called"),
-    "tool_calls_match": ("calls", "lists no call, so it holds whatever is called", "no_tools_called: {}` says that nothing is called"),
-    "response_contains": ("text", "looks for an empty text, which every answer contains", "response_not_empty: {}` says that there is one"),
+    "tools_called": ("names", "lists no tool, so it holds whatever is called", "no_tools_called: {}` claims that nothing is called"),
+    "tools_in_order": ("names", "lists no tool, so it holds whatever is called", "tools_exactly: []` claims that nothing is called"),
+    "tool_calls_match": ("calls", "lists no call, so it holds whatever is called", "no_tools_called: {}` claims that nothing is called"),
+    "response_contains": ("text", "looks for an empty text, which every answer contains", "response_not_empty: {}` requires one"),
     "response_starts_with": (
         "text",
         "looks for an empty text, with which every answer starts",
-        "response_not_empty: {}` says that there is one",
+        "response_not_empty: {}` requires one",
     ),
     "response_ends_with": (
         "text",
         "looks for an empty text, with which every answer ends",
-        "response_not_empty: {}` says that there is one",
+        "response_not_empty: {}` requires one",
     ),
     "response_matches": (
         "pattern",
         "has an empty pattern, which is found in every answer",
-        "response_not_empty: {}` says that there is one",
+        "response_not_empty: {}` requires one",
     ),
 }
 _NEVER = {
@@ -39,7 +39,7 @@ _NEVER = {
 
 
 class Vacuous(msgspec.Struct, frozen=True):
-    """Which field says nothing, and what comes of it."""
+    """Which field has no effect, and why."""
 
     field: str
     why: str
@@ -55,9 +55,9 @@ def find_vacuous(check: str, spec: msgspec.Struct) -> Vacuous | None:
             "threshold", f"{check} passes from a score of 0 on, which every answer has", "leave it out, or give a number above 0"
         )
     if isinstance(spec, ToolCalled) and spec.at_least == 0 and spec.at_most is None and not spec.forbidden_arguments:
-        return Vacuous("at_least", f"{check} with at_least: 0 holds whatever is called", "`tool_not_called: NAME` says that it is not")
+        return Vacuous("at_least", f"{check} with at_least: 0 holds whatever is called", "`tool_not_called: NAME` claims that it is not")
     if isinstance(spec, RequestMade) and spec.at_least == 0 and spec.at_most is None and not spec.then:
-        return Vacuous("at_least", f"{check} with at_least: 0 holds whatever is asked", "`request_not_made: {...}` says that it is not")
+        return Vacuous("at_least", f"{check} with at_least: 0 holds for any request", "`request_not_made: {...}` claims that it is not")
     always, never = _ALWAYS.get(check), _NEVER.get(check)
     if always is not None and _is_empty(spec, always[0]):
         return Vacuous(always[0], f"{check} {always[1]}", f"`{always[2]}")
@@ -71,7 +71,7 @@ def find_vacuous_scoring(scoring: Scoring, given: Container[str]) -> Vacuous | N
     if scoring.mode != "weighted":
         ignored = next((key for key in ("pass_at", "partial_above") if key in given), None)
         hint = "add `mode: weighted`, or leave it out"
-        return None if ignored is None else Vacuous(ignored, f"{ignored} says nothing where one failed check fails the case", hint)
+        return None if ignored is None else Vacuous(ignored, f"{ignored} has no effect if one failed check fails the case", hint)
     if scoring.pass_at == 0:
         return Vacuous("pass_at", "pass_at: 0 lets a case pass whatever its checks find", "give a number above 0")
     return None

@@ -1,6 +1,6 @@
 """Decompresses an answer over HTTP (`Content-Encoding`), to its very end or not at all.
 
-A stream that breaks off, that is followed by something else, or that is packed in a way nobody here reads has told only half: whatever is
+A stream that is cut off, has trailing data, or uses an unsupported encoding is incomplete: whatever is
 claimed to be absent could lie in the other. So each of them is refused. `gzip` may have several members, which are one text; `deflate`
 comes with its wrapping or without, as servers differ.
 """
@@ -11,13 +11,13 @@ import zlib
 from collections.abc import AsyncIterable, Iterator
 from typing import Literal
 
-ASKED_FOR = "gzip, deflate"
+ACCEPT_ENCODING = "gzip, deflate"
 """What is sent as `accept-encoding`."""
 _PIECE = 1 << 20
 """How much is unpacked in one go: a few bytes can become gigabytes."""
 _GZIP_BEGINS = b"\x1f\x8b"
 _MARK = 2
-"""Bytes by which the beginning of a stream is told from something else."""
+"""Bytes needed to recognise the beginning of a stream."""
 # The numbers of zlib: 15 for data in its own wrapping, 31 for gzip's, -15 for bare data.
 _WRAPPED, _GZIP, _BARE = 15, 31, -15
 
@@ -55,7 +55,7 @@ class _Unpacker:
         self._stream = zlib.decompressobj(_GZIP)
         self._begun = False
         self._held = b""
-        """The first byte of a stream: only two of them tell what it is, and a network cuts where it likes."""
+        """The first byte of a stream: two are needed to recognise it, and a network may split anywhere."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield what a piece of the answer decompresses to. Raises `BadPacking`."""
@@ -86,18 +86,18 @@ class _Unpacker:
         try:
             piece = self._stream.decompress(data, _PIECE)
         except zlib.error as error:
-            raise BadPacking(f"it is no {self._how}: {error}") from None
+            raise BadPacking(f"it is not {self._how}: {error}") from None
         return piece, self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
 
     def _may_begin(self, data: bytes) -> bool:
-        """Return whether a stream may begin like this: behind the first one only `gzip` has others."""
+        """Return whether a stream may begin like this: after the first one only `gzip` has others."""
         return not self._begun or (self._how == "gzip" and _GZIP_BEGINS.startswith(data[:_MARK]))
 
     def _begin(self, data: bytes) -> None:
         """Open the stream that begins here; there are two bytes of it, or it is refused."""
         if not self._may_begin(data):
             raise BadPacking(f"it is {self._how}, and something else follows its end")
-        # RFC 1950: the method is 8, and both bytes together are a multiple of 31. Bare data would begin so only with bits that nobody sets.
+        # RFC 1950: the method is 8, and both bytes together are a multiple of 31. Raw data hardly ever begins so.
         wrapped = data[0] & 15 == 8 and int.from_bytes(data[:_MARK], "big") % 31 == 0
         self._stream = zlib.decompressobj(_GZIP if self._how == "gzip" else _WRAPPED if wrapped else _BARE)
         self._begun = True

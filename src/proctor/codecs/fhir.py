@@ -1,7 +1,7 @@
 """FHIR R4 search over resources held in memory: what `GET Appointment?patient=Patient/1&status=booked` would find.
 
 Parameters are joined by AND, values between commas by OR. Bundles are opened (their entries are searched), contained resources
-are not. Results keep the order of the store unless `_sort` says otherwise; `_count` keeps that many. `patient.family=Smith` follows a
+are not. Results keep the order of the store unless `_sort` is given; `_count` keeps that many. `patient.family=Smith` follows a
 reference; `_include` and `_revinclude` bring along what matches point at, or what points at them. What is not
 implemented is refused with `unsupported_search`, never ignored: a search that leaves out a condition finds too much.
 """
@@ -33,7 +33,7 @@ from proctor.model.json_values import is_number, read_digits
 from proctor.model.show import nearest, show
 from proctor.work import spend
 
-# --- what a FHIR search brings along beside its matches: `_include` and `_revinclude`
+# --- what a FHIR search returns in addition to its matches: `_include` and `_revinclude`
 
 
 class Include(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ def compile_include(name: str, value: str, *, field: str) -> Include:
     if parameter != "*" and parameter not in known:
         near = nearest(parameter, known)
         more = f"; nearest: {', '.join(near)}" if near else ""
-        raise CheckFault("unsupported_search", f"{name}: {parameter!r} is no reference parameter of {source}{more}")
+        raise CheckFault("unsupported_search", f"{name}: {parameter!r} is not a reference parameter of {source}{more}")
     chosen = tuple(known.values()) if parameter == "*" else (known[parameter],)
     return Include(source, chosen, target or None, name == "_revinclude")
 
@@ -151,7 +151,7 @@ class Search(msgspec.Struct, frozen=True):
         return found
 
     def find_included(self, matches: Sequence[Found], resources: Iterable[Json] | IndexedStore) -> list[Found]:
-        """Return what `_include` and `_revinclude` bring along beside these matches."""
+        """Return what `_include` and `_revinclude` add to these matches."""
         return find_included(self.includes, matches, resources) if self.includes else []
 
 
@@ -227,10 +227,12 @@ def _compile_chain(resource_type: str, pair: tuple[str, str], field: str, made: 
     head, _, of_type = head.partition(":")
     parameter = _find_parameter(resource_type, head, list_parameters(resource_type))
     if parameter.kind != "reference":
-        raise CheckFault("unsupported_search", f"search parameter {head!r} of {resource_type} is no reference, so {name!r} leads nowhere")
+        raise CheckFault(
+            "unsupported_search", f"search parameter {head!r} of {resource_type} is not a reference, so {name!r} leads nowhere"
+        )
     wanted = rest.partition(".")[0].partition(":")[0]
     targets = {place.target for place in parameter.places if place.target is not None}
-    # Where nothing says which type is meant, every type that can be asked for it is.
+    # If no type is given, every type that has the parameter is searched.
     types = [of_type] if of_type else sorted(targets) or [each for each in list_resource_types() if wanted in list_parameters(each)]
     if not types:
         raise CheckFault("unsupported_search", f"no resource type has the search parameter {wanted!r} of {name!r}")
@@ -257,7 +259,7 @@ def _compile_parameter(resource_type: str, name: str, value: str, known: Mapping
             raise SpecError(f"{name}:missing: expected true or false, found {show(value)}", field=field)
         absent = value == "true"
         return lambda resource: absent is (next(iterate_values(resource, parameter), None) is None), None
-    # A type may stand where a modifier stands: `subject:Patient`.
+    # A modifier may be a type: `subject:Patient`.
     typed = parameter.kind == "reference" and modifier is not None and modifier[:1].isupper() and modifier.isalpha()
     if modifier is not None and modifier not in MODIFIERS[parameter.kind] and not typed:
         allowed = ", ".join(f":{entry}" for entry in (*MODIFIERS[parameter.kind], "missing"))
@@ -266,7 +268,7 @@ def _compile_parameter(resource_type: str, name: str, value: str, known: Mapping
         )
     parts = split_unescaped(value, ",")
     if not all(parts):
-        # An empty text begins every text: it would find what nobody asked for.
+        # Every text begins with an empty text: it would find everything.
         raise SpecError(f"{name}: expected a value, found {'nothing' if not value else f'an empty one in {show(value)}'}", field=field)
     fits: list[Test] = [compile_value(parameter.kind, modifier, part, field=field) for part in parts]
     # FHIR's `:not` also finds resources without any value there.
@@ -274,13 +276,13 @@ def _compile_parameter(resource_type: str, name: str, value: str, known: Mapping
 
     def test(resource: dict[str, Json]) -> bool:
         return (
-            any(one(element) for element in _weigh_elements(iterate_values(resource, parameter), len(fits)) for one in fits) is not negated
+            any(one(element) for element in _count_elements(iterate_values(resource, parameter), len(fits)) for one in fits) is not negated
         )
 
     return test, find_clue(parameter, modifier, parts)
 
 
-def _weigh_elements(elements: Iterator[Json], tests: int) -> Iterator[Json]:
+def _count_elements(elements: Iterator[Json], tests: int) -> Iterator[Json]:
     """Yield the elements, each counted as often as it is looked at."""
     for element in elements:
         parts = element.values() if isinstance(element, dict) else (element,)

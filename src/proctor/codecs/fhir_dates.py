@@ -1,6 +1,6 @@
 """FHIR dates as ranges of time, and the comparisons a search asks for.
 
-A partial date stands for the whole range it leaves open: `2026-11` is all of November. Both sides of a comparison are such
+A partial date means the whole range it leaves open: `2026-11` is all of November. Both sides of a comparison are such
 ranges, the end excluded; a Period without an end reaches into all future. A time without an offset is read as UTC. Instants
 are whole microseconds counted from the day before year 1, so that the last day of year 9999 has an end too.
 `ap` (about) is left to the implementer by FHIR: here the ranges must meet when the stated one is a day wider on both sides.
@@ -37,7 +37,7 @@ _EVER = Range(float("-inf"), float("inf"))
 
 
 def read_date(text: str) -> Range | None:
-    """Return the range a FHIR date, dateTime or instant stands for, or None for other text."""
+    """Return the range of a FHIR date, dateTime or instant, or None for other text."""
     match = _DATE.fullmatch(text)
     if match is None:
         return None
@@ -61,7 +61,7 @@ def read_date(text: str) -> Range | None:
     start += min(int(second), 59) * _SECOND
     if fraction is None:
         return Range(start, start + _SECOND)
-    # A fraction of three digits stands for a millisecond: what it leaves open is a range, too.
+    # A fraction of three digits means a millisecond: what it leaves open is a range, too.
     start += int(fraction[:6].ljust(6, "0"))
     return Range(start, start + 10 ** max(0, 6 - len(fraction)))
 

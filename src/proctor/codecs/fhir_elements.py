@@ -12,6 +12,32 @@ from proctor.codecs.fhir_parameters import Parameter, Place
 from proctor.errors import CheckFault
 from proctor.model.evidence import Json
 
+# --- the resource types of FHIR R4 (4.0.1)
+
+_NAMES = """
+Account ActivityDefinition AdverseEvent AllergyIntolerance Appointment AppointmentResponse AuditEvent Basic Binary
+BiologicallyDerivedProduct BodyStructure Bundle CapabilityStatement CarePlan CareTeam CatalogEntry ChargeItem ChargeItemDefinition
+Claim ClaimResponse ClinicalImpression CodeSystem Communication CommunicationRequest CompartmentDefinition Composition ConceptMap
+Condition Consent Contract Coverage CoverageEligibilityRequest CoverageEligibilityResponse DetectedIssue Device DeviceDefinition
+DeviceMetric DeviceRequest DeviceUseStatement DiagnosticReport DocumentManifest DocumentReference EffectEvidenceSynthesis Encounter
+Endpoint EnrollmentRequest EnrollmentResponse EpisodeOfCare EventDefinition Evidence EvidenceVariable ExampleScenario
+ExplanationOfBenefit FamilyMemberHistory Flag Goal GraphDefinition Group GuidanceResponse HealthcareService ImagingStudy Immunization
+ImmunizationEvaluation ImmunizationRecommendation ImplementationGuide InsurancePlan Invoice Library Linkage List Location Measure
+MeasureReport Media Medication MedicationAdministration MedicationDispense MedicationKnowledge MedicationRequest MedicationStatement
+MedicinalProduct MedicinalProductAuthorization MedicinalProductContraindication MedicinalProductIndication
+MedicinalProductIngredient MedicinalProductInteraction MedicinalProductManufactured MedicinalProductPackaged
+MedicinalProductPharmaceutical MedicinalProductUndesirableEffect MessageDefinition MessageHeader MolecularSequence NamingSystem
+NutritionOrder Observation ObservationDefinition OperationDefinition OperationOutcome Organization OrganizationAffiliation
+Parameters Patient PaymentNotice PaymentReconciliation Person PlanDefinition Practitioner PractitionerRole Procedure Provenance
+Questionnaire QuestionnaireResponse RelatedPerson RequestGroup ResearchDefinition ResearchElementDefinition ResearchStudy
+ResearchSubject RiskAssessment RiskEvidenceSynthesis Schedule SearchParameter ServiceRequest Slot Specimen SpecimenDefinition
+StructureDefinition StructureMap Subscription Substance SubstanceNucleicAcid SubstancePolymer SubstanceProtein
+SubstanceReferenceInformation SubstanceSourceMaterial SubstanceSpecification SupplyDelivery SupplyRequest Task TerminologyCapabilities
+TestReport TestScript ValueSet VerificationResult VisionPrescription
+"""
+RESOURCE_TYPES = frozenset(_NAMES.split())
+
+
 _MOST_VALUES = 10_000
 """Values of one search parameter in one resource; lists inside lists multiply."""
 _MOST_BUNDLES = 100
@@ -37,7 +63,7 @@ _CHOICES = (
 
 
 class Found(msgspec.Struct, frozen=True):
-    """One resource and where it stands in the store: `resources[3]`, `resources[0].entry[1].resource`."""
+    """One resource and its position in the store: `resources[3]`, `resources[0].entry[1].resource`."""
 
     place: str
     resource: dict[str, Json]

@@ -1,8 +1,8 @@
 """An index of the resources of one type: what a search by token or by reference need not look at.
 
 It leaves out what cannot fit and decides nothing: the search tests what is left exactly as it tests a store without an index, in the same
-order. The table of a parameter is made when somebody first asks for it. Changes do not touch it: what was written since then is looked
-at always, and once that is much, whoever holds the index drops it and makes another.
+order. The table of a parameter is built on first use. Changes do not update it: resources written since then are always
+scanned, and once there are many, the owner of the index builds another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SEPARATOR = re.compile("[/:]")
 _MOST_WRITTEN = 256
 """Resources written since the tables were made: each is looked at by every search."""
 Table = dict[str, list[str]]
-"""Keys of resources by a word that stands in one of their values."""
+"""Keys of resources by a word of their values."""
 
 
 class Clue(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class ResourceIndex:
     def __init__(self, rows: Mapping[str, Json]) -> None:
         self._tables = _Tables(rows)
         self._written: dict[str, int | None] = {}
-        """Where what was written since stands in the order of the store; None where it was taken away."""
+        """Positions in the store of what was written since; None if it was deleted."""
         self._next = len(rows)
 
     def branch(self) -> ResourceIndex:
@@ -98,17 +98,17 @@ class _Tables:
     """Tables over rows as they once were."""
 
     def __init__(self, rows: Mapping[str, Json]) -> None:
-        # A copy of the outermost level: whoever holds the rows may go on writing into them.
+        # A copy of the outermost level: the owner of the rows may go on writing.
         self._rows = dict(rows)
         self.positions = {key: position for position, key in enumerate(rows)}
         self.unread: set[str] = set()
-        """Resources with more values than are read: the search itself says so."""
+        """Resources with more values than are read: the search itself reports that."""
         self._made: dict[str, Table] = {}
 
     def find(self, parameter: Parameter) -> Table:
         made = self._made.get(parameter.name)
         if made is None:
-            # Two threads may make the same table, and either of them may be kept.
+            # Two threads may build the same table; either one is used.
             made = self._made[parameter.name] = self._make(parameter)
         return made
 

@@ -55,7 +55,7 @@ MODIFIERS: dict[Kind, tuple[str, ...]] = {
     "number": (),
     "quantity": (),
 }
-"""Modifiers beside `:missing`; a reference also takes a resource type (`subject:Patient`)."""
+"""Modifiers other than `:missing`; a reference also takes a resource type (`subject:Patient`)."""
 
 
 EMAIL = "email"
@@ -63,7 +63,7 @@ EMAIL = "email"
 
 
 def iterate_tokens(element: Json) -> Iterator[tuple[str | None, str]]:
-    """Yield the system and the code of everything an element says: a code, a Coding, a CodeableConcept, an Identifier, a ContactPoint."""
+    """Yield system and code of an element: a code, a Coding, a CodeableConcept, an Identifier, a ContactPoint."""
     if isinstance(element, bool):
         yield None, "true" if element else "false"
     elif isinstance(element, str):
@@ -84,7 +84,7 @@ def _iterate_system_and_code(element: dict[str, Json], key: str) -> Iterator[tup
     if isinstance(code, str):
         system = element.get("system")
         yield system if isinstance(system, str) and system else None, code
-        # Nobody's mail server tells them apart; R4 leaves the case of tokens to the server.
+        # Mail servers ignore case in practice; R4 leaves the case of tokens to the server.
         if system == EMAIL and code != code.lower():
             yield EMAIL, code.lower()
 
@@ -116,8 +116,8 @@ def _make_description_test(value: str) -> Test:
         if not isinstance(element, dict):
             return False
         codings = element.get("coding")
-        told = [element, *(codings if isinstance(codings, list) else ())]
-        words = (entry.get(key) for entry in told if isinstance(entry, dict) for key in ("text", "display"))
+        named = [element, *(codings if isinstance(codings, list) else ())]
+        words = (entry.get(key) for entry in named if isinstance(entry, dict) for key in ("text", "display"))
         return any(isinstance(word, str) and fold(word).startswith(wanted) for word in words)
 
     return fits
@@ -141,7 +141,7 @@ def find_reference_type(element: Json) -> str | None:
 
 def strip_version(text: str) -> str:
     """Return a reference without the version it names."""
-    # A canonical has its version behind a bar, a reference behind `_history`.
+    # A canonical has its version after a bar, a reference after `_history`.
     return text.partition("/_history/")[0].partition("|")[0]
 
 
@@ -218,7 +218,7 @@ def _parse_decimal(value: Json) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
-        # By way of its text: the binary value of 0.1 has digits that nobody wrote.
+        # Through its text: the binary value of 0.1 has further digits.
         number = Decimal(str(value))
     except (InvalidOperation, ValueError):
         return None

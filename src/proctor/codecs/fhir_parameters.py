@@ -39,7 +39,7 @@ def list_parameters(resource_type: str) -> dict[str, Parameter]:
     return _list_known(resource_type) if resource_type in _split_blocks() else _list_common()
 
 
-# Parsed when first asked for: a search needs one type of the whole table. Anybody can ask for types outside it, so none of them is kept.
+# Parsed on first use: a search needs one type of the whole table. Types outside it are not cached, since callers choose them.
 @functools.cache
 def _list_known(resource_type: str) -> dict[str, Parameter]:
     return {**_list_common(), **_read(_split_blocks()[resource_type])}

@@ -4,7 +4,7 @@ Segments end in CR, LF or both; the framing bytes of MLLP and a byte order mark 
 messages, each beginning with MSH; the envelope of a batch (FHS, BHS, BTS, FTS) is left out. MSH.1 is the field separator
 itself and MSH.2 the other delimiters, so MSH.9 is the message type, as the standard counts.
 Escapes undone in single values: `\F\ \S\ \T\ \R\ \E\` (the delimiters), `\Xhh..\` (bytes: UTF-8, else Latin-1), `\.br\` (a line
-break); any other is kept as written. HL7's explicit null `""` is that text.
+break); any other stays as written. HL7's explicit null `""` is that text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Hl7Message(msgspec.Struct, frozen=True):
     escape: str | None
     segments: tuple[Segment, ...]
     is_whole: bool = True
-    """Nothing in a message tells that it broke off."""
+    """Nothing in a message shows that it was cut off."""
 
     def value(self, path: SegmentPath) -> str | None:
         """Return the text at a path, or None when it is absent or empty."""
@@ -49,7 +49,7 @@ class Hl7Message(msgspec.Struct, frozen=True):
         return pick(segment, path, self.delimiters, self._unescape)
 
     def locate(self, path: SegmentPath) -> Span | None:
-        """Return where the text at a path stands in the text that the message was read from."""
+        """Return the position of the value at a path in the text of the message."""
         segment = find_segment(self.segments, path)
         if segment is None:
             return None
@@ -63,7 +63,7 @@ class Hl7Message(msgspec.Struct, frozen=True):
         if mark is None or mark not in text:
             return text
         pieces = text.split(mark)
-        # Between two marks stands an escape; a lone last mark is text.
+        # An escape is between two marks; a lone last mark is text.
         result = [pieces[0]]
         position = 1
         while position < len(pieces):
@@ -124,7 +124,7 @@ def find_gap(messages: Sequence[Hl7Message]) -> str:
     for message in messages:
         for segment in message.segments:
             if not _SEGMENT.fullmatch(segment.name):
-                return f"a line that begins with {show(segment.name[:20])} is no segment"
+                return f"a line that begins with {show(segment.name[:20])} is not a segment"
             # No escape of HL7 is written so: JSON was escaped twice, and what follows is taken for a part of the last field.
             if "\\" in segment.text and _ESCAPED_END.search(segment.text):
                 return "its line ends are written as a backslash and a letter"

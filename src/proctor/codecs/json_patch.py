@@ -30,11 +30,11 @@ def merge_patch(document: Json, patch: Json) -> Json:
 
 
 def apply_patch(document: Json, patch: Json) -> Json:
-    """Return the document with a JSON Patch applied. Raises `SpecError` where an operation cannot be, and then nothing of it is kept."""
+    """Return the document with a JSON Patch applied. Raises `SpecError`, without any change, if an operation cannot be applied."""
     if not isinstance(patch, list):
         raise SpecError(f"a JSON Patch is a list of operations, found {kind_of(patch)}")
     if len(cast("list[Json]", patch)) > MOST_OPERATIONS:
-        raise SpecError(f"{len(patch)} operations in a JSON Patch; at most {MOST_OPERATIONS} are taken")
+        raise SpecError(f"{len(patch)} operations in a JSON Patch; the maximum is {MOST_OPERATIONS}")
     # Operations write into this copy; where a later one cannot be applied, the document of the caller is as it was.
     patched, copied = copy.deepcopy(document), 0
     for index, operation in enumerate(cast("list[Json]", patch)):

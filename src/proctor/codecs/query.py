@@ -1,4 +1,4 @@
-"""The part of an address behind `?`, and forms that are sent as a body: names and values, percent-encoded."""
+"""The part of an address after `?`, and forms that are sent as a body: names and values, percent-encoded."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def decode_percent(text: str) -> str:
 
 def encode_percent(text: str, keep: str = "") -> str:
     """Return text with everything but letters, digits, `-._~` and the characters to `keep` percent-encoded."""
-    kept = _PLAIN | set(keep.encode())
-    return "".join(chr(byte) if byte in kept else f"%{byte:02X}" for byte in text.encode("utf-8", "replace"))
+    plain = _PLAIN | set(keep.encode())
+    return "".join(chr(byte) if byte in plain else f"%{byte:02X}" for byte in text.encode("utf-8", "replace"))
 
 
 def decode_query(text: str) -> tuple[tuple[str, str], ...]:

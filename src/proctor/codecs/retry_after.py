@@ -11,16 +11,16 @@ _SECONDS = re.compile(r"(\d{1,9})\d{0,9}(\.\d{1,9})?", re.ASCII)
 def read_retry_after_s(headers: Mapping[str, str], *, clock: Callable[[], float] | None = None) -> float | None:
     """Return the seconds that the headers (with lower-case names) ask to wait, or None.
 
-    A date is compared with the server's own clock where it tells it, since ours may be wrong, and else with `clock`, if there is one.
+    A date is compared with the server's own clock if it sends one, since ours may be wrong, else with `clock`, if given.
     """
     exact = _read_seconds(headers.get("retry-after-ms", ""))
     if exact is not None:
         return exact / 1000
-    said = headers.get("retry-after", "")
-    seconds = _read_seconds(said)
-    if seconds is not None or not said.strip():
+    value = headers.get("retry-after", "")
+    seconds = _read_seconds(value)
+    if seconds is not None or not value.strip():
         return seconds
-    then, now = _read_date(said), _read_date(headers.get("date", ""))
+    then, now = _read_date(value), _read_date(headers.get("date", ""))
     if now is None and clock is not None:
         now = clock()
     return None if then is None or now is None else max(0.0, then - now)
@@ -28,7 +28,7 @@ def read_retry_after_s(headers: Mapping[str, str], *, clock: Callable[[], float]
 
 def _read_seconds(text: str) -> float | None:
     found = _SECONDS.fullmatch(text.strip())
-    # More than nine digits are cut: that is decades, and whoever asks for so much is not asked again.
+    # More than nine digits are cut: that is decades, so there is no retry.
     return float(found[1] + (found[2] or "")) if found else None
 
 

@@ -58,7 +58,7 @@ class Delimiters(msgspec.Struct, frozen=True):
 
 
 Span = tuple[int, int]
-"""The first character of a piece of text and the first one behind it."""
+"""The first character of a piece of text and the first one after it."""
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class Segment(msgspec.Struct, frozen=True):
     start: int = 0
     """Where its text begins in the text that it was read from."""
     header: bool = False
-    """Whether field 1 is the separator itself, which stands right behind the name."""
+    """Whether field 1 is the separator itself, right after the name."""
 
     def find_field(self, number: int) -> str:
         """Return field `number`, or empty text."""
@@ -125,7 +125,7 @@ def find_segment(segments: Sequence[Segment], path: SegmentPath) -> Segment | No
 
 
 def explain_position(segments: Sequence[Segment], path: SegmentPath) -> str | None:
-    """Return what to write instead of a position behind the last segment, where a first field of these digits may be meant."""
+    """Return what to write instead of a position after the last segment, if a first field of these digits may be meant."""
     if path.position is None or find_segment(segments, path) is not None:
         return None
     count = sum(segment.name == path.name for segment in segments)
@@ -146,13 +146,13 @@ def pick(segment: Segment, path: SegmentPath, delimiters: Delimiters, unescape: 
         piece = _pick_part(piece, delimiters.subcomponent, path.subcomponent)
     if not piece:
         return None
-    # What still has structure keeps its escapes: undone, an escaped delimiter could not be told from a real one.
+    # What still has structure keeps its escapes: an unescaped delimiter would look like a real one.
     divided = any(mark is not None and mark in piece for mark in (delimiters.repetition, delimiters.component, delimiters.subcomponent))
     return piece if divided else unescape(piece)
 
 
 def locate_piece(segment: Segment, path: SegmentPath, delimiters: Delimiters) -> Span | None:
-    """Return where the text stands that `pick` selects, with its escapes as they are written; None when it is absent or empty."""
+    """Return the position of the text that `pick` selects, with its escapes; None if it is absent or empty."""
     if path.field is None:
         return segment.start, segment.start + len(segment.text)
     if not 0 < path.field <= len(segment.fields):

@@ -1,8 +1,8 @@
-"""How spoken words are compared: what a transcript writes differently, though the same was said.
+"""How spoken words are compared: transcripts write the same words differently.
 
 1. Text is brought to Unicode form NFKC and case-folded.
 2. Apostrophes are dropped (`don't` is `dont`); every other character that is no letter, mark or digit (hyphens too) ends a word.
-3. The words `zero` to `nine` are digits, and so are `oh` and `o` beside a digit; `double` and `triple` before a digit repeat it.
+3. The words `zero` to `nine` are digits, and so are `oh` and `o` next to a digit; `double` and `triple` before a digit repeat it.
 4. Digits stand alone: `42`, `4 2` and `four two` are the same. A match may not begin or end inside a word, so `42` is not
    found in `421`; but it is in `four two one`, where each digit is a word of its own.
 5. Invisible characters (soft hyphens, zero-width spaces) are dropped, a soft hyphen with the line break after it.
@@ -33,7 +33,7 @@ class Speech(msgspec.Struct, frozen=True):
     begins: frozenset[int]
     """Positions in `text` of the space before a word."""
     ends: frozenset[int]
-    """Positions in `text` of the space behind a word."""
+    """Positions in `text` of the space after a word."""
     joined: Speech | None = None
     """The same with letters that are spelled out read as one word, where there are any."""
 
@@ -106,11 +106,11 @@ def _split_units(words: list[str]) -> list[list[str]]:
 
 
 def _read_zeros(words: list[str]) -> list[str]:
-    """Read `oh` beside a digit as zero, from the end on, so that a row of them before a digit (`oh oh seven`) is read whole."""
+    """Read `oh` next to a digit as zero, from the end, so that several before a digit (`oh oh seven`) are all read."""
     for step, order in ((1, range(len(words) - 2, -1, -1)), (-1, range(1, len(words)))):
         for position in order:
-            beside = words[position + step]
-            if words[position] in _ZEROS and (beside[:1] if step > 0 else beside[-1:]).isdecimal():
+            neighbour = words[position + step]
+            if words[position] in _ZEROS and (neighbour[:1] if step > 0 else neighbour[-1:]).isdecimal():
                 words[position] = "0"
     return words
 

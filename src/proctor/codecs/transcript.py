@@ -63,7 +63,7 @@ def _recognise_kind(text: str) -> TranscriptKind:
 
 
 def _iterate_cues(text: str) -> Iterator[list[str]]:
-    """Yield the text lines of each cue: what stands between a time line and the next blank line."""
+    """Yield the text lines of each cue: those between a time line and the next blank line."""
     lines: list[str] | None = None
     for line in _LINE_ENDS.split(text):
         if _TIMING.match(line):
@@ -82,7 +82,7 @@ def _iterate_cues(text: str) -> Iterator[list[str]]:
 
 
 def _read_cue(lines: list[str]) -> list[VoiceTurn]:
-    """Return what is said in one cue, by whom."""
+    """Return speaker and text of one cue."""
     turns: list[VoiceTurn] = []
     speaker, position = "", 0
     whole = "\n".join(lines)
@@ -93,27 +93,27 @@ def _read_cue(lines: list[str]) -> list[VoiceTurn]:
     spans.append((speaker, whole[position:]))
     for speaker, part in spans:
         for line in part.split("\n"):
-            # Tags go first: `&lt;b&gt;` is text that somebody said, and must not become a tag.
-            said = " ".join(html.unescape(_TAG.sub("", line)).split())
-            named = _NAMED.match(said) if not speaker else None
+            # Tags go first: `&lt;b&gt;` is spoken text, and must not become a tag.
+            text = " ".join(html.unescape(_TAG.sub("", line)).split())
+            named = _NAMED.match(text) if not speaker else None
             if named is not None:
-                turns.append(VoiceTurn(speaker=named.group(1).strip(), text=said[named.end() :]))
-            elif said:
+                turns.append(VoiceTurn(speaker=named.group(1).strip(), text=text[named.end() :]))
+            elif text:
                 # A further line of the cue goes on with the speaker named above it.
-                turns.append(VoiceTurn(speaker=speaker or (turns[-1].speaker if turns else ""), text=said))
+                turns.append(VoiceTurn(speaker=speaker or (turns[-1].speaker if turns else ""), text=text))
     return turns
 
 
 def _merge_cues(cues: Iterator[list[VoiceTurn]]) -> Iterator[VoiceTurn]:
-    speaker, said = "", list[str]()
+    speaker, text = "", list[str]()
     for turn in (turn for cue in cues for turn in cue):
-        if said and turn.speaker != speaker:
-            yield VoiceTurn(speaker=speaker, text=" ".join(said))
-            said = []
+        if text and turn.speaker != speaker:
+            yield VoiceTurn(speaker=speaker, text=" ".join(text))
+            text = []
         speaker = turn.speaker
-        said.append(turn.text)
-    if said:
-        yield VoiceTurn(speaker=speaker, text=" ".join(said))
+        text.append(turn.text)
+    if text:
+        yield VoiceTurn(speaker=speaker, text=" ".join(text))
 
 
 def _read_json_turns(text: str) -> tuple[VoiceTurn, ...]:
@@ -133,12 +133,12 @@ def _read_json_turns(text: str) -> tuple[VoiceTurn, ...]:
 def _read_json_turn(entry: Json, index: int, around: dict[str, Json]) -> VoiceTurn:
     if isinstance(entry, str):
         named = _NAMED.match(entry)
-        speaker, said = (named.group(1).strip(), entry[named.end() :]) if named else ("", entry)
-        return VoiceTurn(speaker=speaker, text=said, **read_call(around))
+        speaker, text = (named.group(1).strip(), entry[named.end() :]) if named else ("", entry)
+        return VoiceTurn(speaker=speaker, text=text, **read_call(around))
     if not isinstance(entry, dict):
         raise EvidenceError(f"turn {index} of the transcript: expected an object, found {kind_of(entry)}")
-    said = next((entry[key] for key in _TEXTS if isinstance(entry.get(key), str)), None)
-    if said is None:
+    text = next((entry[key] for key in _TEXTS if isinstance(entry.get(key), str)), None)
+    if text is None:
         raise EvidenceError(f"turn {index} of the transcript has no text under {', '.join(_TEXTS)}")
     speaker = next((entry[key] for key in _SPEAKERS if isinstance(entry.get(key), str)), "")
-    return VoiceTurn(speaker=speaker, text=said, **read_call(entry, around))
+    return VoiceTurn(speaker=speaker, text=text, **read_call(entry, around))

@@ -1,10 +1,10 @@
 """X12 interchanges: delimiters from ISA, transactions from ST to SE, and the text at a path.
 
-The ISA segment tells all delimiters: the character after `ISA` divides elements, the sixteenth element is the component
-separator, the character behind it ends segments, and the eleventh element divides repetitions (since version 00402; before, it is
-a letter, and there are none). Line ends behind a terminator are dropped. One text may hold several interchanges, each several
-transactions; a transaction is looked at together with its own ISA and GS. What broke off is read as far as it goes, and told: a
-transaction without SE, a group without GE, an interchange without a transaction and IEA, and text behind the last interchange.
+The ISA segment defines all delimiters: the character after `ISA` divides elements, the sixteenth element is the component
+separator, the character after it ends segments, and the eleventh element divides repetitions (since version 00402; before, it is
+a letter, and there are none). Line ends after a terminator are dropped. One text may hold several interchanges, each several
+transactions; a transaction is read together with its own ISA and GS. Truncated text is read as far as possible, and reported: a
+transaction without SE, a group without GE, an interchange without a transaction and IEA, and text after the last interchange.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class X12Transaction(msgspec.Struct, frozen=True):
         return pick(segment, path, self.delimiters, _as_written) if segment is not None else None
 
     def locate(self, path: SegmentPath) -> Span | None:
-        """Return where the text at a path stands in the text that the transaction was read from."""
+        """Return the position of the value at a path in the text of the transaction."""
         if path.name == "ISA":
             plain = msgspec.structs.replace(path, repetition=None, component=None, subcomponent=None)
             span = locate_piece(self.interchange, plain, Delimiters(None))
@@ -90,7 +90,7 @@ def read_interchanges(text: str) -> Interchanges:
         position = _skip_blanks(text, end)
         gaps += [gap] if gap else []
     if position < len(text):
-        gaps.append(f"behind the last interchange stands {show(text[position : position + 20])}")
+        gaps.append(f"unexpected text after the last interchange: {show(text[position : position + 20])}")
     return Interchanges(found, gaps[0] if gaps else "")
 
 
@@ -106,7 +106,7 @@ def _read_header(text: str, start: int) -> tuple[list[str], int]:
     elements: list[str] = []
     position = start + 4
     if divider and not divider.isalnum() and not divider.isspace():
-        # The widest element of ISA has fifteen characters; 200 leave room for
+        # The widest element of ISA has fifteen characters; 200 leave space for
         # bad padding and bound the search in a text that is no interchange.
         while len(elements) < 15 and (end := text.find(divider, position, position + 200)) >= 0:
             elements.append(text[position:end])
@@ -118,7 +118,7 @@ def _read_header(text: str, start: int) -> tuple[list[str], int]:
 
 
 def _read_interchange(text: str, start: int, found: list[X12Transaction]) -> tuple[int, str]:
-    """Read one interchange into `found`; the position behind it, and what is not whole in it."""
+    """Read one interchange into `found`; return the position after it, and what is incomplete in it."""
     elements, position = _read_header(text, start)
     divider, terminator = text[start + 3], text[position]
     divides_repetitions = len(elements[10]) == 1 and not elements[10].isalnum() and elements[10] != " "

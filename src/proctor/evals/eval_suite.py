@@ -7,8 +7,7 @@ from typing import Any
 
 from proctor.evals.agents.blocking import run_blocking
 from proctor.evals.agents.test_agent import EvalAgent
-from proctor.evals.eval_test import EvalTest, OnProgress
-from proctor.evals.figures import Figures
+from proctor.evals.eval_test import EvalTest, Figures, OnProgress
 from proctor.evals.grading.results import EvalRunResult, EvalSuiteResult, SuiteAggregate, SuiteTokens
 from proctor.evals.grading.score_rows import suite_config_hash
 from proctor.evals.grading.scorers import Scorer

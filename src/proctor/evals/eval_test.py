@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from inspect import isasyncgen, isawaitable, isgenerator
 from typing import Any, Final, TypedDict, Unpack
@@ -14,25 +15,86 @@ from typing import Any, Final, TypedDict, Unpack
 import msgspec
 
 from proctor.evals.agents.blocking import run_blocking
-from proctor.evals.agents.calling import call_function, copy_context, describe_exception, end_task
-from proctor.evals.agents.deadline import DEADLINE, Deadline
-from proctor.evals.agents.latency import LatencyBreakdown
+from proctor.evals.agents.calling import DEADLINE, Deadline, call_function, copy_context, describe_exception, end_task
 from proctor.evals.agents.options import refuse_unknown_options, show_options
-from proctor.evals.agents.prompt_result import PromptResult
+from proctor.evals.agents.prompt_result import LatencyBreakdown, PromptResult
 from proctor.evals.agents.test_agent import EvalAgent
-from proctor.evals.figures import Figures
 from proctor.evals.grading.expectations import Expectations, Predicate
 from proctor.evals.grading.grade import Grading
-from proctor.evals.grading.results import EvalRunResult, IterationResult, Tokens
+from proctor.evals.grading.results import EvalRunResult, IterationResult, SuiteAggregate, Tokens
 from proctor.evals.grading.score_rows import EvaluationConfig, ScoreResult
-from proctor.evals.grading.scorer_context import Scenario
-from proctor.evals.grading.scorers import DEFAULT_LIMITS, Scorer, ScorerLimits
-from proctor.evals.metrics import Counts, sum_up_run
+from proctor.evals.grading.scorers import DEFAULT_LIMITS, Scenario, Scorer, ScorerLimits
+from proctor.evals.metrics import Counts, accuracy, compute_mean_tokens, sum_up_run
 from proctor.formats.native.drafting import make_slug
 from proctor.model.evidence import ToolCall
 from proctor.model.json_values import is_finite
 from proctor.model.show import show
 from proctor.validators import CallLike
+
+# --- the figures that a test and a suite of tests share; they differ only in whose iterations they count
+
+
+class Figures(ABC):
+    """Rates over the iterations of the last run. Raises `RuntimeError` before the first."""
+
+    def accuracy(self) -> float:
+        """Return the share of iterations that passed."""
+        totals = self._get_totals()
+        return accuracy(totals.successes, totals.iterations)
+
+    def precision(self) -> float:
+        """Return the share of calls that were expected. Raises `ValueError` without `expected_tool_calls`."""
+        return self._count_expected("precision").precision()
+
+    def recall(self) -> float:
+        """Return the share of expected calls that were made. Raises `ValueError` without `expected_tool_calls`."""
+        return self._count_expected("recall").recall()
+
+    def true_positive_rate(self) -> float:
+        """Return the same as `recall`."""
+        return self._count_expected("true_positive_rate").recall()
+
+    def unexpected_tool_call_rate(self) -> float:
+        """Return the share of iterations with a call that was not expected."""
+        self._get_totals()
+        return self.add_counts(Counts()).unexpected_rate()
+
+    def false_positive_rate(self) -> float:
+        """Return the share of iterations with a call that was not expected; without expected calls, of those that failed."""
+        totals = self._get_totals()
+        return self.unexpected_tool_call_rate() if self.expects_calls else accuracy(totals.failures, totals.iterations)
+
+    def average_token_use(self) -> float:
+        """Tokens per iteration."""
+        totals = self._get_totals()
+        return compute_mean_tokens(totals.token_usage.total, totals.iterations)
+
+    def _count_expected(self, what: str) -> Counts:
+        self._get_totals()
+        if not self.expects_calls:
+            raise ValueError(f"{what} needs expected_tool_calls, and {self._describe_without_calls()}")
+        return self.add_counts(Counts(), expecting=True)
+
+    @property
+    @abstractmethod
+    def expects_calls(self) -> bool:
+        """Whether calls are expected by name."""
+
+    @abstractmethod
+    def add_counts(self, counts: Counts, *, expecting: bool = False) -> Counts:
+        """Add the iterations of the last run to some counts; `expecting`: only of tests that expect calls by name."""
+
+    @abstractmethod
+    def _get_totals(self) -> EvalRunResult | SuiteAggregate:
+        """Return the sums of the last run. Raises `RuntimeError` before the first."""
+
+    @abstractmethod
+    def _describe_without_calls(self) -> str:
+        """Return, in words, that no calls are expected."""
+
+
+# ---
+
 
 # --- runs one iteration of an eval: the test function under a time limit, then everything else that decides
 
@@ -42,7 +104,7 @@ _FIRST_WAIT_S: Final = 0.1
 
 
 class _Attempt(msgspec.Struct, frozen=True):
-    """What the test function said."""
+    """The result of the test function."""
 
     answer: bool
     error: str | None
@@ -69,7 +131,7 @@ async def run_iteration(
         again = attempt.again or (not result.passed and any(prompt.has_error() for prompt in attempt.prompts))
         if not again or tried >= retries:
             break
-        # Longer each time: a provider that is overloaded is not helped by being asked again at once.
+        # Longer each time: an immediate retry does not help an overloaded provider.
         await asyncio.sleep(_FIRST_WAIT_S * 2**tried)
         tried += 1
     rows = (*result.scores, *await grading.make_scorer_rows(result.prompts, limits, iteration=number, failed=attempt.again))
@@ -111,9 +173,9 @@ async def _run_attempt(test: TestFunction, agent: EvalAgent, timeout_ms: float) 
             # Its prompts have just ended: the function may want to look at them.
             await asyncio.wait({task}, timeout=min(_GRACE_S, limit_s))
     finally:
-        # Also where this iteration is cancelled: `wait` leaves the task running then, and nobody else knows it.
+        # Also if this iteration is cancelled: `wait` leaves the task running then, without an owner.
         await end_task(task)
-    # Asked before the answer: a function may still say yes in its grace, or over a prompt that was cut short.
+    # Checked before the answer: a function may still return true in its grace period, or after a prompt that was cut short.
     if timed_out or deadline.missed:
         return _Attempt(False, f"Operation timed out after {timeout_ms:g}ms", True, own.get_prompt_history())
     if task.cancelled():
@@ -145,18 +207,18 @@ _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 class EvalTestOptions(TypedDict, total=False):
-    """What else may be said about a test."""
+    """Further options of a test."""
 
     id: str | None
     """By which runs of the test are joined; left out, made of its name."""
     match_options: Mapping[str, object] | None
-    """How expected calls are compared; left out, as the suite says."""
+    """How expected calls are compared; by default as the suite does."""
     expected_output: str | None
     """What a good answer looks like, for scorers that ask a judge."""
 
 
 class RunWatchers(TypedDict, total=False):
-    """Who is told how a run of a test goes."""
+    """Callbacks for the progress of a test."""
 
     on_progress: OnProgress | None
     """Called with (completed, total) after every iteration."""
@@ -373,8 +435,8 @@ def _report_iteration(header: str, iteration: IterationResult, scorers: set[str]
         _describe_row(row) for row in iteration.scores if row.scorer_id in scorers and not row.passed and row.status != "not_applicable"
     ]
     for number, prompt in enumerate(iteration.prompts, 1):
-        told = f" (error: {prompt.get_error()})" if prompt.has_error() else ""
-        lines += [f"--- prompt {number}: {show(prompt.prompt, 200)}{told}", prompt.format_trace()]
+        suffix = f" (error: {prompt.get_error()})" if prompt.has_error() else ""
+        lines += [f"--- prompt {number}: {show(prompt.prompt, 200)}{suffix}", prompt.format_trace()]
     return "\n".join(lines)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from proctor.evals.agents.latency import LatencyBreakdown, LatencyStats, LatencySummary
+from proctor.evals.agents.prompt_result import LatencyBreakdown, LatencyStats, LatencySummary
 from proctor.evals.grading.results import EvalRunResult, IterationResult, Tokens, TokenSummary
 from proctor.evals.grading.score_rows import EvaluationConfig
 

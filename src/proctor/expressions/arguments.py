@@ -1,4 +1,4 @@
-"""The kinds of arguments that functions take, and what is said when one does not fit.
+"""The kinds of arguments that functions take, and the errors for others.
 
 Every kind is a function from a value to what the function works with. It raises `Unfit` with a sentence. A literal argument is
 put through its kind when the suite is read, so a misspelt unit is reported with its column before anything runs.

@@ -28,7 +28,7 @@ def split_braces(text: str, braces: re.Pattern[str], *, example: str, field: str
         at = found.end()
         if found[0] in ("{", "}"):
             raise SpecError(
-                f"a lone {found[0]!r} is no placeholder",
+                f"a lone {found[0]!r} is not a placeholder",
                 field=field,
                 offset=found.start(),
                 hint=f"a placeholder is {example}; a literal brace is doubled: {{{{ and }}}}",

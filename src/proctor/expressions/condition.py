@@ -163,5 +163,5 @@ def list_paths(value: Value) -> list[Path]:
 
 
 def holds_call(value: Value) -> bool:
-    """Return whether a function of expressions stands in a value."""
+    """Return whether a value contains a function of expressions."""
     return isinstance(value, Call) or (isinstance(value, Listed) and any(holds_call(item) for item in value.items))

@@ -114,7 +114,7 @@ def compile_condition(text: str, *, field: str | None = None) -> Condition:
         raise error.move_to(field) from None
 
 
-# The field is no part of the key: one text stands in many fields, and only an error names where.
+# The field is not part of the key: one text may be in many fields, and only an error names its field.
 @functools.lru_cache(maxsize=1024)
 def _compile_cached(text: str) -> Condition:
     return _Parser(text).read_whole()
@@ -354,7 +354,7 @@ def _list_selections(condition: Condition) -> list[Path]:
 
 
 def _has_bare_selection(condition: Condition) -> bool:
-    """Return whether a condition says something of [*] without `all` or `any`."""
+    """Return whether a condition uses [*] without `all` or `any`."""
     match condition:
         case Each():
             return condition.kind == "every"

@@ -89,7 +89,7 @@ DIRECTIVES: dict[str, Callable[[datetime], str]] = {
 
 
 def find_unknown_directive(form: str) -> tuple[str, int] | None:
-    """Return the first directive that is not in the table, and where it stands."""
+    """Return the first directive that is not in the table, and its position."""
     for piece, at in _split_format(form):
         if piece[0] == "%" and piece not in DIRECTIVES:
             return piece, at

@@ -86,7 +86,7 @@ class Expression:
 
 
 def is_bare_call(name: str) -> bool:
-    """Return whether a name alone stands for a call, as `TODAY` does."""
+    """Return whether a name alone is a call, as `TODAY` is."""
     function = FUNCTIONS.get(name.upper())
     return function is not None and function.bare
 
@@ -99,7 +99,7 @@ def compile_expression(text: str, *, field: str | None = None) -> Expression:
         raise error.move_to(field) from None
 
 
-# The field is no part of the key: one text stands in many fields, and only an error names where.
+# The field is not part of the key: one text may be in many fields, and only an error names its field.
 @functools.lru_cache(maxsize=1024)
 def _compile_cached(text: str) -> Expression:
     return Expression(text, _Parser(split_tokens(text)).read_whole())
@@ -199,7 +199,7 @@ class Evaluation:
 
     def read_clock(self) -> datetime:
         """Return the current time in the zone of the case."""
-        # The zone first: an unknown one leaves the scope without a clock, and its own fault says why.
+        # The zone first: an unknown one leaves the scope without a clock, and its own fault has the reason.
         zone = self.read_zone()
         if self._scope.now is None:
             raise Unfit("the evidence carries no clock that can be read")

@@ -34,7 +34,7 @@ class Machine(Protocol):
 
 
 class Function(msgspec.Struct, frozen=True, kw_only=True):
-    """One function and what the documentation says of it."""
+    """One function and its documentation."""
 
     name: str
     signature: str

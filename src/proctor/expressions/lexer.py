@@ -1,6 +1,6 @@
 r"""The words of an expression, each with its place.
 
-A name is a letter or underscore, then letters, digits and underscores. A number is `[-] digits [. digits]`. Text stands in single or
+A name is a letter or underscore, then letters, digits and underscores. A number is `[-] digits [. digits]`. Text is in single or
 double quotes, with the escapes `\\`, `\'`, `\"`, `\n`, `\r`, `\t` and `\uXXXX`, of which two may make one
 character, as in JSON. Then there are `(`, `)` and `,`, in conditions also comparisons, brackets and dots; white space between is free.
 """
@@ -26,9 +26,9 @@ _PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 
 SYMBOLS = ("(", ")", ",")
-"""What stands between the values of an expression."""
+"""Tokens between the values of an expression."""
 CONDITION_SYMBOLS = (*SYMBOLS, "==", "!=", "<=", ">=", "<", ">", "[*]", "[", "]", ".")
-"""What stands between the values of a condition; of two that begin alike the longer comes first."""
+"""Tokens between the values of a condition; of two that begin alike the longer comes first."""
 _HINTS = {
     "=": "equality is written ==",
     "&": "write `and`",
@@ -39,7 +39,7 @@ _HINTS = {
 
 
 class Token(msgspec.Struct, frozen=True):
-    """One word; `value` is the name, the number or the text it stands for."""
+    """One token; `value` is its name, number or text."""
 
     kind: str
     """`name`, `number`, `text`, `end`, or the symbol itself."""

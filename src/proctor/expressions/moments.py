@@ -78,7 +78,7 @@ def read_clock(text: str) -> time | None:
         return None
     hour, minute, second, half = match.groups()
     if minute is None and half is None:
-        return None  # A bare number says too little.
+        return None  # A bare number is ambiguous.
     number = int(hour)
     if half is not None:
         if not 1 <= number <= 12:

@@ -18,9 +18,8 @@ from proctor.formats.mcplab.text import build_mcplab
 from proctor.formats.mibo.assertions import CALL_CONDITIONS, FIELD_CONDITIONS, LIMITS, SEMANTIC_TYPES, find_word
 from proctor.formats.suites import read_suite
 from proctor.formats.text.yaml_text import to_yaml
-from proctor.formats.verial.assertions import BY_FIELDS
-from proctor.formats.verial.scoring import SCORING
-from proctor.formats.verial.system_claims import SYSTEM_CLAIMS
+from proctor.formats.verial.assertions import BY_FIELDS, SYSTEM_CLAIMS
+from proctor.formats.verial.suite import SCORING
 from proctor.formats.workspace_file.workspace import WORKSPACE_KEYS
 from proctor.model.case import Assertion, Case, Scoring, Suite
 from proctor.model.evidence import Json
@@ -49,8 +48,8 @@ def write_dialect(suite: Suite, dialect: str) -> tuple[str, list[Problem]]:
         back = read_suite(text, dialect=dialect, name=suite.name)
     except InputError as error:
         refused = [each for each in error.problems if each.level == "error"]
-        told = [_refuse(f"{dialect} refuses what would be written at {each.origin.path}: {each.message}", whole) for each in refused]
-        raise InputError(f"the suite cannot be written as {dialect}", told) from None
+        errors = [_refuse(f"{dialect} refuses what would be written at {each.origin.path}: {each.message}", whole) for each in refused]
+        raise InputError(f"the suite cannot be written as {dialect}", errors) from None
     problems = [_refuse(message, whole, "warning") for message in dropped]
     if suite.evidence is not None:
         problems.append(_refuse(f"{dialect} cannot express `evidence`, how records are read", whole))
@@ -118,7 +117,7 @@ def _normalise(spec: msgspec.Struct) -> msgspec.Struct:
 
 
 def _list_unwritten(suite: Suite, place: str) -> list[str]:
-    """Return what is said of targets, models and the judge, for which a dialect has no place."""
+    """Return warnings about targets, models and the judge, which a dialect cannot express."""
     keys = [f"`{key}`" for key in WORKSPACE_KEYS if suite.settings.get(key) is not None]
     return [f"not written: {', '.join(keys)}; {place}"] if keys else []
 

@@ -34,7 +34,7 @@ def read_suite(
 ) -> Suite:
     """Read one suite document; raises `InputError` with every problem in it.
 
-    `library` gives what the `ref` entries of an MCPLab document refer to; it is asked only for such a document. `registry` knows the checks
+    `library` gives what the `ref` entries of an MCPLab document refer to; called only for such a document. `registry` knows the checks
     that a native suite may name; left out, those of ours and of plugins. `source` opens the files of data that it names; without one it may
     name none.
     """
@@ -63,13 +63,13 @@ def read_suite(
 
 
 def load_reader(dialect: str) -> ModuleType:
-    """Return the module that reads a dialect; imported when first asked for."""
+    """Return the module that reads a dialect; imported on first use."""
     return importlib.import_module(f"proctor.formats.{dialect}.suite")
 
 
 def recognise(document: Located, reading: Reading) -> str | None:
     """Return the one dialect that claims the document; a problem and nothing otherwise."""
-    # What says `proctor:` at the top is native, and asking the others would only load them.
+    # A document with `proctor:` at the top is native; checking the others would only load them.
     if load_reader("native").sniff(document):
         return "native"
     claims = [dialect for dialect in DIALECTS if load_reader(dialect).sniff(document)]
@@ -78,7 +78,7 @@ def recognise(document: Located, reading: Reading) -> str | None:
     if claims:
         message = f"this document could be {' or '.join(claims)}"
     else:
-        message = "this document is no suite that proctor knows"
+        message = "this document is not a known suite format"
     of_promptfoo = document.get("prompts") is not None and document.get("providers") is not None
     keys = ", ".join(repr(key) for key, _ in list(document.members())[:8])
     reading.error(

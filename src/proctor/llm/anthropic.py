@@ -1,9 +1,9 @@
 """Speaks Anthropic's messages API.
 
-System messages go into `system`, wherever they stand, and are always sent. Results of tools are blocks of a user message; what
-belongs to one side in a row becomes one message, results first, as the API wants it. `max_tokens` must be there: 1024 when nobody
-says. A shape for the answer is asked for with `output_config`; a model that does not know it is given a tool of that shape instead,
-which it must call, and whose input is the answer. There is no `seed`.
+System messages go into `system`, wherever they are, and are always sent. Results of tools are blocks of a user message; consecutive
+messages of one side become one, results first, as the API requires. `max_tokens` is required: 1024 by default. A schema for the answer is
+sent as `output_config`; a model without support gets a tool of that schema instead, which it must call, and whose input is the answer.
+There is no `seed`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,20 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.shared.usage import read_usage
-from proctor.llm.attachments import classify_attachment, read_text_attachment, refuse_attachment
 from proctor.llm.client import ConcededParts, Dialect
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
-from proctor.llm.reading import complete_usage, list_objects, list_unread_kinds, read_call, read_finish, read_model_name, refuse_answer
+from proctor.llm.reading import (
+    classify_attachment,
+    complete_usage,
+    list_objects,
+    list_unread_kinds,
+    read_call,
+    read_finish,
+    read_model_name,
+    read_text_attachment,
+    refuse_answer,
+    refuse_attachment,
+)
 from proctor.llm.settings import ModelSettings, join_url
 from proctor.model.evidence import Json
 from proctor.model.show import show
@@ -24,7 +34,7 @@ from proctor.model.show import show
 DEFAULT_BASE = "https://api.anthropic.com"
 DEFAULT_VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 1024
-"""Sent when nobody says: the API refuses a request without it."""
+"""Sent by default: the API rejects a request without it."""
 
 _FINISH: dict[str, Finish] = {
     "end_turn": "stop",
@@ -147,8 +157,8 @@ def _read_reply(answer: dict[str, Json], request: ChatRequest, conceded: Concede
 
 def _make_reported_fault(error: Json) -> ModelFault:
     kind = error.get("type") if isinstance(error, dict) else None
-    said = error.get("message") if isinstance(error, dict) else None
-    message = f"the model reported an error: {said if isinstance(said, str) else show(error)}"
+    text = error.get("message") if isinstance(error, dict) else None
+    message = f"the model reported an error: {text if isinstance(text, str) else show(error)}"
     if kind == "rate_limit_error":
         return ModelFault("rate_limited", message)
     return ModelFault("overloaded" if kind in ("overloaded_error", "api_error") else "bad_request", message)
@@ -161,5 +171,5 @@ DIALECT = Dialect(
     body=_write_body,
     reply=_read_reply,
     lacks=("seed",),
-    instead={"answer_schema": "was asked for with a tool"},
+    instead={"answer_schema": "was sent as a tool"},
 )

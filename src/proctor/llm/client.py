@@ -2,7 +2,7 @@
 
 A model may refuse a part of a request that is not essential to it (`temperature` of a reasoning model, the old name of
 `max_tokens`, a `seed`, a JSON Schema for the answer). Then the request is sent once more without that part, later requests leave
-it out from the start, and every reply says so in `notes`. A value that is merely out of range is the user's mistake and stays a fault.
+it out from the start, and every reply lists it in `notes`. A value that is merely out of range is the user's mistake and stays a fault.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EXCERPT = 200
 
 
 class Refused(ModelFault):
-    """A request that the provider understood and refuses; `error` is what it said about it, as it came."""
+    """A request that the provider rejected; `error` is its error object."""
 
     def __init__(self, message: str, *, status: int, error: Json) -> None:
         super().__init__("bad_request", message, status=status)
@@ -124,8 +124,8 @@ class ModelWire:
                 status=status,
             )
         error = _find_error(answer.content)
-        said = self.hide_secrets(_find_message(error)) or self._quote_beginning(answer.content)
-        message = f"{where} answered {status}: {shorten(said, 400)}"
+        message = self.hide_secrets(_find_message(error)) or self._quote_beginning(answer.content)
+        message = f"{where} answered {status}: {shorten(message, 400)}"
         if status == 429:
             if isinstance(error, dict) and "insufficient_quota" in (error.get("code"), error.get("type")):
                 return ModelFault("bad_request", message, status=status)
@@ -182,11 +182,11 @@ def _find_message(error: Json) -> str:
     if not isinstance(error, dict):
         return ""
     for key in ("message", "detail", "error", "msg"):
-        said: Json = error.get(key)
-        if isinstance(said, str) and said:
-            return said
-        if said:
-            return show(said, 400)
+        message: Json = error.get(key)
+        if isinstance(message, str) and message:
+            return message
+        if message:
+            return show(message, 400)
     return ""
 
 
@@ -195,7 +195,7 @@ ConcededParts = Collection[str]
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
-    """The way in which one provider wants to be asked."""
+    """The request format of one provider."""
 
     provider: str
     url: Callable[[ModelSettings], str]
@@ -222,7 +222,7 @@ _NAMES = {
 
 
 class HttpModel:
-    """A chat model behind an HTTP API."""
+    """A chat model with an HTTP API."""
 
     def __init__(self, dialect: Dialect, settings: ModelSettings, *, transport: MakeTransport | None = None) -> None:
         self._dialect = dialect
@@ -252,7 +252,7 @@ class HttpModel:
 
     @property
     def address(self) -> str:
-        """Where the model is reached, without secrets: models of one name behind two addresses are two."""
+        """The address of the model, without secrets: it distinguishes models of the same name."""
         return strip_url(self._url)
 
     def limit_answers(self, max_bytes: int) -> None:
@@ -271,7 +271,7 @@ class HttpModel:
         # Each round leaves out one more part that was refused, so there are no more rounds than parts.
         while True:
             body = self._dialect.body(request, self._settings, conceded)
-            # Anew in each round: the time of requests that were refused is not that of the answer.
+            # Restarted in each round: the time of rejected requests is not that of the answer.
             started = time.perf_counter()
             try:
                 answer = await self._wire.post(self._url, body)
@@ -304,9 +304,9 @@ class HttpModel:
 
 
 def find_refused_part(refusal: Refused, parts: Collection[str]) -> str | None:
-    """Return which inessential part of a request the provider refuses, if that is what it says."""
-    said = f"{refusal.message} {show(refusal.error, 1000)}".lower()
-    if not _UNWANTED.search(said):
+    """Return which inessential part of a request the provider rejects, if that is the error."""
+    message = f"{refusal.message} {show(refusal.error, 1000)}".lower()
+    if not _UNWANTED.search(message):
         return None
     error: Json = refusal.error
     field = error.get("param") if isinstance(error, dict) else None
@@ -317,6 +317,6 @@ def find_refused_part(refusal: Refused, parts: Collection[str]) -> str | None:
                 continue
             if exact and isinstance(field, str) and field.partition(".")[0] in names:
                 return part
-            if not exact and any(name in said for name in names):
+            if not exact and any(name in message for name in names):
                 return part
     return None

@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from proctor.codecs.content_encoding import ASKED_FOR, BadPacking, TooLarge, unpack_answer
+from proctor.codecs.content_encoding import ACCEPT_ENCODING, BadPacking, TooLarge, unpack_answer
 from proctor.errors import MissingExtra
 from proctor.llm.ports import FaultCode
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     import httpx2
 
 MakeTransport = Callable[[bool], "httpx2.AsyncBaseTransport"]
-"""How connections are made where they may not go everywhere; told whether certificates are looked at."""
+"""Makes restricted connections; gets whether certificates are verified."""
 
 CONNECT_S = 30.0
 """Seconds that connecting may take."""
 _TIMEOUTS = {"connect": CONNECT_S, "read": None, "write": None, "pool": None}
 """The whole exchange has a time limit of its own, which the caller holds."""
-KEPT_S = 5.0
+KEEPALIVE_S = 5.0
 """Seconds for which an idle connection may be used again; servers close them after this or more."""
 
 
@@ -58,7 +58,7 @@ class Connections:
     def __init__(
         self, headers: Mapping[str, str], *, max_bytes: int, proxy: str | None = None, make_transport: MakeTransport | None = None
     ) -> None:
-        self._headers = {"accept-encoding": ASKED_FOR, "user-agent": "proctor", **headers}
+        self._headers = {"accept-encoding": ACCEPT_ENCODING, "user-agent": "proctor", **headers}
         self.max_bytes = max_bytes
         self._proxy = proxy
         self._make_transport = make_transport
@@ -86,12 +86,12 @@ class Connections:
                 finally:
                     await response.aclose()
             finally:
-                if transport in self._transports:  # nobody has closed them meanwhile
+                if transport in self._transports:  # not closed in the meantime
                     self._idle.append(transport)
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, UnicodeError):
             raise NoAnswer("bad_request", "is not an address that can be reached") from None
         except httpx2.LocalProtocolError:
-            # What httpx2 says shows the header, which may be the key.
+            # The message of httpx2 contains the header, which may be the key.
             raise NoAnswer("bad_request", "cannot be sent this request: a header has a character that HTTP does not allow") from None
         except httpx2.ConnectTimeout as error:
             raise NoAnswer("transport", str(error) or f"no connection within {CONNECT_S:g} s") from None
@@ -128,7 +128,7 @@ class Connections:
         import httpx2  # loaded by the caller
 
         address = httpx2.URL(url)
-        address.raw_host.decode().encode("idna")  # a name with an empty or an endless label is wrong, however often it is asked for
+        address.raw_host.decode().encode("idna")  # an empty or too long label is a permanent error
         headers = {"host": address.netloc.decode("ascii"), **self._headers}
         # The client of httpx2 makes a header of user and password in an address; its transports do not.
         if address.userinfo and "authorization" not in headers:
@@ -151,8 +151,8 @@ class Connections:
 
         # The first request decides for all: one provider has one address, and by that one scheme.
         if self._certificates is None:
-            # Plain HTTP trusts nobody, and reading whom to trust takes as long as dozens of requests.
+            # Plain HTTP needs no certificates, and loading them takes as long as dozens of requests.
             plain = not secure and self._proxy is None
             self._certificates = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else httpx2.create_ssl_context(trust_env=False)
-        limits = httpx2.Limits(max_connections=1, keepalive_expiry=KEPT_S)
+        limits = httpx2.Limits(max_connections=1, keepalive_expiry=KEEPALIVE_S)
         return httpx2.AsyncHTTPTransport(verify=self._certificates, trust_env=False, limits=limits, proxy=self._proxy)

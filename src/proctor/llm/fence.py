@@ -1,13 +1,12 @@
-"""Makes data of what an agent wrote: it cannot end the block it stands in, nor pass for anything but a text to be judged.
+"""Turns what an agent wrote into data: it cannot end its block, nor pass for anything but text to be judged.
 
-Four walls, each of which holds alone:
+Four defences, each sufficient alone:
 1. The material is one line of JSON. A line break in it is two characters, so nothing in it can be a line of its own.
-2. It stands between two marker lines. The marker is a digest of the whole request, the material included: it repeats when the request
-   does (caches and recordings rely on that), and nobody can write a text that holds its own digest. Where it occurs nevertheless, another
-   one is taken.
+2. It is between two marker lines. The marker is a digest of the whole request, the material included: it repeats when the request
+   does (caches and recordings rely on that), and no text can contain its own digest. If it occurs nevertheless, another one is taken.
 3. Whatever a model or its chat template may take for the end of a text (marker lines, code fences, template tokens, tags of the kind
    prompts are built of) is made harmless by look-alike characters, one for one: ‹ › for angle brackets, ⟦ for a bracket, ¦ for a bar,
-   ‵ for a backtick, and so on. The judge is told, and the text stays legible. Ordinary markup and lines such as `user: ...` are left alone.
+   ‵ for a backtick, and so on. The judge knows this. Ordinary markup and lines such as `user: ...` are left alone.
 4. What cannot be seen is removed: control characters, direction overrides, zero-width and tag characters, variation selectors, lone
    surrogates. Line separators become line breaks. A joined emoji falls into its parts by that, and a joiner inside a Persian or Indic word
    is lost: both remain readable, and text that only machines see does not remain at all.
@@ -56,7 +55,7 @@ _DELIMITER = re.compile(
 _SIGNS = ("<", "[", "```", "~~~", ">>", "|>", "｜>", "---", "===", "***", "___", "##")
 """A text without any of these holds no delimiter, which is quicker to see than by the expression above."""
 _LOOK_ALIKES = str.maketrans("`~<>[|｜-=*_#＜＞﹤﹥［｀", "‵∼‹›⟦¦¦–꞊∗‿♯‹›‹›⟦‵")
-"""None of them becomes what it stands for when a text is normalised, as some tokenizers do."""
+"""None of them becomes its original when a text is normalised, as some tokenizers do."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -68,13 +67,13 @@ def neutralise_text(text: str) -> str:
     else:
         text = _WIDE.sub(_replace_delimiter, _INVISIBLE.sub("", _LINE_BREAK.sub("\n", text)))
     if _has_sign(text):
-        # After the removal: a delimiter must not hide behind a character that is about to go.
+        # After the removal: a delimiter must not be hidden by a character that is about to be removed.
         text = _DELIMITER.sub(_replace_delimiter, text)
     return text
 
 
 def is_harmless(line: str) -> bool:
-    """Return whether a line of JSON surely holds nothing to neutralise; in doubt it says no."""
+    """Return whether a line of JSON surely has nothing to neutralise; false if unclear."""
     # JSON spells most control characters as `\u0000`, so that they are not to be seen in the line itself.
     if "\\u" in line or "\\b" in line or "\\f" in line or "\x7f" in line or _has_sign(line):
         return False
@@ -108,7 +107,7 @@ def digest_parts(parts: tuple[str, ...], salt: int) -> str:
 
 def is_free(marker: str, parts: tuple[str, ...]) -> bool:
     """Return whether `marker` occurs in none of `parts`, in either case."""
-    # Also in capitals, since a model may not tell the two apart.
+    # Also in capitals, since a model may not distinguish them.
     return not any(marker in part or marker in part.lower() for part in parts)
 
 

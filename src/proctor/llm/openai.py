@@ -7,19 +7,22 @@ sent when there is one. The name of the model is sent as configured.
 from __future__ import annotations
 
 from proctor.evidence.shared.usage import read_usage
-from proctor.llm.attachments import classify_attachment, make_data_url, read_text_attachment, refuse_attachment
 from proctor.llm.client import ConcededParts, Dialect
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
 from proctor.llm.reading import (
+    classify_attachment,
     complete_usage,
     is_closed_schema,
     list_objects,
     list_unread_kinds,
+    make_data_url,
     read_call,
     read_finish,
     read_model_name,
     read_text,
+    read_text_attachment,
     refuse_answer,
+    refuse_attachment,
 )
 from proctor.llm.settings import ModelSettings, join_url
 from proctor.model.evidence import Json
@@ -30,7 +33,7 @@ DEFAULT_BASE = "https://api.openai.com/v1"
 
 _FINISH: dict[str, Finish] = {
     "stop": "stop",
-    # Words of servers that speak chat completions beside their own language.
+    # Extensions of servers with a chat completions API.
     "eos": "stop",
     "eos_token": "stop",
     "end_turn": "stop",
@@ -83,11 +86,11 @@ def write_body(request: ChatRequest, settings: ModelSettings, conceded: Conceded
 
 
 def read_reply(answer: dict[str, Json], request: ChatRequest, conceded: ConcededParts) -> ChatReply:
-    """Return what a chat completion says."""
+    """Return a chat completion as a reply."""
     error = answer.get("error")
     choices = list_objects(answer.get("choices"))
     if error and not choices:
-        # Gateways report the failure of the provider behind them with status 200.
+        # Gateways report the failure of their provider with status 200.
         raise _make_reported_fault(error)
     if not choices:
         raise refuse_answer(answer, "it has no choices")
@@ -166,7 +169,7 @@ def _read_calls(message: dict[str, Json]) -> tuple[ModelCall, ...]:
 
 
 def _read_transcript(message: dict[str, Json]) -> str:
-    """Return what was said aloud, where the provider wrote it down."""
+    """Return the transcript of spoken output, if the provider sent one."""
     audio: Json = message.get("audio")
     transcript = audio.get("transcript") if isinstance(audio, dict) else None
     return transcript if isinstance(transcript, str) else ""
@@ -175,14 +178,14 @@ def _read_transcript(message: dict[str, Json]) -> str:
 def _list_unread(message: dict[str, Json], text: str, *, filtered: bool) -> tuple[str, ...]:
     """Return what of a message is not understood: calls of another kind than functions, and an answer that is no text."""
     calls: Json = message.get("tool_calls")
-    strange = (
+    unknown_calls = (
         [call for call in calls if not (isinstance(call, dict) and isinstance(call.get("function"), dict))]
         if isinstance(calls, list)
         else []
     )
-    found = [*list_unread_kinds(strange, (), "a tool call"), *list_unread_kinds(message.get("content"), _KNOWN_PARTS, "a part")]
+    found = [*list_unread_kinds(unknown_calls, (), "a tool call"), *list_unread_kinds(message.get("content"), _KNOWN_PARTS, "a part")]
     if calls and not isinstance(calls, list):
-        found.append(f"tool calls that are no list but {kind_of(calls)}")
+        found.append(f"tool calls that are not a list but {kind_of(calls)}")
     if message.get("audio") and not text:
         found.append("an answer that is spoken, without its words")
     if filtered:
@@ -191,9 +194,9 @@ def _list_unread(message: dict[str, Json], text: str, *, filtered: bool) -> tupl
 
 
 def _make_reported_fault(error: Json) -> ModelFault:
-    said = error.get("message") if isinstance(error, dict) else error
+    text = error.get("message") if isinstance(error, dict) else error
     status: Json = error.get("code") if isinstance(error, dict) else None
-    message = f"the provider reported an error: {said if isinstance(said, str) else show(error)}"
+    message = f"the provider reported an error: {text if isinstance(text, str) else show(error)}"
     if status == 429:
         return ModelFault("rate_limited", message, status=429)
     if isinstance(status, int) and status >= 500:

@@ -1,7 +1,6 @@
 """One request shape and one reply shape for all chat models.
 
-One request shape and one reply shape for all providers. The raw request and response are kept beside the reading of them, so that
-nothing a provider said is lost.
+The raw request and response are stored with the parsed reply, so that nothing is lost.
 """
 
 from typing import Literal, Protocol
@@ -59,7 +58,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything a model is told. What is left out is not sent."""
+    """The input of a model. Unset fields are not sent."""
 
     messages: tuple[ChatMessage, ...]
     tools: tuple[ToolDefinition, ...] = ()
@@ -72,7 +71,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class ChatReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the model said."""
+    """The model's reply."""
 
     text: str = ""
     tool_calls: tuple[ModelCall, ...] = ()
@@ -84,15 +83,15 @@ class ChatReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     raw_response: Json = None
     duration_ms: float | None = None
     unread: tuple[str, ...] = ()
-    """What the model said or asked for beside, which is not understood."""
+    """Unrecognised parts of the reply."""
     notes: tuple[str, ...] = ()
-    """What was left out of the request or put otherwise, because the model would not take it as asked."""
+    """Parts of the request that were dropped or changed because the model rejected them."""
 
 
 class ModelFault(TargetError):
-    """A model could not be asked, or what it said cannot be used.
+    """A model could not be called, or its reply cannot be used.
 
-    `retry_after_s` is what the provider asked for; `safe` says that the request had no effect and may be sent again.
+    `retry_after_s` is the wait that the provider requests; `safe` means that the request had no effect and may be sent again.
     """
 
     def __init__(self, code: FaultCode, message: str, *, retry_after_s: float | None = None, status: int | None = None) -> None:

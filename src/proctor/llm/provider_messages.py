@@ -1,9 +1,9 @@
 """Translates our conversation for pydantic-ai, and its answer back.
 
-* Messages between two of the assistant make one request of pydantic-ai, in order: system prompts, what the user says, tool results.
-* What the assistant said goes back part by part as the provider sent it, where this process heard it itself: some providers sign what a
-  model thought and want the signature back. Otherwise it is built from text and tool calls.
-* An answer in a shape is asked for natively where the model can be held to a JSON Schema, else as a tool whose arguments are the answer.
+* Messages between two of the assistant make one request of pydantic-ai, in order: system prompts, user messages, tool results.
+* Assistant messages are sent back part by part as the provider sent them, if this process received them: some providers sign a model's
+  reasoning and want the signature back. Otherwise they are built from text and tool calls.
+* A schema for the answer is sent natively if the model supports JSON Schema, else as a tool whose arguments are the answer.
 
 pydantic-ai is an optional part that is slow to load; this module is only imported where it is used.
 """
@@ -38,9 +38,8 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition as OfferedTool
 
-from proctor.llm.attachments import classify_attachment, read_text_attachment, refuse_attachment
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
-from proctor.llm.reading import complete_usage, read_call, read_finish
+from proctor.llm.reading import classify_attachment, complete_usage, read_call, read_finish, read_text_attachment, refuse_attachment
 from proctor.model.evidence import Json, Usage
 from proctor.model.json_values import drop_nulls, write_as_text
 from proctor.model.show import show
@@ -53,11 +52,11 @@ _FINISH: Final[dict[str, Finish]] = {
     "error": "other",
 }
 _MOST_REMEMBERED: Final = 1000
-"""How many responses are kept to be sent back as they came."""
+"""Maximum number of responses stored to be sent back unchanged."""
 
 
 class HeardResponses:
-    """Responses with tool calls, found again by the ids of the calls; only the latest are kept."""
+    """Responses with tool calls, found by the ids of the calls; only the latest are stored."""
 
     def __init__(self) -> None:
         self._responses: OrderedDict[tuple[str, ...], ModelResponse] = OrderedDict()
@@ -74,8 +73,8 @@ class HeardResponses:
         found = self._responses.get(tuple(call.id for call in message.tool_calls)) if message.tool_calls else None
         if found is None:
             return None
-        # Ids may repeat from one conversation to the next; only a message that says the same goes back as it was heard.
-        text, calls = _read_said(found)
+        # Ids may repeat between conversations; only a message with the same content is sent back unchanged.
+        text, calls = _read_output(found)
         return found if text == message.text and calls == message.tool_calls else None
 
 
@@ -98,7 +97,7 @@ def write_messages(request: ChatRequest, heard: HeardResponses) -> list[ModelMes
 
 
 def write_parameters(request: ChatRequest, *, native: bool) -> ModelRequestParameters:
-    """Return the offered tools and the shape of the answer; `native` says that the model can be held to a JSON Schema."""
+    """Return the offered tools and the schema of the answer; `native` means that the model supports JSON Schema."""
     tools = [
         OfferedTool(name=tool.name, description=tool.description or None, parameters_json_schema=tool.schema or _make_empty_schema())
         for tool in request.tools
@@ -115,15 +114,15 @@ def write_parameters(request: ChatRequest, *, native: bool) -> ModelRequestParam
 
 
 def read_reply(response: ModelResponse, request: ChatRequest, *, native: bool) -> ChatReply:
-    """Return what the model said."""
-    text, calls = _read_said(response)
+    """Return the model's reply."""
+    text, calls = _read_output(response)
     notes: tuple[str, ...] = ()
     if request.answer_schema is not None and not native:
         given = next((call for call in calls if call.name == request.answer_name), None)
         calls = tuple(call for call in calls if call.name != request.answer_name)
         if given is not None:
             text = write_as_text(given.arguments)
-        notes = ("answer_schema was asked for as a tool, the model cannot be held to a JSON Schema",)
+        notes = ("answer_schema was sent as a tool: the model does not support JSON Schema",)
     # The answer given by a tool is the end of it, whatever the provider calls that.
     reason = "stop" if response.finish_reason == "tool_call" and not calls else response.finish_reason
     return ChatReply(
@@ -138,7 +137,7 @@ def read_reply(response: ModelResponse, request: ChatRequest, *, native: bool) -
 
 
 def write_json(messages: Sequence[ModelMessage]) -> list[Json]:
-    """Return messages as they are kept, without empty members."""
+    """Return messages for storage, without empty members."""
     return cast("list[Json]", drop_nulls(ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")))
 
 
@@ -185,16 +184,16 @@ def _write_attachment(attachment: Attachment) -> UserContent:
             raise refuse_attachment(attachment)
 
 
-def _read_said(response: ModelResponse) -> tuple[str, tuple[ModelCall, ...]]:
+def _read_output(response: ModelResponse) -> tuple[str, tuple[ModelCall, ...]]:
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
     made = [part for part in response.parts if isinstance(part, ToolCallPart)]
     return text, tuple(read_call(part.tool_call_id, part.tool_name, part.args, at) for at, part in enumerate(made))
 
 
 def _list_unread(response: ModelResponse) -> tuple[str, ...]:
-    strange = [part for part in response.parts if not isinstance(part, (TextPart, ToolCallPart, ThinkingPart))]
+    unknown_parts = [part for part in response.parts if not isinstance(part, (TextPart, ToolCallPart, ThinkingPart))]
     cut = ("an answer that a content filter has cut",) if response.finish_reason == "content_filter" else ()
-    return (*dict.fromkeys(f"a part of the kind {show(part.part_kind, 60)}" for part in strange), *cut)
+    return (*dict.fromkeys(f"a part of the kind {show(part.part_kind, 60)}" for part in unknown_parts), *cut)
 
 
 def _read_usage(response: ModelResponse) -> Usage | None:

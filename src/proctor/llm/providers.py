@@ -1,9 +1,8 @@
 """Reaches every provider without a client of its own here, through pydantic-ai (extra `providers`): Bedrock, Google, Groq, Mistral, ...
 
-The provider is named as pydantic-ai names it (`_` and `-` are the same), the model as the provider does. What is kept as raw is
-pydantic-ai's own request and response: the bytes on the wire are those of the provider's SDK and are not seen here. Retries are the
-runner's; the SDK is asked for none. A key belongs to the provider's own address: whoever writes another `base_url` writes its key beside
-it, because pydantic-ai would take the one of the environment.
+The provider is named as in pydantic-ai (`_` and `-` are the same), the model as at the provider. The stored raw request and response are
+those of pydantic-ai: the provider's SDK hides the bytes on the wire. The runner makes retries, the SDK none. A key belongs to the
+provider's own address: another `base_url` needs its own key, because pydantic-ai would send the one of the environment.
 
     429                                  rate_limited, with what the provider asks to wait; an exhausted quota is `bad_request`
     no connection                        transport
@@ -66,7 +65,7 @@ def build_provider_model(settings: ModelSettings) -> ProviderModel:
             raise SpecError(f"{field} is unknown to models of {provider}", field=field)
     if settings.base_url is not None and not settings.api_key:
         raise SpecError(
-            f"a model of {provider} at an address of one's own needs its API key written beside it (any text where the server wants none)",
+            f"a model of {provider} with a custom base_url needs `api_key` (any text if the server needs none)",
             field="api_key",
         )
     return ProviderModel(provider, _make_model(provider, settings), settings)
@@ -101,7 +100,7 @@ class ProviderModel:
 
     @property
     def address(self) -> str | None:
-        """Where the model is reached, without secrets, where the settings say so: models of one name behind two addresses are two."""
+        """The address of the model, without secrets, if configured: it distinguishes models of the same name."""
         return None if self._settings.base_url is None else strip_url(self._settings.base_url)
 
     def fill_defaults(self, request: ChatRequest) -> ChatRequest:
@@ -119,8 +118,8 @@ class ProviderModel:
         messages = write_messages(request, self._heard)
         parameters = write_parameters(request, native=native)
         sent, notes = self._write_settings(request)
-        kept = {key: value for key, value in sent.items() if key in REQUEST_SETTINGS}
-        raw: dict[str, Json] = {"model": self.name, "messages": write_json(messages), "settings": kept}
+        settings = {key: value for key, value in sent.items() if key in REQUEST_SETTINGS}
+        raw: dict[str, Json] = {"model": self.name, "messages": write_json(messages), "settings": settings}
         if request.tools:
             raw["tools"] = [msgspec.to_builtins(tool) for tool in request.tools]
         if request.answer_schema is not None:
@@ -159,14 +158,14 @@ class ProviderModel:
 
     def _write_settings(self, request: ChatRequest) -> tuple[PydanticSettings, tuple[str, ...]]:
         """Return the settings of one request, and what had to be left out of them."""
-        asked: dict[str, Any] = {key: getattr(request, key) for key in REQUEST_SETTINGS if getattr(request, key) is not None}
+        options: dict[str, Any] = {key: getattr(request, key) for key in REQUEST_SETTINGS if getattr(request, key) is not None}
         unknown = self._model.unsupported_settings
-        notes = tuple(f"{key} is unknown to this API and was left out" for key in asked if key in unknown)
+        notes = tuple(f"{key} is unknown to this API and was left out" for key in options if key in unknown)
         if self._settings.headers:
-            asked["extra_headers"] = dict(self._settings.headers)
-        # An SDK that tries again itself would multiply the tries of whoever asks, and wait where nobody sees it.
-        asked |= {"timeout": self._settings.timeout_s, "max_retries": 0}
-        sent: Any = {key: value for key, value in asked.items() if key not in unknown}
+            options["extra_headers"] = dict(self._settings.headers)
+        # An SDK with its own retries would multiply the runner's, and wait unseen.
+        options |= {"timeout": self._settings.timeout_s, "max_retries": 0}
+        sent: Any = {key: value for key, value in options.items() if key not in unknown}
         return sent, notes
 
     def _explain_error(self, error: Exception) -> ModelFault:
@@ -174,15 +173,15 @@ class ProviderModel:
             return error
         code, status, wait = classify_error(error)
         if isinstance(error, TimeoutError):
-            said = f"no answer within {self._settings.timeout_s:g} s"
+            message = f"no answer within {self._settings.timeout_s:g} s"
         elif code == "bad_answer":
             # Whatever an SDK stumbled over; its own words rarely say that it was the answer.
-            said = f"the model's answer cannot be used: {type(error).__name__}: {error}"
+            message = f"the model's answer cannot be used: {type(error).__name__}: {error}"
         else:
-            said = str(getattr(error, "message", "") or error) or type(error).__name__
+            message = str(getattr(error, "message", "") or error) or type(error).__name__
         for secret in self._secrets:
-            said = said.replace(secret, "[redacted]")
-        return ModelFault(code, f"{self._provider}, {self.name}: {shorten(said, 400)}", status=status, retry_after_s=wait)
+            message = message.replace(secret, "[redacted]")
+        return ModelFault(code, f"{self._provider}, {self.name}: {shorten(message, 400)}", status=status, retry_after_s=wait)
 
 
 def classify_error(error: Exception) -> tuple[FaultCode, int | None, float | None]:
@@ -231,14 +230,14 @@ def _make_model(provider: str, settings: ModelSettings) -> Model[Any]:
     try:
         return infer_model(f"{provider}:{settings.model}", provider_factory=lambda name: _make_provider(name, settings))
     except ImportError as error:
-        # The SDK of this one provider: pydantic-ai says which of its own extras brings it.
+        # The SDK of this provider: pydantic-ai names the extra that installs it.
         raise SpecError(f"a model of {provider} needs more than {install_command('providers')}: {error}", field="provider") from None
     except UserError as error:
         raise SpecError(f"a model of {provider}: {shorten(str(error), 400)}", field="api_key") from None
 
 
 def _make_provider(name: str, settings: ModelSettings) -> Provider[Any]:
-    import inspect  # slow to load, like what follows; it is there: the caller has loaded its room
+    import inspect  # slow to load, like what follows; the caller has checked that it is installed
 
     from pydantic_ai.providers import infer_provider_class
 

@@ -2,15 +2,64 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from proctor.evidence.values.json_bytes import decode_embedded
-from proctor.llm.ports import Finish, ModelCall, ModelFault
+from proctor.llm.ports import Attachment, Finish, ModelCall, ModelFault
 from proctor.model.evidence import Json, Usage
 from proctor.model.show import kind_of, show
+
+# --- distinguishes pictures and documents of a message
+
+_TEXTS = ("application/json", "application/xml", "application/yaml", "application/x-yaml")
+
+Sort = Literal["image", "document", "audio", "text"]
+
+
+def classify_attachment(attachment: Attachment) -> Sort:
+    """Return which of the kinds that providers know this is. Raises `ModelFault` for one that none of them takes."""
+    if attachment.data is None and attachment.url is None:
+        raise ModelFault("bad_request", f"the attachment {_show_name(attachment)} has neither data nor an address")
+    kind = attachment.media_type.partition(";")[0].strip().lower()
+    if kind.startswith("image/"):
+        return "image"
+    if kind == "application/pdf":
+        return "document"
+    if kind.startswith("audio/"):
+        return "audio"
+    if attachment.data is not None and (kind.startswith("text/") or kind in _TEXTS):
+        return "text"
+    raise refuse_attachment(attachment)
+
+
+def refuse_attachment(attachment: Attachment) -> ModelFault:
+    """Return the fault for an attachment that this provider cannot be given."""
+    return ModelFault(
+        "bad_request", f"the attachment {_show_name(attachment)} of type {show(attachment.media_type)} cannot be given to this model"
+    )
+
+
+def read_text_attachment(attachment: Attachment) -> str:
+    """Return the text of a text attachment, under its name."""
+    try:
+        text = base64.b64decode(attachment.data or "", validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise ModelFault("bad_request", f"the attachment {_show_name(attachment)} is not base64 of UTF-8 text") from None
+    return f"{attachment.name}:\n{text}" if attachment.name else text
+
+
+def make_data_url(attachment: Attachment) -> str:
+    """Return the attachment as one address: its own, or one that carries the data."""
+    return attachment.url or f"data:{attachment.media_type};base64,{attachment.data}"
+
+
+def _show_name(attachment: Attachment) -> str:
+    return show(attachment.name or "(without a name)")
 
 
 def refuse_answer(answer: Json, why: str) -> ModelFault:
@@ -49,7 +98,7 @@ def read_text(content: Json, kinds: tuple[str, ...] = ("text", "output_text")) -
 
 
 def list_unread_kinds(values: Json, known: Collection[str], what: str) -> tuple[str, ...]:
-    """Return, in words, the members of a list that are of no known kind: the model may have asked for something by them."""
+    """Describe the members of a list that are of no known kind: they may be requests of the model."""
     if not isinstance(values, list):
         return ()
     found = [each.get("type") if isinstance(each, dict) else kind_of(each) for each in values]
@@ -74,7 +123,7 @@ def complete_usage(usage: Usage | None) -> Usage | None:
 
 
 def read_finish(reason: Json, words: dict[str, Finish], calls: tuple[ModelCall, ...]) -> Finish:
-    """Return why the model stopped. Some servers say `stop` beside tool calls."""
+    """Return why the model stopped. Some servers report `stop` together with tool calls."""
     finish = words.get(reason, "other") if isinstance(reason, str) else "stop"
     return "tool_calls" if calls and finish in ("stop", "other") else finish
 
@@ -99,6 +148,6 @@ def is_closed_schema(schema: Json) -> bool:
                 required: Json = node.get("required") or []
                 if node.get("additionalProperties") is not False or not isinstance(required, list) or set(required) != names:
                     return False
-            # What stands under these keys is a value and no schema, whatever it looks like.
+            # A value under these keys is not a schema, whatever its shape.
             waiting.extend(value for key, value in node.items() if key not in ("enum", "const", "examples", "default"))
     return False

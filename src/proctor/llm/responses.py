@@ -7,19 +7,22 @@ A conversation is a list of items here: messages, `function_call`, `function_cal
 from __future__ import annotations
 
 from proctor.evidence.shared.usage import read_usage
-from proctor.llm.attachments import classify_attachment, make_data_url, read_text_attachment, refuse_attachment
 from proctor.llm.client import ConcededParts, Dialect
 from proctor.llm.openai import DEFAULT_BASE, make_bearer_headers
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
 from proctor.llm.reading import (
+    classify_attachment,
     complete_usage,
     is_closed_schema,
     list_objects,
     list_unread_kinds,
+    make_data_url,
     read_call,
     read_model_name,
     read_text,
+    read_text_attachment,
     refuse_answer,
+    refuse_attachment,
 )
 from proctor.llm.settings import ModelSettings, join_url
 from proctor.model.evidence import Json
@@ -36,7 +39,7 @@ def _make_url(settings: ModelSettings) -> str:
 
 def _write_body(request: ChatRequest, settings: ModelSettings, conceded: ConcededParts) -> dict[str, Json]:
     items: list[Json] = [item for message in request.messages for item in _write_items(message)]
-    # `store` left out means true: the provider would keep what was said, and we send the whole conversation each time anyway.
+    # `store` defaults to true: the provider would store the conversation, which we send each time anyway.
     out: dict[str, Json] = {"model": settings.model, "input": items, "store": False}
     if request.tools:
         out["tools"] = [
@@ -133,8 +136,8 @@ def _read_finish(answer: dict[str, Json], called: bool) -> Finish:
 
 def _make_reported_fault(error: Json) -> ModelFault:
     code = error.get("code") if isinstance(error, dict) else None
-    said = error.get("message") if isinstance(error, dict) else None
-    message = f"the model reported a failure: {said if isinstance(said, str) else show(error)}"
+    text = error.get("message") if isinstance(error, dict) else None
+    message = f"the model reported a failure: {text if isinstance(text, str) else show(error)}"
     if code == "rate_limit_exceeded":
         return ModelFault("rate_limited", message)
     return ModelFault("overloaded" if code == "server_error" else "bad_request", message)

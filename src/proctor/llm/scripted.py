@@ -26,7 +26,7 @@ Script = Sequence[Line] | Callable[[ChatRequest], Line | Awaitable[Line]]
 
 
 class ScriptedModel:
-    """Answers from a script, and remembers what it was asked in `requests`."""
+    """Answers from a script, and records its requests in `requests`."""
 
     def __init__(self, script: Script, *, name: str = "scripted", by_turn: bool = False) -> None:
         self._script = script
@@ -47,7 +47,7 @@ class ScriptedModel:
 
     @property
     def remaining(self) -> int:
-        """How many lines of a list nobody has asked for; 0 of a function."""
+        """How many lines of a list are unused; 0 for a function."""
         return 0 if callable(self._script) else max(0, len(self._script) - len(self.requests))
 
     async def complete(self, request: ChatRequest) -> ChatReply:
@@ -55,13 +55,13 @@ class ScriptedModel:
         position = len(self.requests)
         self.requests.append(request)
         if callable(self._script):
-            said = self._script(request)
-            line: Line = await said if isawaitable(said) else said
+            reply = self._script(request)
+            line: Line = await reply if isawaitable(reply) else reply
         else:
             if self._by_turn:
                 position = sum(message.role == "assistant" for message in request.messages)
             if position >= len(self._script):
-                raise ModelFault("bad_answer", f"the script of {self._name} has {len(self._script)} replies, and was asked for one more")
+                raise ModelFault("bad_answer", f"the script of {self._name} has only {len(self._script)} replies")
             line = self._script[position]
         if isinstance(line, ModelFault):
             # A new one each time: a raised exception collects the tracebacks of all who raised it.
@@ -108,8 +108,8 @@ def _read_line(line: Json, field: str) -> Line:
         codes: tuple[str, ...] = get_args(FaultCode)
         if line["fault"] not in codes:
             raise SpecError(f"unknown fault {show(line['fault'])}", field=f"{field}.fault", nearest=nearest(str(line["fault"]), codes))
-        said = line.get("message", "as the script says")
-        return ModelFault(line["fault"], str(said), retry_after_s=line.get("retry_after_s"), status=line.get("status"))
+        message = line.get("message", "fault from the script")
+        return ModelFault(line["fault"], str(message), retry_after_s=line.get("retry_after_s"), status=line.get("status"))
     try:
         return _read_reply(line)
     except msgspec.ValidationError as error:

@@ -49,7 +49,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     proxy: str | None = None
     """The address of an HTTP proxy; none is looked up in the environment."""
     input_price: float | None = None
-    """What a million tokens sent cost, in whatever money; costs are told where both prices are known."""
+    """The price of a million input tokens, in any currency; costs are reported if both prices are known."""
     output_price: float | None = None
     """What a million tokens answered cost."""
     replies: tuple[Json, ...] = ()
@@ -76,7 +76,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 def show_settings(settings: ModelSettings) -> dict[str, Json]:
-    """Return what may be shown and kept of settings."""
+    """Return the settings without secrets."""
     shown: dict[str, Json] = msgspec.to_builtins(settings)
     shown.pop("api_key", None)
     shown.pop("replies", None)

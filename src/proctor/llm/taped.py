@@ -42,9 +42,9 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TapedModel:
-    """`model`, with everything said to it and by it on `tape`.
+    """`model`, with its requests and replies on `tape`.
 
-    One is made per attempt; the inner model is closed by whoever made it.
+    One is made per attempt; the creator of the inner model closes it.
     """
 
     def __init__(self, model: ChatModel, tape: Tape) -> None:
@@ -55,7 +55,7 @@ class TapedModel:
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Ask once, or replay what was answered. Raises `ModelFault`."""
         if isinstance(self._model, _FillsDefaults):
-            # Defaults are part of what was asked: with another temperature it is another request.
+            # Defaults are part of the request: another temperature is another request.
             request = self._model.fill_defaults(request)
         described = {"provider": self.provider, "model": self.name, **msgspec.to_builtins(request)}
 
@@ -63,14 +63,14 @@ class TapedModel:
             try:
                 return msgspec.to_builtins(_Answer(reply=await self._model.complete(request)))
             except ModelFault as fault:
-                kept = _Fault(
+                recorded_fault = _Fault(
                     code=cast(FaultCode, fault.code), message=fault.message, retry_after_s=fault.retry_after_s, status=fault.status
                 )
-                return msgspec.to_builtins(_Answer(fault=kept))
+                return msgspec.to_builtins(_Answer(fault=recorded_fault))
 
-        said = await self._tape.exchange("chat", described, send)
+        recorded = await self._tape.exchange("chat", described, send)
         try:
-            answer = convert_to(said, _Answer)
+            answer = convert_to(recorded, _Answer)
         except msgspec.ValidationError as error:
             raise ModelFault("bad_answer", f"the recording is not an answer of a model: {error}") from None
         if answer.fault is not None:

@@ -1,4 +1,4 @@
-"""What the arguments of a tool call must look like: prepared once per suite, asked for every call.
+"""Expected arguments of a tool call: prepared once per suite, compared with every call.
 
 A rule lists arguments by name, top level only, and reads their values in one of three ways:
 
@@ -50,7 +50,7 @@ _PLACEHOLDERS: dict[str, Callable[[Json], bool]] = {
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """One argument that does not fit: where it stands in the evidence, and a sentence about it."""
+    """One argument that does not fit: its path in the evidence, and a sentence about it."""
 
     path: str
     sentence: str
@@ -88,7 +88,7 @@ class _Equal:
 
 
 class _Placeholder:
-    """A word that stands for a type."""
+    """A word that means a type."""
 
     __slots__ = ("_test", "_word")
 

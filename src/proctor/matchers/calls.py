@@ -27,7 +27,7 @@ from proctor.errors import CheckFault
 from proctor.expressions.scope import NO_SCOPE
 from proctor.matchers.assignment import find_maximum_pairing
 from proctor.matchers.call_arguments import ArgumentMatch, ArgumentRule, Difference, build_argument_rule
-from proctor.matchers.weight import weigh
+from proctor.matchers.weight import estimate_work
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import nearest, show
 from proctor.model.verdict import TextRange
@@ -72,7 +72,7 @@ class ToolCallMatch(msgspec.Struct, frozen=True):
 
 
 class MatchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How expected and actual calls are compared. `check_options` says whether the values can be used."""
+    """How expected and actual calls are compared. `check_options` validates the values."""
 
     order: CallOrder = "ignore"
     arguments: ArgumentMatch = "partial"
@@ -124,7 +124,7 @@ class Pairing:
         return _Attempt(self._expected, self._rules, tuple(actual), options).make_result()
 
     def iterate_ranges(self, actual: Sequence[ToolCall], find_path: Callable[[int], str]) -> Iterator[TextRange]:
-        """Yield the characters of arguments that made calls pair up, where all did; `find_path` says where the arguments stand."""
+        """Yield the characters of arguments that made calls pair up, if all did; `find_path` locates the arguments."""
         if self._options.negative:
             return
         attempt = _Attempt(self._expected, self._rules, tuple(actual), self._options)
@@ -193,7 +193,7 @@ class _Attempt:
                 "too_much_work",
                 f"pairing {len(self.expected)} expected with {len(self.actual)} calls takes more than {MOST_COMPARISONS} comparisons",
             )
-        # A comparison costs what its arguments weigh; a few calls with huge arguments are as much work as many small ones.
+        # A comparison costs as much as its arguments are large; a few huge calls are as much work as many small ones.
         spend(1 + self._measure_weight(actual_index))
         rule = self.rules[expected_index]
         call = self.actual[actual_index]
@@ -203,7 +203,7 @@ class _Attempt:
         """Return what comparing the arguments of a call takes."""
         known = self.weights.get(actual_index)
         if known is None:
-            known = self.weights[actual_index] = weigh(self.actual[actual_index].arguments, _HEAVIEST)
+            known = self.weights[actual_index] = estimate_work(self.actual[actual_index].arguments, _HEAVIEST)
         return known
 
     def _pair_by_position(self) -> None:
@@ -212,7 +212,7 @@ class _Attempt:
                 self.pairs[index] = index
 
     def _pair_forward(self) -> None:
-        # The cursor never goes back, so each actual call is compared once; after a search without success it stands at the end,
+        # The cursor never goes back, so each actual call is compared once; after a search without success it is at the end,
         # and whatever is expected later finds nothing, as the order demands.
         cursor = 0
         for index in range(len(self.expected)):
@@ -237,12 +237,12 @@ class _Attempt:
             at = next((at for at in free[self.expected[index].name] if self._does_fit(index, at)), None)
             if at is not None:
                 pairs[index] = at
-                # A call with aliases is listed under several names, and whoever takes it takes it from all of them.
+                # A call with aliases is listed under several names, and is removed from all of them when taken.
                 for name in {self.actual[at].name, *self.actual[at].aliases} & names:
                     free[name].pop(at, None)
         if len(pairs) == len(wanted):
             return pairs
-        # Somebody went empty: an earlier one may have taken what only this one could use, so now all choices are weighed.
+        # One call found no partner: an earlier one may have taken its only partner, so now all choices are compared.
         edges = [self._find_candidates(index, len(wanted), unused) for index in wanted]
         found = find_maximum_pairing(edges, len(self.actual))
         return {index: at for index, at in zip(wanted, found, strict=True) if at >= 0}

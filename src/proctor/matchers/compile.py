@@ -1,6 +1,6 @@
 """Expected values as users write them, compiled once and compared often.
 
-A literal is what it says, with three additions at any depth: `"*"` stands for any value that is there, lists compare in any order,
+A literal equals itself, with three additions at any depth: `"*"` means any value that is there, lists compare in any order,
 and an object can be a matcher. An object is a matcher when its key `matcher` is text, or when all its keys begin with `$`. An
 unknown matcher or key is refused with the nearest name; an object that only looks like a matcher is written as `{$object: {...}}`.
 Several `$` matchers in one object must all fit: `{$gte: 1, $lt: 5}`.
@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from proctor.errors import SpecError
 from proctor.matchers.expected import Expected, Object, Optional, Present
-from proctor.matchers.form import Form, Matcher
+from proctor.matchers.form import Form, Matcher, compile_scalar
 from proctor.matchers.lists import DEEPEST, MatcherList, PlainList
 from proctor.matchers.mismatch import Mismatch
 from proctor.matchers.ordering import ORDER_MATCHERS
-from proctor.matchers.plain import compile_scalar
 from proctor.matchers.structures import STRUCTURE_MATCHERS, AllOf
 from proctor.matchers.texts import TEXT_MATCHERS
 from proctor.model.evidence import Json
@@ -114,17 +113,17 @@ def _compile_short(value: dict[str, Json], field: str, depth: int) -> Expected:
         takers = [name for name in named if key[1:] in MATCHERS[name].keys and key[1:] not in ("value", "variants", "expression")]
         if not takers:
             known = (*(f"${name}" for name in MATCHERS), *_SHORT_EXTRAS)
-            beside = f" beside {', '.join(f'${name}' for name in named)}" if named and key in known else ""
+            others = f" next to {', '.join(f'${name}' for name in named)}" if named and key in known else ""
             raise SpecError(
-                f"unknown matcher {key!r}{beside}",
+                f"unknown matcher {key!r}{others}",
                 field=f"{field}.{key}",
-                nearest=() if beside else nearest(key, known),
+                nearest=() if others else nearest(key, known),
                 hint="an object whose keys really begin with $ is written {$object: {...}}",
             )
         for name in takers:
             owners[name].append(key)
     if not named:
-        raise SpecError(f"{', '.join(value)} needs a matcher beside it", field=field)
+        raise SpecError(f"{', '.join(value)} needs a matcher next to it", field=field)
     parts = [_compile_short_one(name, value, owners[name], field, depth) for name in named]
     return _compile_optional(parts[0] if len(parts) == 1 else AllOf(value, tuple(parts)), value, "$optional", field)
 

@@ -26,9 +26,9 @@ def deep_equal(a: Json, b: Json) -> bool:
 
 
 def equal_by(a: Json, b: Json, same: Callable[[Json, Json], bool]) -> bool:
-    """Return whether two JSON values are equal, where `same` says so of values that are neither list nor object."""
+    """Return whether two JSON values are equal; `same` compares values that are neither list nor object."""
     waiting = [(a, b)]
-    room = _MANY_PARTS
+    budget = _MANY_PARTS
     seen: set[tuple[int, int]] | None = None
     while waiting:
         left, right = waiting.pop()
@@ -52,8 +52,8 @@ def equal_by(a: Json, b: Json, same: Callable[[Json, Json], bool]) -> bool:
             return False
         else:
             continue
-        room -= 1
-        if not room:
+        budget -= 1
+        if not budget:
             # Only now: ordinary values never have so many parts, and what was compared until here is bounded.
             seen = set()
     return True
@@ -80,7 +80,7 @@ def find_difference(expected: Json, actual: Json, path: str = "$") -> Mismatch |
     """Return the first difference in reading order, or None when the values are equal."""
     # The stack holds pairs still to compare, the next one on top.
     waiting: list[tuple[Json, Json, str]] = [(expected, actual, path)]
-    room = _MANY_PARTS
+    budget = _MANY_PARTS
     seen: set[tuple[int, int]] | None = None
     while waiting:
         left, right, at = waiting.pop()
@@ -91,7 +91,7 @@ def find_difference(expected: Json, actual: Json, path: str = "$") -> Mismatch |
             found = _compare_members(left, right, at)
         elif isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
             found = _compare_elements(left, right, at)
-        # A list or object that comes as far as this stands opposite something of another kind.
+        # A list or object that gets here is compared with something of another kind.
         elif isinstance(left, (dict, list, tuple)) or not is_same_scalar(left, right):
             found = different_mismatch(at, left, right)
         if isinstance(found, Mismatch):
@@ -99,8 +99,8 @@ def find_difference(expected: Json, actual: Json, path: str = "$") -> Mismatch |
         if found is not None:
             # Reversed, so that the first pair is on top: the difference that is reported is the first in reading order.
             waiting.extend(reversed(found))
-            room -= 1
-            if not room:
+            budget -= 1
+            if not budget:
                 seen = set()
     return None
 

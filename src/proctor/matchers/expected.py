@@ -149,7 +149,7 @@ class Object(Expected):
                 seen += 1
                 found = member.find_mismatch(actual[key], scope, path + step)
             else:
-                # Asked all the same: an optional member takes an absent value.
+                # Compared all the same: an optional member accepts an absent value.
                 found = member.find_mismatch(MISSING, scope, path + step)
             if found is not None:
                 return found
@@ -177,7 +177,7 @@ class Optional(Expected):
         self._inner = inner
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None when absent or null, else what the inner value says."""
+        """Return None when absent or null, else the mismatch of the inner value."""
         return None if actual is MISSING or actual is None else self._inner.find_mismatch(actual, scope, path)
 
     def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:

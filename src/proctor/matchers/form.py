@@ -14,10 +14,34 @@ import msgspec
 from proctor.errors import SpecError
 from proctor.expressions.expression import Expression, compile_expression
 from proctor.expressions.scope import Scope
-from proctor.matchers.expected import Expected, Use, from_expression
+from proctor.matchers.expected import Boolean, Expected, Number, Object, Scalar, Use, from_expression
+from proctor.matchers.lists import DEEPEST, PlainList
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_finite, is_number
 from proctor.model.show import kind_of, show
+
+# --- plain values as expected ones: no wildcard, no matcher, lists in any order. What expressions give is compared this way
+
+
+def compile_plain(value: Json, field: str = "value", depth: int = 0) -> Expected:
+    """Return a value that is equal only to itself, lists in any order."""
+    if depth > DEEPEST:
+        raise SpecError(f"nested more than {DEEPEST} deep", field=field)
+    if isinstance(value, dict):
+        return Object(value, {key: compile_plain(item, f"{field}.{key}", depth + 1) for key, item in value.items()})
+    if isinstance(value, (list, tuple)):
+        elements = tuple(compile_plain(item, f"{field}.{index}", depth + 1) for index, item in enumerate(value))
+        return PlainList(list(value), elements)
+    return compile_scalar(value)
+
+
+def compile_scalar(value: Json) -> Expected:
+    """Return text, number, boolean or null."""
+    if isinstance(value, bool):
+        return Boolean(value, plain=True)
+    if isinstance(value, (int, float)):
+        return Number(value, plain=True)
+    return Scalar(value, plain=True)
 
 
 class Operand(msgspec.Struct, frozen=True):
@@ -37,7 +61,7 @@ class Operand(msgspec.Struct, frozen=True):
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
-    """One matcher with the values of its keys and the field each stands in."""
+    """One matcher with the values of its keys and the field of each."""
 
     name: str
     keys: dict[str, Json]
@@ -92,7 +116,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nested(Protocol):
-    """How a matcher compiles what stands inside it."""
+    """How a matcher compiles its inner values."""
 
     def __call__(self, value: Json, field: str) -> Expected:
         """Return the expected value written at `field`."""
@@ -100,12 +124,12 @@ class Nested(Protocol):
 
 
 class Matcher(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to compare, and what the documentation says of it."""
+    """One way to compare, and its documentation."""
 
     name: str
     summary: str
     keys: dict[str, str]
-    """The keys it takes beside `matcher` and `optional`, each with its meaning."""
+    """The keys it takes apart from `matcher` and `optional`, each with its meaning."""
     example: dict[str, Json]
     """In word spelling."""
     short: dict[str, Json]

@@ -17,7 +17,7 @@ from proctor.matchers.mismatch import Mismatch, different_mismatch
 from proctor.matchers.weight import bound_product
 from proctor.model.evidence import Json
 from proctor.model.json_values import Missing
-from proctor.model.show import show, tell_more
+from proctor.model.show import count_rest, show
 from proctor.model.verdict import TextRange
 
 DEEPEST = 100
@@ -50,7 +50,7 @@ class PlainList(Expected):
         surplus = Counter(keys)
         surplus.subtract(self._counts)
         extra: list[int] = []
-        # Equal elements cannot be told apart, so the first of them stand for the surplus.
+        # Equal elements are interchangeable, so the first of them count as the surplus.
         for index, key in enumerate(keys):
             if surplus[key] > 0:
                 surplus[key] -= 1
@@ -72,7 +72,7 @@ class MatcherList(Compound):
         """Return None when the elements can be paired up."""
         if not isinstance(actual, (list, tuple)):
             return different_mismatch(path, self.raw, actual)
-        # Before the table below, whose size is the product: both sides are somebody else's.
+        # Before the table below, whose size is the product of two untrusted sizes.
         bound_product(self.size, actual, f"{path} has too many elements to be compared with {self.size} matchers in any order")
         elements = self._parts
         fits = [[j for j, element in enumerate(elements) if element.find_mismatch(value, scope, path) is None] for value in actual]
@@ -113,9 +113,9 @@ def explain(
             return inner
     parts: list[str] = []
     if lacking:
-        parts.append("lacks " + ", ".join(elements[index].describe() for index in lacking[:3]) + tell_more(len(lacking), 3))
+        parts.append("lacks " + ", ".join(elements[index].describe() for index in lacking[:3]) + count_rest(len(lacking), 3))
     if extra:
-        parts.append("has the unexpected " + ", ".join(show(actual[index], 60) for index in extra[:3]) + tell_more(len(extra), 3))
+        parts.append("has the unexpected " + ", ".join(show(actual[index], 60) for index in extra[:3]) + count_rest(len(extra), 3))
     return Mismatch(path, " and ".join(parts), whole.describe(), actual)
 
 

@@ -38,7 +38,7 @@ def absent_mismatch(path: str, expected: str) -> Mismatch:
 
 
 def different_mismatch(path: str, expected: Json, actual: Json | Missing) -> Mismatch:
-    """Return the mismatch of two plain values; says so when they would be equal after conversion."""
+    """Return the mismatch of two plain values, with a note if they would be equal after conversion."""
     if actual is MISSING:
         return absent_mismatch(path, show(expected))
     return Mismatch(path, _describe_how(expected, actual), show(expected), actual)
@@ -58,7 +58,7 @@ def equal_after_conversion(one: Json, other: Json) -> bool:
     """Return whether a text and a number or boolean would be equal, were the text read as one."""
     if isinstance(other, str):
         one, other = other, one
-    # Python reads `1_000` as a number, nobody else does; and turning very long digits into a number takes quadratic time.
+    # Only Python reads `1_000` as a number; and converting very long digits takes quadratic time.
     if not isinstance(one, str) or len(one) > 400 or "_" in one:
         return False
     if isinstance(other, bool):

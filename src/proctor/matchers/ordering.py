@@ -35,7 +35,7 @@ def _read_computed_moment(operand: Operand, value: Json, scope: Scope) -> Moment
     moment = moment_of(value, scope)
     if moment is None:
         source = operand.expression.text if operand.expression is not None else show(value)
-        raise CheckFault("expression_error", f"expression {source!r} gives {describe_value(value, 60)}, which is no date")
+        raise CheckFault("expression_error", f"expression {source!r} gives {describe_value(value, 60)}, which is not a date")
     return moment
 
 

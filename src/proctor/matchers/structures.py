@@ -10,11 +10,10 @@ from proctor.expressions.moments import find_zone, to_instant
 from proctor.expressions.scope import Scope
 from proctor.matchers.equal import find_difference
 from proctor.matchers.expected import Boolean, Compound, Expected, Number, Object, Present, Scalar, from_expression
-from proctor.matchers.form import Form, Matcher, Nested, Operand, matcher
+from proctor.matchers.form import Form, Matcher, Nested, Operand, compile_plain, matcher
 from proctor.matchers.lists import make_canonical_key
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.matchers.ordering import moment_of
-from proctor.matchers.plain import compile_plain
 from proctor.matchers.texts import pattern_at
 from proctor.matchers.weight import bound_product
 from proctor.model.evidence import Json
@@ -120,7 +119,7 @@ def _compare_instants(wanted: date | datetime, actual: Json, scope: Scope, path:
 
 @matcher(
     "exact",
-    'The value is equal, lists in any order; `"*"` inside stands for any value, matchers inside keep their meaning.',
+    'The value is equal, lists in any order; `"*"` inside means any value, matchers inside keep their meaning.',
     {"value": "the value", "expression": "an expression that gives it; a date is compared as an instant"},
     example={"value": "Paris"},
     short={"$exact": "Paris"},
@@ -197,7 +196,7 @@ class Not(Expected):
             return absent_mismatch(path, shown)
         if self._inner.find_mismatch(actual, scope, path) is not None:
             return None
-        return Mismatch(path, "is what it must not be", shown, actual)
+        return Mismatch(path, "is not allowed", shown, actual)
 
 
 @matcher(

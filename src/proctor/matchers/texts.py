@@ -42,7 +42,7 @@ class TextTest(Expected):
         return Mismatch(path, f"does not {self._phrase} the text", self._operand.describe(value), actual)
 
     def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
-        """Yield where the text stands: the first time, or the last one where it must end with it."""
+        """Yield the position of the text: the first one, or the last one if the value must end with it."""
         wanted = write_text_form(self._operand.value(scope))
         if isinstance(actual, str) and wanted and self._test(actual, wanted):
             at = actual.rfind(wanted) if self._phrase.startswith("end") else actual.find(wanted)

@@ -13,13 +13,13 @@ MOST_WORK = 1_000_000
 def bound_product(size: int, actual: Json, why: str) -> None:
     """Count the steps of comparing a value with `size` others. Raises `CheckFault` when that is too many."""
     # Counting stops where the product is over the bound, so that a huge value is not walked to its end only to be refused.
-    steps = size * weigh(actual, MOST_WORK // size)
+    steps = size * estimate_work(actual, MOST_WORK // size)
     if steps > MOST_WORK:
-        raise CheckFault("too_much_work", f"{why}: that takes at least {steps} steps; at most {MOST_WORK} are taken")
+        raise CheckFault("too_much_work", f"{why}: that takes at least {steps} steps; the maximum is {MOST_WORK}")
     spend(steps)
 
 
-def weigh(value: Json, limit: int) -> int:
+def estimate_work(value: Json, limit: int) -> int:
     """Estimate how much work it is to compare a value once; stop counting above `limit`."""
     total = 0
     waiting: list[Json] = [value]

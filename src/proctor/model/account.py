@@ -14,7 +14,7 @@ import msgspec
 Part = Literal["tool_calls", "tool_arguments", "tool_results", "answer", "input", "turns", "usage", "nodes", "state"]
 
 CALL_PARTS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results")
-"""The parts of evidence that tell of tool calls."""
+"""The parts of evidence about tool calls."""
 PARTS: tuple[Part, ...] = (*CALL_PARTS, "answer", "input", "turns", "usage", "nodes", "state")
 """Every part of evidence that an account speaks of, in the order reports show them."""
 
@@ -40,7 +40,7 @@ PLAIN_READERS = frozenset(("", "plain", "mapping", "callable", "command", "http 
 MCPLAB_TRACE = "MCPLab trace"
 """Who read the evidence of an MCPLab run."""
 NO_CALLS_IN_TURN = "records no tool calls, and other turns do"
-"""Why nothing is known of the tools of a conversation: one of its turns was not seen. It is no doubt about the other turns."""
+"""Why the tools of a conversation are unknown: one of its turns was not seen. The other turns are not affected."""
 
 
 UNKNOWN = ("unknown", "not known")
@@ -78,7 +78,7 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     unknown: dict[Part, str] = {}
     """The parts that are unknown or incomplete, each with the reason."""
     notes: tuple[str, ...] = ()
-    """What else the reader wants said: an attribute nobody understood, a span that was left out."""
+    """Further notes of the reader: an unknown attribute, a span that was left out."""
     seen_tools: tuple[str, ...] = ()
     """Tools of which every call is known although `tool_calls` is not: only calls of tools that a model's provider runs may be missing."""
     unplayed: tuple[str, ...] = ()

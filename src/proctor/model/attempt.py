@@ -1,4 +1,4 @@
-"""One go at one case: what a target is told beside the case itself."""
+"""One attempt at a case: ids, timeout, speaker."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -10,12 +10,12 @@ from proctor.model.evidence import Evidence, Json, UserEnding
 
 
 class Speaker(Protocol):
-    """Says the messages of one conversation, one after the other: those of the case, or what a simulated user thinks of."""
+    """Gives the messages of one conversation in order: those of the case, or of a simulated user."""
 
     async def say_next(self, answer: Evidence | None) -> str | None:
         """Return the next message, or None when the conversation is over; `answer` is what the agent did last.
 
-        Raises `TargetError` where nobody can say how it goes on.
+        Raises `TargetError` if there is no next message.
         """
         ...
 
@@ -34,14 +34,14 @@ class OwnTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnTools(Protocol):
-    """Tools that an attempt has of its own, beside those of its target: of the simulated systems of its case."""
+    """Tools of an attempt in addition to those of its target: of the simulated systems of its case."""
 
     def list_tools(self) -> Mapping[str, tuple[OwnTool, ...]]:
         """Return the tools by the name of their system."""
         ...
 
     async def call_tool(self, system: str, tool: str, arguments: dict[str, Json]) -> dict[str, Json]:
-        """Call a tool of a system, once, and return a result of MCP; a refusal is one that says `isError`."""
+        """Call a tool of a system, once, and return an MCP result; a refusal has `isError`."""
         ...
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from proctor.model.notebook import MOST_ROWS, write_outcome, write_table, write_text
+from proctor.model.result import MOST_ROWS, write_outcome, write_table, write_text
 
 SCHEMA = "proctor.batch-summary/1"
 
 
 class TracePlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a trace stands."""
+    """The location of a trace."""
 
     file: str
     row: int | None = None
@@ -22,7 +22,7 @@ class TracePlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     offset: int | None = None
     """The byte at which its line begins."""
     trace: str | None = None
-    """Its id, where the recording tells it."""
+    """Its id, if recorded."""
 
     def describe(self) -> str:
         """Return the place in words: `trace 7f3 (day.parquet, row 12)`."""
@@ -78,7 +78,7 @@ class JudgedRate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JudgedCase(msgspec.Struct, frozen=True, kw_only=True):
-    """What a judge said of a sample of the results of a case."""
+    """A judge's results on a sample of a case."""
 
     judged: int
     of: int
@@ -103,7 +103,7 @@ class CaseBatch(msgspec.Struct, frozen=True, kw_only=True):
     more_reasons: int = 0
     """Verdicts with reasons that are not among them."""
     judged: JudgedCase | None = None
-    """What a judge said of a sample; nothing where none was asked. `rate` and `checks` are about the deterministic checks."""
+    """A judge's results on a sample; None if no judge ran. `rate` and `checks` are about the deterministic checks."""
 
 
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +125,7 @@ class CostFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AmountFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """How long traces took, how many tokens they used and what they cost, as far as they tell."""
+    """Durations, tokens and costs of traces, as far as recorded."""
 
     latency: Percentiles | None = None
     """In milliseconds."""
@@ -137,7 +137,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     """What traces that have something in common came to."""
 
     values: tuple[str | None, ...]
-    """What they have in common; None where they do not tell."""
+    """What they have in common; None if unknown."""
     traces: int
     missed: int = 0
     """How many more there may be, which are counted among the others: 0 where `traces` is exact."""
@@ -186,15 +186,15 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
     judge_tokens: int = 0
     """Tokens of the judge."""
     not_judged: bool = False
-    """Whether claims in plain language wait for a judge: the batch ended before it was asked, or what it said is gone."""
+    """Whether judged claims are still open: the batch ended before the judge ran, or its results are lost."""
     where: str | None = None
     """Which rows were read, where not all were."""
     days: tuple[Slice, ...] = ()
-    """The traces by day; nothing where none tells its day."""
+    """The traces by day; None if no day is recorded."""
     other_days: Slice | None = None
     """Everything that is in none of them, because there were too many."""
     slices: tuple[SlicedBy, ...] = ()
-    """The tables that were asked for."""
+    """The requested tables."""
     faults: tuple[CommonReason, ...] = ()
     """Why records could not be read, the commonest first."""
     more_faults: int = 0
@@ -206,7 +206,7 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether every partition has its result, and a judge was asked where the suite needs one."""
+        """Whether every partition has its result, and the judge ran if the suite needs one."""
         return self.committed == self.partitions and not self.not_judged
 
     @property

@@ -31,7 +31,7 @@ class Assertion(msgspec.Struct, frozen=True, kw_only=True):
     weight: float = 1.0
     axis: str | None = None
     required: bool = False
-    """A failed required assertion fails the case whatever the mean says."""
+    """A failed required assertion fails the case whatever the mean is."""
     advisory: bool = False
     """Reported, but it enters neither outcome nor score."""
     when_missing: WhenMissing | None = None
@@ -54,7 +54,7 @@ MOST_USER_TURNS: Final = 50
 
 
 class UserLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a scripted user says or does."""
+    """One message or action of a scripted user."""
 
     say: str = ""
     when: Assertion | None = None
@@ -64,7 +64,7 @@ class UserLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimulatedUser(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who talks to the agent until the goal is reached: played by a model, or by a script."""
+    """A simulated user who talks to the agent until the goal is reached: played by a model, or by a script."""
 
     persona: str = ""
     goal: str = ""
@@ -72,7 +72,7 @@ class SimulatedUser(msgspec.Struct, frozen=True, kw_only=True):
     gives_up_after: int = 8
     """The most turns of the conversation."""
     stop_when: Assertion | str | None = None
-    """What ends the conversation as `done`: a claim about the agent's last turn, or a condition in plain words, told to the model."""
+    """What ends the conversation as `done`: a claim about the agent's last turn, or a condition in plain language for the model."""
     model: str | None = None
     """The name of the model that plays the user, among `models`."""
     script: tuple[UserLine, ...] = ()
@@ -105,7 +105,7 @@ class Skip(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MOST_REPEATS = 1_000
-"""How often a case may be repeated in one run, wherever that is said."""
+"""Maximum number of repeats of a case in one run."""
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +119,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     input: str | None = None
     turns: tuple[Turn, ...] = ()
     user: SimulatedUser | None = None
-    """Who says what follows the first message; `input` is then that first message, if the author wrote it."""
+    """Who writes the messages after the first one; `input` is then that first message, if the author wrote it."""
     custom_body: Json = None
     """A request body sent exactly as written, instead of a message."""
     context: dict[str, Json] = {}
@@ -141,7 +141,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 UNSEEN_TOOLS: Final = "agents_without_tool_records"
-"""In the settings of a case: agents, by name, of whose runs nobody can say which tools they called."""
+"""In the settings of a case: agents, by name, whose tool calls are unknown."""
 
 
 class Suite(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,20 +152,20 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     path: str | None = None
     description: str = ""
     cases: Sequence[Case] = ()
-    """A tuple, or, of more cases than one holds, a sequence that makes each when it is asked for (`lazy_cases.py`)."""
+    """A tuple, or, for very many cases, a sequence that makes each on demand (`lazy_cases.py`)."""
     unselected: Sequence[Case] = ()
     """Cases that were left out by a selection. Nothing decides them, but a record of one of them is no record of another case."""
     warnings: tuple[Problem, ...] = ()
     settings: dict[str, Json] = {}
     """What only a live run needs (targets, agents, servers, judge), as the dialect wrote it."""
     prices: PriceList | None = None
-    """What models cost, as the workspace says; no part of what the suite itself says."""
+    """Prices of models, from the workspace; not part of the suite itself."""
     evidence: DeclaredEvidence | None = None
-    """How recorded evidence is read, as the suite says."""
+    """How recorded evidence is read, from the suite."""
     evidence_given: DeclaredEvidence | None = None
-    """The same as the command line says, which wins; no part of what the suite itself says."""
+    """The same from the command line, which wins; not part of the suite itself."""
     evidence_here: DeclaredEvidence | None = None
-    """The same as the workspace says; no part of what the suite itself says."""
+    """The same from the workspace; not part of the suite itself."""
     data_files: tuple[str, ...] = ()
     """The files that cases were made from."""
 

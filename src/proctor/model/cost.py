@@ -1,7 +1,6 @@
-"""What tokens cost: prices per model, and the cost of a case, told apart for the agent, the judge and a simulated user.
+"""The cost of tokens: prices per model, and the cost of a case, separately for the agent, the judge and a simulated user.
 
-A cost that is unknown is None and says why, never 0: a model without a price, a recording that names no model, tokens that were not
-counted.
+An unknown cost is None with a reason, never 0: a model without a price, a recording without a model name, or without token counts.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """For how many tokens the prices are."""
     currency: str = "USD"
     as_of: str | None = None
-    """The day on which somebody looked the price up."""
+    """The day on which the price was looked up."""
 
 
 class PriceList(msgspec.Struct, frozen=True):
@@ -120,7 +119,7 @@ class TotalCost(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     """Why not, of the first of them."""
     note: str = ""
-    """Which price had to stand in for another, of the first result that tells it."""
+    """Which price replaced another one, from the first result that has it."""
 
 
 _PAYERS = ("agent", "judge", "user")
@@ -154,9 +153,9 @@ class CostTally:
         if not self._currency:
             return None
         sums = {payer: round(amount, 12) for payer, amount in self._sums.items()}
-        told = {payer: None if payer in self._not_known else amount for payer, amount in sums.items()}
+        amounts = {payer: None if payer in self._not_known else amount for payer, amount in sums.items()}
         return TotalCost(
-            **told,
+            **amounts,
             currency=self._currency,
             known=round(sum(sums.values()), 12),
             cases_not_known=self._unknown,

@@ -1,6 +1,6 @@
 """Texts that MCPLab cuts when it writes them down: the first so many characters, then `...`.
 
-Characters are counted as JavaScript does, in UTF-16 units, so that a cut text is told from a whole one by its length alone: every text that
+Characters are counted as JavaScript does, in UTF-16 units, so that its length alone shows whether a text was cut: every text that
 is longer than the limit was cut, and what comes out of a cut is exactly three characters longer than the limit.
 """
 
@@ -26,11 +26,11 @@ def cut_text(text: str, limit: int) -> str:
     return text.encode("utf-16-le", "surrogatepass")[: 2 * limit].decode("utf-16-le", "ignore") + MARK
 
 
-def find_kept_part(text: str, limit: int) -> str | None:
-    """Return what was kept of a text that was cut at this limit, or None if it is whole."""
+def text_before_cut(text: str, limit: int) -> str | None:
+    """Return the rest of a text that was cut at this limit, or None if it is whole."""
     # A writer that leaves out half of a character keeps one unit less.
     if not text.endswith(MARK) or not limit - 1 <= count_units(text) - len(MARK) <= limit:
         return None
-    kept = text[: -len(MARK)]
-    # Half of a character is none; whoever decoded it may have put a replacement there.
-    return kept[:-1] if kept and ("\ud800" <= kept[-1] <= "\udbff" or kept[-1] == "\ufffd") else kept
+    before = text[: -len(MARK)]
+    # Half a character is dropped; a decoder may have replaced it.
+    return before[:-1] if before and ("\ud800" <= before[-1] <= "\udbff" or before[-1] == "\ufffd") else before

@@ -24,9 +24,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     output_tokens: int | None = None
     total_tokens: int | None = None
     cached_input_tokens: int | None = None
-    """Those of the input tokens that the provider had in its cache, where the recording tells it."""
+    """Those of the input tokens that were in the provider's cache, if recorded."""
     cache_write_tokens: int | None = None
-    """Those of the input tokens that the provider wrote into its cache, where the recording tells it."""
+    """Those of the input tokens that were written into the provider's cache, if recorded."""
     models: tuple[str, ...] = ()
     """The models whose tokens are summed here, where they are several."""
 
@@ -60,7 +60,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One call of a tool, in the order it was made.
 
-    `arguments` is an object; where the agent produced something that is not a JSON object it is kept as it came
+    `arguments` is an object; anything else that the agent produced is stored unchanged
     (text, list, number). `None` means that a reader saw the call and not what was passed to it.
     """
 
@@ -84,7 +84,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
         return self.name == name or name in self.aliases
 
     def failure(self) -> Json:
-        """Return what went wrong: the error, or what an MCP result that says `isError: true` tells; nothing for a call that succeeded."""
+        """Return the error, or the text of an MCP result with `isError: true`; None for a call that succeeded."""
         if self.error is not None and self.error is not False and self.error != "":
             return self.error
         return mcp_error(self.result)
@@ -99,7 +99,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 def mcp_error(result: Json) -> str | None:
-    """Return what an MCP result says went wrong, if it says `isError: true`; the result may be JSON text."""
+    """Return the error text of an MCP result, if it has `isError: true`; the result may be JSON text."""
     if isinstance(result, str) and result.startswith("{") and '"isError"' in result:
         try:
             result = msgspec.json.decode(result)
@@ -132,7 +132,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     """How many items the run produced (n8n)."""
     usage: Usage | None = None
     notes: tuple[str, ...] = ()
-    """What a reader wants said beside a verdict about this node, for example an expression left unresolved."""
+    """Notes of a reader for verdicts about this node, for example an unresolved expression."""
 
     def ran(self) -> bool:
         """Return whether the step was executed at all."""
@@ -140,7 +140,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
 
 class EvidenceTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One exchange of a conversation: what was said to the agent and what it did."""
+    """One exchange of a conversation: the input and what the agent did."""
 
     input: str | None = None
     text: str | None = None
@@ -192,7 +192,7 @@ class FhirState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     resources: tuple[dict[str, Json], ...] = ()
     served: bool = False
-    """Whether these are the rows of a server, where a Bundle is a resource like any other; elsewhere one stands for what it holds."""
+    """Whether these are the rows of a server, where a Bundle is a resource like any other; elsewhere a Bundle means its entries."""
 
 
 class Hl7State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -202,7 +202,7 @@ class Hl7State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StateFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One file the agent left behind."""
+    """One file that the agent wrote."""
 
     path: str
     content: Json = ""
@@ -278,9 +278,9 @@ class StateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     at: str | None = None
     duration_ms: float | None = None
     inside: tuple[InnerRequest, ...] = ()
-    """What was asked inside of it, of a batch or a transaction."""
+    """The requests inside it, of a batch or a transaction."""
     cut: tuple[Literal["body", "response"], ...] = ()
-    """Which of the two are not kept whole; nothing is decided on a part of them."""
+    """Which of the two are not stored whole; nothing is decided on a part of them."""
 
 
 class StateChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -313,7 +313,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     changes: tuple[StateChange, ...] | None = None
     """Everything in which the systems differ from what they were before."""
     systems: tuple[str, ...] | None = None
-    """The names of the systems that requests and changes are of, also of those that nobody asked."""
+    """The names of the systems, including those without requests."""
 
 
 class Source(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -349,9 +349,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     error: str | None = None
     """Why the run itself broke off, if it did."""
     no_run: str | None = None
-    """Why this is no run of an agent at all, if it is none: it is kept and not judged."""
+    """Why this is not a run of an agent, if it is none: it is stored and not judged."""
     model: str | None = None
-    """The name of the model that answered, where the recording tells it."""
+    """The name of the model that answered, if recorded."""
     cost: Cost | None = None
     """What the agent cost by the prices of the workspace; set when a case is decided, never read from a recording."""
     simulated_user: UserEnding | None = None

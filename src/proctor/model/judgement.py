@@ -1,7 +1,7 @@
-"""What a judge is asked, and what it answers.
+"""Questions to a judge, and its answers.
 
 A check never talks to a judge. Where it needs one it returns a `PendingVerdict`: the questions, and how their answers become the verdict.
-Read as it stands, a pending verdict is the `error` that no judge was there; so a run without a judge needs nothing special.
+Used directly, a pending verdict is an `error` that there is no judge; so a run without a judge needs nothing special.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = "final_answer"
     """What the subject is called before the judge: `final_answer`, `end_state`, `transcript`."""
     context: dict[str, Json] = {}
-    """What the judge may look at beside it, by name: `scenario_prompt`, `tool_sequence`, `tool_inputs`, `tool_results`, `conversation`."""
+    """What else the judge sees, by name: `scenario_prompt`, `tool_sequence`, `tool_inputs`, `tool_results`, `conversation`."""
     images: tuple[Image, ...] = ()
     """The pictures in it, in the order in which the data numbers them."""
 
@@ -50,9 +50,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     label: str = ""
     """What reports call the claim; the criterion, where it has no label."""
     threshold: float | None = None
-    """The least score from 0 to 1 that passes; left out: the judge says yes or no."""
+    """The least score from 0 to 1 that passes; without it the judge decides yes or no."""
     forbidden: bool = False
-    """The criterion says what must not be the case."""
+    """The criterion describes what must not be the case."""
     grounded: bool = False
     """Only what the material's context bears out counts as true."""
     rubric: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class Opinion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     score: float = 0.0
     reason: str = ""
     code: str | None = None
-    """With `error` (and with a `fail` that stands for uncertainty): a stable word, such as `judge_timeout`."""
+    """With `error` (and with a `fail` that means uncertainty): a code, such as `judge_timeout`."""
     details: dict[str, Json] = {}
     """Who judged and how: `judge`, `model`, `provider`, `prompt_version`, `replies`, `usage`, `cost`, `samples`, `agreement`, `spread`."""
 
@@ -99,7 +99,7 @@ class PendingVerdict(Verdict, frozen=True, gc=False):
     """The verdict, once every question has its opinion, in order."""
 
     def with_words(self) -> Verdict:
-        """Return what is left of it where no judge was asked."""
+        """Return the verdict for a run without a judge."""
         return Verdict(self.outcome, self.score, self.reason, self.code, self.details, self.pointers)
 
     def __eq__(self, other: object) -> bool:

@@ -17,7 +17,7 @@ class LabelledAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     criterion: str
     label: bool
     context: Json = None
-    """What the judge may look at beside the answer, where anything was given."""
+    """What else the judge sees, if anything."""
     grounded: bool = False
     """Whether only what the context supports counts as true, as with `kind: hallucination`."""
     reference: str | None = None
@@ -31,9 +31,9 @@ class LabelledAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     check: str | None = None
     """The check of the claim, if it is another one than a criterion and an answer can express; its fields and the run are the context."""
     batch: str = ""
-    """Items with the same word are asked together, as the claims of a case are."""
+    """Items with the same word are judged together, as the claims of a case are."""
     id: str = ""
-    """What reports call it; the line it stands on, when left out."""
+    """Its name in reports; by default its line."""
     tags: tuple[str, ...] = ()
     """Kinds of difficulty, by which reports group."""
     why: str = ""
@@ -64,5 +64,5 @@ class JudgedAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def agrees(self) -> bool:
-        """Whether the judge decided as the label says."""
+        """Whether the judge's decision equals the label."""
         return self.decided and self.passed == self.item.label

@@ -1,4 +1,4 @@
-"""Cases that are made when they are asked for: a suite over a large file of data does not hold them.
+"""Cases that are made on demand: a suite over a large data file does not keep them in memory.
 
 `Suite.cases` of such a suite is one of these instead of a tuple; both are sequences of cases.
 """
@@ -43,7 +43,7 @@ class CaseTraits:
 
 
 def join_traits(parts: Iterable[CaseTraits | None]) -> CaseTraits | None:
-    """Return the notes about all parts; None where nobody took notes about one of them."""
+    """Return the notes about all parts; None if one of them has none."""
     joined = CaseTraits()
     for part in parts:
         if part is None:
@@ -58,7 +58,7 @@ U = TypeVar("U")
 
 
 class LazySequence(Sequence[T]):
-    """Items that are made by their number, each time they are asked for; the last few are remembered."""
+    """Items that are made by their number on demand; the last few are cached."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class LazySequence(Sequence[T]):
         self.scratch = scratch
         """Where to put what has to be known of each of them."""
         self.traits = traits
-        """What is known of all cases together, where somebody took notes."""
+        """Facts about all cases together, if noted."""
         self._make = make
         self._remember = remember
         self._made: dict[int, T] = {}
@@ -164,7 +164,7 @@ def _at(cases: Sequence[Case], positions: Numbers) -> Sequence[Case]:
 
 
 def find_traits(cases: Sequence[Case]) -> CaseTraits | None:
-    """Return what is known of all cases together; None of those of which nobody took notes."""
+    """Return facts about all cases together; None for cases without notes."""
     if isinstance(cases, LazySequence):
         return cases.traits
     traits = CaseTraits()
@@ -184,10 +184,10 @@ def may_claim(cases: Iterable[Case], asks: Callable[[Assertion], bool]) -> bool:
 
 
 def find_scratch(*parts: Sequence[Case]) -> Scratch:
-    """Return where to put what has to be known of each case: in memory, unless some of them are made when they are asked for."""
+    """Return storage for facts about each case: in memory, unless some of them are made on demand."""
     return next((part.scratch for part in parts if isinstance(part, LazySequence)), IN_MEMORY)
 
 
 def is_lazy(items: Iterable[object]) -> bool:
-    """Return whether items are made when they are asked for."""
+    """Return whether items are made on demand."""
     return isinstance(items, LazySequence)

@@ -62,7 +62,7 @@ class EvidenceMap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     record: str | None = None
     """Selects a document in the record, or several (`$.runs[*]`); each is read as if it were alone, and other paths start there."""
     input: str | None = None
-    """What the agent was asked; of several values the first."""
+    """The agent's input; of several values the first."""
     text: str | None = None
     """The answer; of several values the last."""
     body: str | None = None

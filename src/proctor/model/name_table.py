@@ -1,6 +1,6 @@
 """Names of very many cases: their 64-bit hashes in one table, instead of the texts themselves.
 
-A hash of an unknown name may be that of a known one, if hardly ever: whoever finds a position compares the name that stands there.
+The hash of an unknown name may, very rarely, equal that of a known one: callers compare the name at the position found.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class NameTable:
     def __init__(self, scratch: Scratch = IN_MEMORY) -> None:
         self._scratch = scratch
         # By the last bits of a hash: its lower half, and below that one more than the number of the newest entry with it; 0 is a free
-        # place. The half of the hash tells nearly all names apart, so that a look-up reads one number, wherever that lies.
+        # place. Half of the hash distinguishes nearly all names, so that a look-up reads one number, wherever that lies.
         self._places = scratch.make_numbers("Q", _FIRST_SIZE)
         self._size = _FIRST_SIZE
         self._used = 0
@@ -76,7 +76,7 @@ class NameTable:
 class TakenNames:
     """Which names are taken: the first ones themselves, and the hashes of all further ones.
 
-    Once there are more than `held`, one free name in 10^19 for each that is taken is said to be taken, too.
+    Once there are more than `held`, one free name in 10^19 for each that is taken is reported as taken, too.
     """
 
     def __init__(self, held: int = 5_000, scratch: Scratch = IN_MEMORY) -> None:

@@ -1,7 +1,7 @@
-"""Which fields of evidence were recorded: the one table that own checks and conditions read evidence by.
+"""Which fields of evidence were recorded: the one table by which custom checks and conditions read evidence.
 
-`None` in evidence mostly means that nobody looked. Whoever reads a field through `read_recorded` is told so, instead of getting a value
-that looks like nothing; so it is for a part that a reader names as unknown (`Account.unknown`).
+`None` in evidence mostly means unknown. `read_recorded` returns `Unrecorded` for such a field, and for a part that a reader marked as
+unknown (`Account.unknown`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from proctor.model.show import show
 
 
 class Unrecorded(msgspec.Struct, frozen=True):
-    """What stands for a value that nobody recorded."""
+    """In place of a value that was not recorded."""
 
     why: str
     """In words: `tool calls not recorded in this evidence`."""
@@ -80,17 +80,17 @@ _PARTS: dict[type, dict[str, Part]] = {
 
 
 def read_recorded(owner: msgspec.Struct, field: str, account: Account | None) -> Json | Unrecorded:
-    """Return a field of evidence or of something inside it, or `Unrecorded` where nobody looked or not all of it is known."""
+    """Return a field of evidence or of something inside it, or `Unrecorded` if it is unknown."""
     kind = _find_kind(type(owner))
     part = _PARTS.get(kind, {}).get(field)
     if part is not None and account is not None and part in account.unknown:
         return Unrecorded(f"{PART_NAMES[part]} unknown: {account.unknown[part]}")
     if isinstance(owner, StateRequest) and field in owner.cut:
-        return Unrecorded(f"the {field} of {owner.method} {show(owner.path, 60)[1:-1]} was not kept whole")
+        return Unrecorded(f"the {field} of {owner.method} {show(owner.path, 60)[1:-1]} was not stored whole")
     value: Json = getattr(owner, field)
     if value is None:
         value = _find_elsewhere(owner, field)
-    if value is None and isinstance(owner, ToolCall) and field in ("error", "error_kind") and not tells_ending(owner, account):
+    if value is None and isinstance(owner, ToolCall) and field in ("error", "error_kind") and not records_outcome(owner, account):
         return Unrecorded(f"how {show(owner.name, 60)} ended (neither result nor error) not recorded in this evidence")
     words = _WORDS.get(kind, {}).get(field)
     if value is not None or words is None:
@@ -101,10 +101,10 @@ def read_recorded(owner: msgspec.Struct, field: str, account: Account | None) ->
     return Unrecorded(f"{words} not recorded in this evidence")
 
 
-def tells_ending(call: ToolCall, account: Account | None) -> bool:
-    """Return whether it is known how a call ended: one in our own words with neither a result nor an error does not tell.
+def records_outcome(call: ToolCall, account: Account | None) -> bool:
+    """Return whether the outcome of a call is known: in plain evidence a call with neither a result nor an error has none.
 
-    Readers of other formats say in their account what they do not know.
+    Readers of other formats list what is unknown in their account.
     """
     if call.error is not None or call.result is not None:
         return True
@@ -118,7 +118,7 @@ def _find_kind(kind: type) -> type:
 
 
 def _find_elsewhere(owner: msgspec.Struct, field: str) -> Json:
-    """Return what another field tells: calls nested in nodes, a total that is a sum."""
+    """Return the value from another field: calls nested in nodes, a total that is a sum."""
     if field == "tool_calls" and isinstance(owner, (Evidence, EvidenceTurn)) and owner.nodes is not None:
         return tuple(call for node in owner.nodes for call in node.tool_calls)
     if field == "total_tokens" and isinstance(owner, Usage) and owner.input_tokens is not None and owner.output_tokens is not None:

@@ -5,7 +5,7 @@ a stream of a million results shares one set of assertions.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -14,10 +14,41 @@ from proctor.model.account import Known
 from proctor.model.case import Assertion, Case
 from proctor.model.cost import TotalCost
 from proctor.model.evidence import Cost, Evidence, Json, Source, UserEnding
-from proctor.model.notebook import MOST_ROWS, write_outcome, write_table, write_text
 from proctor.model.problem import Problem
 from proctor.model.show import escape_unseen, number_words, shorten
 from proctor.model.verdict import Outcome, TextRange, Verdict
+
+# --- results as a notebook shows them: a small table of HTML in which every text of strangers is escaped
+
+MOST_ROWS = 100
+# The ampersand first. Python's own module for this loads thousands of names, which every command would pay for.
+_REFERENCES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}
+_COLOURS = {"pass": "#187a3c", "fail": "#c0261f", "error": "#a85200", "skip": "#667080"}
+
+
+def write_outcome(outcome: str) -> str:
+    """Return an outcome as coloured text."""
+    return f'<b style="color:{_COLOURS.get(outcome, "inherit")}">{write_text(outcome)}</b>'
+
+
+def write_text(text: str, limit: int = 300) -> str:
+    """Return any text so that it is shown and never obeyed."""
+    shown = escape_unseen(shorten(text, limit))
+    for character, reference in _REFERENCES.items():
+        shown = shown.replace(character, reference)
+    return shown
+
+
+def write_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, more: int = 0) -> str:
+    """Return a table; the cells are HTML already."""
+    heading = "".join(f"<th>{write_text(cell)}</th>" for cell in head)
+    body = "".join("<tr>" + "".join(f'<td style="text-align:left">{cell}</td>' for cell in row) + "</tr>" for row in rows)
+    rest = f"<p>and {more:,} more</p>" if more > 0 else ""
+    return f"<table><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>{rest}"
+
+
+# ---
+
 
 SCHEMA = "proctor.result/1"
 
@@ -63,19 +94,19 @@ class CaseResult(msgspec.Struct, frozen=True, gc=False):
     attempt: int = 0
     extracted: dict[str, Json] = {}
     code: str | None = None
-    """Why the case as a whole has this outcome, where no assertion says so (`no_evidence`, `unreadable_evidence`); beside a pass, what
+    """Why the case as a whole has this outcome, if no assertion decides it (`no_evidence`, `unreadable_evidence`); for a pass, what
     could not be extracted (`regex_timeout`)."""
     reason: str | None = None
     now: str | None = None
     """The clock used, where the evidence carried none."""
     account: Known | None = None
-    """What is known of the evidence; nothing for plain evidence that decided everything, unless it was asked for."""
+    """What is known of the evidence; None for plain evidence that decided everything, unless requested."""
     cost: Cost | None = None
     """What it cost, where there are prices."""
     evidence: Evidence | None = None
-    """The evidence itself, only where a report is asked to show it."""
+    """The evidence itself, only if a report shows it."""
     exchange: dict[str, Json] | None = None
-    """What was asked and answered, shortened (`report/blocks/exchange.py`), only where a report is to show it."""
+    """Input and answer, shortened (`report/blocks/exchange.py`), only if a report shows them."""
     simulated_user: UserEnding | None = None
     """How the simulated user of the conversation fared, if there was one."""
     ranges: tuple[tuple[TextRange, ...], ...] = ()
@@ -158,7 +189,7 @@ class Unmet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Ending = Literal["completed", "interrupted", "budget", "running", "not_ended", "cancelled", "failed"]
-"""How a run ended: `running` has not yet; `not_ended` was never told how, because whoever drove it was killed."""
+"""How a run ended: `running` has not yet; `not_ended` was killed before it could record its end."""
 
 
 class MissingAttempts(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +206,7 @@ class Incomplete(msgspec.Struct, frozen=True, kw_only=True):
     ended: Ending
     attempts_finished: int
     attempts_planned: int | None = None
-    """Nothing where nobody knows: evidence that was not read to its end."""
+    """None if unknown: evidence that was not read to its end."""
     cases_finished: int = 0
     """Cases with every attempt that was planned."""
     cases_planned: int | None = None
@@ -194,7 +225,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     score: float | None = None
     counts: dict[str, int] = {}
     cases: Sequence[CaseResult] = ()
-    """Every attempt; of a kept run with very many, each is read again when it is asked for."""
+    """Every attempt; of a stored run with very many, each is read on demand."""
     summary: Sequence[CaseSummary] = ()
     """One line for each case."""
     unmatched_evidence: tuple[Json, ...] = ()

@@ -1,4 +1,4 @@
-"""What is kept of a run: a header, then one entry per finished attempt."""
+"""The stored form of a run: a header, then one entry per finished attempt."""
 
 import msgspec
 
@@ -22,7 +22,7 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many attempts the run is to make; nothing in runs of versions that did not keep it."""
     note: str = ""
     name: str = ""
-    """What somebody calls the run; several may have one name, and the newest is meant."""
+    """A name given to the run; several runs may share one, and the newest is meant."""
     tags: tuple[str, ...] = ()
     settings: dict[str, Json] = {}
 
@@ -49,7 +49,7 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """By the prices at the time of the run."""
 
     def find_agent_ms(self) -> float | None:
-        """Return how long the agent took, as the evidence says; how long the attempt did where it says nothing."""
+        """Return the agent's duration from the evidence, else the duration of the attempt."""
         recorded = self.evidence.duration_ms if self.evidence is not None else None
         return recorded if recorded is not None else self.duration_ms
 

@@ -1,6 +1,6 @@
-"""Where numbers and texts about very many cases are put aside: in memory, or wherever the floors above put them.
+"""Storage for numbers and texts about very many cases: in memory, or wherever higher layers put them.
 
-Whoever reads a large file of data knows a place for what is kept of each row (`sources/tables/open.py`), and hands it on with the cases.
+The reader of a large data file provides the storage for its rows (`sources/tables/open.py`), and passes it on with the cases.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Numbers(Protocol):
     def __setitem__(self, index: int, value: int, /) -> None: ...
     def __iter__(self) -> Iterator[int]: ...
     def append(self, value: int, /) -> None:
-        """Put one more number behind the others."""
+        """Append a number."""
         ...
 
 
@@ -31,12 +31,12 @@ class Texts(Protocol):
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> str: ...
     def append(self, text: str, /) -> None:
-        """Put one more text behind the others."""
+        """Append a text."""
         ...
 
 
 class Scratch(Protocol):
-    """A place for numbers and texts that nobody reads but whoever put them there."""
+    """Temporary storage, private to its writer."""
 
     def make_numbers(self, code: Code, count: int = 0) -> Numbers:
         """Return so many zeros, to which more numbers can be added."""
@@ -61,7 +61,7 @@ class HeldTexts:
         return self._bytes[self._starts[index] : self._starts[index + 1]].decode("utf-8", "surrogatepass")
 
     def append(self, text: str, /) -> None:
-        """Put one more text behind the others."""
+        """Append a text."""
         # Half of a surrogate pair is no text that UTF-8 can hold, and a name may be any text.
         self._bytes += text.encode("utf-8", "surrogatepass")
         self._starts.append(len(self._bytes))

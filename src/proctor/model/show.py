@@ -32,7 +32,7 @@ def shorten(text: str, limit: int = LIMIT) -> str:
     return f"{text[:head]}…({gone} more)…{text[len(text) - (limit - head) :]}"
 
 
-def tell_more(count: int, most: int, joint: str = " and") -> str:
+def count_rest(count: int, most: int, joint: str = " and") -> str:
     """Return ` and 3 more` for a list of `count` things of which the first `most` are shown; nothing where those are all."""
     return f"{joint} {count - most} more" if count > most else ""
 
@@ -148,10 +148,10 @@ def _iterate_pieces(value: object, limit: int, around: tuple[int, ...]) -> Itera
 
 
 def exception_text(error: BaseException, limit: int = 500) -> str:
-    """Return what an exception says, in characters that can be written; one that cannot even say it is told by its type alone."""
+    """Return the message of an exception in printable characters; if it has none, the name of its type."""
     try:
         text = str(error)
-    except Exception as broken:  # somebody else's code: its own `__str__` may do anything
+    except Exception as broken:  # a foreign `__str__` may raise anything
         return f"(its text cannot be had: {type(broken).__name__})"
     return shorten(text, limit).encode("utf-8", "backslashreplace").decode()
 

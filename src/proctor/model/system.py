@@ -18,7 +18,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     given: Json = None
     after_s: float = 0.0
-    """Seconds after the beginning; whoever asks the system next finds it done."""
+    """Seconds after the start; it has happened when the system gets its next request."""
 
 
 class System(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     seed: Json = None
     """What it holds in the beginning, as its kind has it."""
     datasets: tuple[Json, ...] = ()
-    """What it holds beside that: further seeds, each added to those before."""
+    """Further seeds, each added to those before."""
     scenario: tuple[Step, ...] = ()
 
     @property

@@ -1,9 +1,8 @@
 """The answer to one assertion: what was decided, why, and where to look.
 
-`pass` and `fail` are decisions. `error` says that no decision could be made (a bad spec, a judge that is down).
-`skip` says that none was wanted (a dependency failed, or the author said so). Missing instrumentation has the code
-`missing_evidence` and never passes: it is a `fail` of a claim that something is there, an `error` of a claim that needs absence
-(nobody looked, so nobody knows), unless the assertion's `when_missing` says otherwise.
+`pass` and `fail` are decisions. `error` means that no decision could be made (a bad spec, a judge that is down). `skip` means that none was
+wanted (a dependency failed, or the author chose so). Missing instrumentation has the code `missing_evidence` and never passes: a claim of
+presence fails, any other claim is an `error`, unless the assertion sets `when_missing`.
 """
 
 from collections.abc import Callable
@@ -20,7 +19,7 @@ OUTCOMES: tuple[Outcome, ...] = ("pass", "fail", "error", "skip")
 class TextRange(msgspec.Struct, frozen=True, gc=False):
     """A piece of a text in the evidence: `path` leads to the text, `start` and `end` count its characters.
 
-    Characters are Unicode code points, from 0; `end` is the first one behind the piece. A claim about one turn has paths into that turn,
+    Characters are Unicode code points, from 0; `end` is the first one after the piece. A claim about one turn has paths into that turn,
     as its pointers are.
     """
 
@@ -54,10 +53,10 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeferredVerdict(Verdict, frozen=True, gc=False):
-    """A verdict that is put into words only when somebody reads them.
+    """A verdict whose reason is written only when it is read.
 
-    Deciding takes a microsecond, explaining takes ten: over a stream of failures that nobody looks at one by one, the words would be
-    most of the work. Reads like any verdict, and equals the same verdict told at once.
+    Deciding takes a microsecond, explaining takes ten: over a stream of failures that are never read, that would be
+    most of the work. Behaves and compares like any other verdict.
     """
 
     explain: Callable[[], Verdict] | Verdict | None = None
@@ -86,8 +85,8 @@ class DeferredVerdict(Verdict, frozen=True, gc=False):
 
     def __reduce__(self) -> tuple[object, ...]:
         # A pickle carries the words, not the way to them.
-        told = self.with_words()
-        return (Verdict, (told.outcome, told.score, told.reason, told.code, told.details, told.pointers))
+        whole = self.with_words()
+        return (Verdict, (whole.outcome, whole.score, whole.reason, whole.code, whole.details, whole.pointers))
 
 
 # The words of a deferred verdict replace the empty fields it was made with.
@@ -113,7 +112,7 @@ def failed(
     pointers: tuple[str, ...] = (),
     score: float = 0.0,
 ) -> Verdict:
-    """Return a verdict that the claim does not hold; `reason` says what was expected and what was found."""
+    """Return a verdict that the claim does not hold; `reason` has what was expected and what was found."""
     return Verdict("fail", score, reason, code, details or {}, pointers)
 
 

@@ -1,1 +1,1 @@
-"""Requests to addresses that somebody else chose."""
+"""Requests to untrusted addresses."""

@@ -1,8 +1,8 @@
-"""Decides which addresses may be reached when somebody else chose them.
+"""Decides which untrusted addresses may be reached.
 
 An address may be reached when it belongs to the public internet: not this machine, not a private or shared network, not the link, no
-group, nothing reserved, and not the services that clouds put beside every machine. An IPv6 address that stands for an IPv4 one (mapped,
-compatible, 6to4, NAT64, Teredo, ISATAP) is as good as the one it stands for. An administrator can list what may be reached all the same.
+group, nothing reserved, and not the metadata services of clouds. An IPv6 address that embeds an IPv4 one (mapped, compatible, 6to4, NAT64,
+Teredo, ISATAP) is treated like that one. An administrator can list exceptions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _V4 = ipaddress.IPv4Network
 _CLOSED = (
     _V4("0.0.0.0/8"),
     _V4("100.64.0.0/10"),
-    _V4("168.63.129.16/32"),  # Azure: the service beside every machine
+    _V4("168.63.129.16/32"),  # Azure: the metadata service
     _V4("192.0.0.0/24"),
     _V4("192.88.99.0/24"),
     _V4("198.18.0.0/15"),
@@ -58,7 +58,7 @@ class Allowed:
         if not entry:
             raise InputError("an allowed address is empty; expected a host, an address or a network such as 10.0.0.0/8")
         try:
-            # Not strict: `10.1.2.3/8` means the network to whoever writes it.
+            # Not strict: users write `10.1.2.3/8` for the network.
             self._networks.append(ipaddress.ip_network(entry.strip("[]"), strict=False))
             return
         except ValueError:
@@ -111,12 +111,12 @@ def explain_refusal(address: Address, allowed: Allowed) -> str | None:
             return None
         kind = _explain_closed(meant)
         if kind is not None:
-            return f"{address} is {kind}" if meant is address else f"{address} stands for {meant}, which is {kind}"
+            return f"{address} is {kind}" if meant is address else f"{address} embeds {meant}, which is {kind}"
     return None
 
 
 def _list_meant_addresses(address: Address) -> Iterator[Address]:
-    """Yield the IPv4 addresses that an IPv6 one stands for, then itself."""
+    """Yield the IPv4 addresses embedded in an IPv6 one, then itself."""
     if isinstance(address, ipaddress.IPv6Address):
         # The system connects to the IPv4 address itself, so nothing but that counts.
         if address.ipv4_mapped is not None:

@@ -1,4 +1,4 @@
-"""Guards requests to addresses that somebody else chose: webhooks, and the targets of uploaded suites.
+"""Guards requests to untrusted addresses: webhooks, and the targets of uploaded suites.
 
 A name is resolved once, every address it has is looked at, and the connection goes to exactly one of those: a name that means something
 else a moment later changes nothing. That holds for every connection, so for every redirect too. A proxy of the environment is not used:
@@ -82,10 +82,9 @@ class Guard:
             address = parse_address(text)
             if address is None:
                 raise AddressRefused(f"{host} has an address that cannot be read")
-            # One that is closed is enough: which of them answers is chosen by whoever owns the name.
+            # One forbidden address is enough: the owner of the name chooses which one answers.
             self._check(host, address)
-        # The checked addresses themselves go on to the connection. Were the name handed on, it would be resolved a second time, and whoever
-        # owns it could answer differently then (DNS rebinding).
+        # Connect to the checked addresses themselves: a second resolution of the name could differ (DNS rebinding).
         return [str(parse_address(text)) for text in found]
 
     async def _look_up(self, host: str, port: int) -> Sequence[str]:
@@ -145,7 +144,7 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
         raise AddressRefused("a socket in the file system may not be reached")
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep as long as asked."""
+        """Sleep for the given time."""
         await asyncio.sleep(seconds)
 
 

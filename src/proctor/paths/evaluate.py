@@ -159,7 +159,7 @@ class Walk:
                 return bool(nodes) and (not truthy or _is_truthy(nodes[0][0]))
 
     def find_value(self, operand: Operand, current: Found) -> Json | Missing:
-        """Return the one value an operand stands for, or `MISSING`."""
+        """Return the one value of an operand, or `MISSING`."""
         match operand:
             case Constant(value):
                 return value
@@ -239,7 +239,7 @@ def _pick_element(node: Found, position: int) -> list[Found]:
     size = len(value)
     if not -size <= position < size:
         return []
-    # Counted from the front, however it was asked for: `list_keys` makes pointers of these positions.
+    # Counted from the front, also for negative positions: `list_keys` makes pointers of these.
     position %= size
     return [(value[position], position, node)]
 

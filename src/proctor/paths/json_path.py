@@ -53,7 +53,7 @@ def list_keys(node: Found, document: Json) -> tuple[str | int, ...] | None:
     keys: list[str | int] = []
     value, key, parent = node
     while parent is not None and key is not None:
-        # A name on something that is no object: `length`, which is computed and stands nowhere.
+        # A name on something that is not an object: `length`, which is computed and has no position.
         if isinstance(parent[0], dict) != isinstance(key, str):
             return None
         keys.append(key)

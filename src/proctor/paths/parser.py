@@ -3,7 +3,7 @@
 With syntax `mcplab` these are read too: a path without `$` in front (`a`, `f.g[0]`), names with hyphens and positions after a dot
 (`order-id`, `items.0`), names in brackets without quotes, `[(@.length-1)]`, `.length` of lists and texts, `^` for the parent,
 `~` for the name, and `===`, `!==` in filters. A filter in brackets (`[?(@.done)]`) asks for truth as its library does, not for existence.
-Everything else means what RFC 9535 says.
+Everything else is read as in RFC 9535.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Scanner:
         return PathError(f"invalid JSONPath: {message}", offset=self.at if at is None else at, hint=hint)
 
     def make_unexpected_fault(self, wanted: str) -> PathError:
-        """Return an error that says what stands here instead of what was wanted."""
+        """Return an error with the expected and the actual text."""
         found = f"found {self.text[self.at]!r}" if self.at < len(self.text) else "the path ends here"
         return self.make_fault(f"expected {wanted}, {found}")
 
@@ -77,7 +77,7 @@ class Scanner:
         return self.text.startswith(token, self.at)
 
     def accept(self, token: str) -> bool:
-        """Step over `token` if it stands here."""
+        """Step over `token` if it is here."""
         if self.text.startswith(token, self.at):
             self.at += len(token)
             return True
@@ -118,7 +118,7 @@ class Scanner:
         start = self.at
         digits = self._take(_INTEGER)
         if digits is None:
-            # `-0` is no position in RFC 9535; later nobody would know that a number was meant.
+            # `-0` is not a position in RFC 9535; later the sign would be lost.
             if self.peek() == "-":
                 raise self.make_fault("`-` must be followed by a number from 1 up")
             return None
@@ -171,7 +171,7 @@ class Scanner:
         self.at += 1
         kind = self.peek()
         self.at += 1
-        # Only the quote that encloses the text is escaped; the other one stands for itself (RFC 9535, section 2.3.1.1).
+        # Only the enclosing quote is escaped; the other one is literal (RFC 9535, section 2.3.1.1).
         if kind == quote:
             return quote
         if kind in _ESCAPES and kind:
@@ -181,14 +181,14 @@ class Scanner:
         code = self._read_four_digits(start)
         # Half a pair is no character, and no text with it could be written as UTF-8.
         if 0xDC00 <= code <= 0xDFFF:
-            raise self.make_fault("the second half of a surrogate pair stands alone", at=start)
+            raise self.make_fault("lone low surrogate", at=start)
         if not 0xD800 <= code <= 0xDBFF:
             return chr(code)
         if not self.accept("\\u"):
-            raise self.make_fault("the first half of a surrogate pair stands alone", at=start)
+            raise self.make_fault("lone high surrogate", at=start)
         low = self._read_four_digits(start)
         if not 0xDC00 <= low <= 0xDFFF:
-            raise self.make_fault("the first half of a surrogate pair stands alone", at=start)
+            raise self.make_fault("lone high surrogate", at=start)
         return chr(0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00))
 
     def _read_four_digits(self, start: int) -> int:
@@ -388,7 +388,7 @@ class _Parser:
         if self.depth > _DEEPEST:
             raise self.scan.make_fault("the expression is nested too deeply")
         result = self.read_negated() if self.scan.accept("!") else self.read_plain()
-        # Without `finally`: a fault ends the reading of the whole path, and nobody uses this parser again.
+        # Without `finally`: a fault ends the parsing of the whole path.
         self.depth -= 1
         return result
 
@@ -435,7 +435,7 @@ class _Parser:
             if self.scan.accept(token):
                 return token
         if self.scan.sees("="):
-            raise self.scan.make_fault("`=` is no operator", hint="equality is written `==`")
+            raise self.scan.make_fault("`=` is not an operator", hint="equality is written `==`")
         self.scan.at = before
         return None
 
@@ -501,7 +501,7 @@ class _Parser:
             if not given.is_singular():
                 raise self.scan.make_fault(f"`{function}` takes a value; this path may select several", at=start)
         elif isinstance(given, Call) and FUNCTIONS[given.name][1] != "value":
-            raise self.scan.make_fault(f"`{function}` takes a value; `{given.name}` says true or false", at=start)
+            raise self.scan.make_fault(f"`{function}` takes a value; `{given.name}` returns true or false", at=start)
         return given
 
     def test(self, subject: Operand, start: int) -> Test:
@@ -517,4 +517,4 @@ class _Parser:
         if isinstance(operand, Query) and not operand.is_singular():
             raise self.scan.make_fault("a path that may select several values cannot be compared", at=start)
         if isinstance(operand, Call) and FUNCTIONS[operand.name][1] != "value":
-            raise self.scan.make_fault(f"`{operand.name}` says true or false and cannot be compared", at=start)
+            raise self.scan.make_fault(f"`{operand.name}` returns true or false and cannot be compared", at=start)

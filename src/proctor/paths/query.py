@@ -16,7 +16,7 @@ class PathError(SpecError):
 
 
 class Name(NamedTuple):
-    """A member by name. `loose`: the MCPLab reading, where `length` and positions are names too; it says where the name stands."""
+    """A member by name. `loose`: the MCPLab reading, where `length` and positions are names too; its value is the position of the name."""
 
     name: str
     loose: Literal["", "child", "descendant", "filter"] = ""
@@ -97,7 +97,7 @@ class Call(NamedTuple):
 
 
 class Test(NamedTuple):
-    """A query that selects something, or a function that says true. `truthy`: the one value selected must not be empty or false."""
+    """A query that selects something, or a function that returns true. `truthy`: the one value selected must not be empty or false."""
 
     subject: Query | Call
     truthy: bool = False

@@ -37,7 +37,7 @@ from proctor.work import spend
 if TYPE_CHECKING:
     from regress import Match, Regex
 
-# --- how much work a backtracking engine can be made to do by a plain pattern: the proof behind the fast path
+# --- how much work a plain pattern can cause in a backtracking engine: the proof for the fast path
 
 BUDGET: Final = 20_000_000
 """Steps; about 70 ms."""
@@ -105,11 +105,11 @@ def _find_cost(node: Node, length: int, follow: int) -> _Cost:
 
 def _cost_sequence(items: tuple[Node, ...], length: int, follow: int) -> _Cost:
     work, ways = 1, 1
-    # From the back: what a loop costs depends on which characters can follow it, and those are known only behind it.
+    # From the end: the cost of a loop depends on the characters that can follow it.
     for item in reversed(items):
         cost = _find_cost(item, length, follow)
         work, ways = _cap(cost.work + cost.ways * work), _cap(cost.ways * ways)
-        # An item that can be empty lets through to what stands behind it.
+        # An item that can be empty also lets its successors follow.
         follow = _find_first_characters(item) | (0 if is_never_empty(item) else follow)
     return _Cost(work, ways)
 
@@ -133,7 +133,7 @@ def _cost_repeat(node: Repeat, length: int, follow: int) -> _Cost:
     first = _find_first_characters(node.body)
     # Every round takes a character at least (`plain_syntax` lets no other loop through), so there are no more rounds than characters.
     rounds = length if node.most is None else min(node.most, length)
-    # Behind one round stands the next round or what follows the loop.
+    # After one round comes the next round or what follows the loop.
     inner = _find_cost(node.body, length, first | follow)
     # Entering a round also forgets what its groups captured.
     per_round = inner.work + 2 + _CAPTURE * _count_groups(node.body)
@@ -228,7 +228,7 @@ SLOW_SEARCH: Final = 1_000
 _FLAG_REASONS: Final = {
     "g": "a search stops at the first match, so `g` means nothing here",
     "y": "a search may begin anywhere, so `y` cannot be used",
-    "d": "positions are always kept, so `d` means nothing here",
+    "d": "positions are always recorded, so `d` has no effect",
     "v": "`v` is not supported; `u` is",
     "x": "ECMAScript has no extended mode",
 }
@@ -280,7 +280,7 @@ class Pattern:
 
     def _is_same_in_both(self, text: str) -> bool:
         # The two engines fold case differently beyond ASCII, and count characters outside the basic plane differently without `u`.
-        # Asked first, because it is free: CPython keeps the answer with the text.
+        # Checked first, because it is free: CPython stores the answer with the text.
         if text.isascii():
             return True
         if self._fold:
@@ -337,7 +337,7 @@ class Pattern:
 @functools.lru_cache(maxsize=2048)
 def compile_pattern(source: str, flags: str = "") -> Pattern:
     """Read a pattern. Raises `PatternError` when it is not ECMAScript, too long, or has unknown flags."""
-    # Pattern and flags alone decide what comes out, so one cache serves every suite of the process. Refusals are not kept by it.
+    # The result depends on pattern and flags alone, so one cache serves every suite of the process. Rejections are not cached.
     _refuse_flags(flags)
     if len(source) > LONGEST_PATTERN:
         raise PatternError(f"the pattern has {len(source)} characters; at most {LONGEST_PATTERN} are allowed")

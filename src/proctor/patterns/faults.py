@@ -1,6 +1,6 @@
 """What is wrong with a pattern, and where.
 
-The engine that rules on validity says what it stumbled over but not where, so a small scan of our own finds the place of the common
+The engine that validates patterns reports the fault but not its position, so a small scan of our own locates the common
 mistakes: brackets that do not close, a quantifier with nothing before it, and the spellings of other languages.
 """
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from proctor.errors import SpecError
 
-_FLAG_HINT = "flags stand beside the pattern; inside it only a group can carry them: `(?i:...)`"
+_FLAG_HINT = "flags are written next to the pattern; inside it only a group can have them: `(?i:...)`"
 _PYTHON_HINT = "ECMAScript writes a named group as `(?<name>...)` and a back reference to it as `\\k<name>`"
 _GREEDY_HINT = "ECMAScript has neither possessive quantifiers nor atomic groups"
 _COMMENT_HINT = "ECMAScript has no comments inside patterns"
@@ -61,7 +61,7 @@ def locate_mistake(source: str) -> Mistake | None:
             at, repeatable = at + 1, True
         elif character in "*+?":
             if not repeatable:
-                # `a++` is possessive in Java and PCRE, which whoever writes it has in mind.
+                # `a++` is possessive in Java and PCRE, which was probably meant.
                 possessive = at > 0 and source[at - 1] in "*+?}"
                 return Mistake(at, f"nothing to repeat before `{character}`", _GREEDY_HINT if possessive and character == "+" else None)
             at += 2 if source[at + 1 : at + 2] == "?" else 1

@@ -1,6 +1,6 @@
 """File patterns: `*` stays inside a folder, `**` crosses folders, `?` is one character of a name; everything else is itself.
 
-`**/` also stands for no folder at all, so `outbox/**/a.json` finds `outbox/a.json`. Paths are compared with a leading `/` or `./`
+`**/` also matches no folder at all, so `outbox/**/a.json` finds `outbox/a.json`. Paths are compared with a leading `/` or `./`
 left out on both sides, and upper and lower case differ. Matching walks all places of the pattern at once, so its time is
 bounded by the product of both lengths, and both are bounded; over many files its steps are counted.
 """
@@ -26,7 +26,7 @@ _FOLDERS, _ANY, _INSIDE, _ONE = "**/", "**", "*", "?"
 _NEVER = (
     (re.compile(r"\{[^/{}]*\}|<[^/<>]*>|(?<![^/]):[A-Za-z_]\w*"), "matches only itself; write * for any value"),
     (re.compile(r"\?[^/]*=.*"), "is a query, which is not compared; leave it out"),
-    (re.compile(r"^[A-Z]+ +(?=/)"), "is no part of a path; write method and path apart"),
+    (re.compile(r"^[A-Z]+ +(?=/)"), "is not part of a path; write method and path apart"),
     (re.compile(r"^[a-z]+://[^/]*"), "is the address of a server; write the path below it"),
 )
 
@@ -40,7 +40,7 @@ def compile_address(pattern: str, field: str) -> tuple[str, ...]:
 
 
 def strip_leading_marks(path: str) -> str:
-    """Return a path without what only says that it starts at the top."""
+    """Return a path without a prefix that means the top folder."""
     while path.startswith("./"):
         path = path[2:]
     return path.lstrip("/")
@@ -60,7 +60,7 @@ def compile_glob(pattern: str) -> tuple[str, ...]:
         if wildcard == _FOLDERS and position and text[position - 1] != "/":
             wildcard = _ANY
         part = wildcard or text[position]
-        # A row of the same wildcard says no more than one, but would cost a step each.
+        # Repeated wildcards mean the same as one, but would cost a step each.
         if not (wildcard in (_FOLDERS, _ANY, _INSIDE) and parts and parts[-1] == wildcard):
             parts.append(part if wildcard else "=" + part)
         position += len(part)
@@ -85,7 +85,7 @@ def matches_glob(parts: tuple[str, ...], path: str, spend: Spend = lambda steps:
             if part == _ANY or (part == _INSIDE and char != "/"):
                 _enter_place(parts, place, following)
             elif part == _FOLDERS:
-                # Inside a folder's name there is no way on; behind its slash there is.
+                # Inside a folder's name there is no way on; after its slash there is.
                 following.add(place)
                 if char == "/":
                     _enter_place(parts, place + 1, following)
@@ -96,7 +96,7 @@ def matches_glob(parts: tuple[str, ...], path: str, spend: Spend = lambda steps:
 
 
 def _enter_place(parts: tuple[str, ...], place: int, places: set[int]) -> None:
-    """Arrive at a place, and behind the wildcards that begin there: each may stand for nothing."""
+    """Arrive at a place, and after the wildcards that begin there: each may match nothing."""
     places.add(place)
     while place < len(parts) and parts[place] in (_FOLDERS, _ANY, _INSIDE):
         place += 1

@@ -3,7 +3,7 @@ r"""I-Regexp (RFC 9485), the pattern language of JSONPath's `match` and `search`
 I-Regexp is small: no groups that capture, no escapes such as `\d`, no look-around. Its dot leaves out only `\n` and `\r`, where
 ECMAScript also leaves out U+2028 and U+2029. Its grammar has no anchors either, but the RFC's own mapping to ECMAScript (section 5.3)
 leaves `^` and `$` as they are, and the compliance suite of RFC 9535 counts on it; so do we. A pattern outside the grammar has no
-matches, as RFC 9535 says.
+matches, as in RFC 9535.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Invalid(Exception):
 @functools.lru_cache(maxsize=512)
 def compile_iregexp(source: str, *, whole: bool) -> Pattern | None:
     """Return the pattern for a full match or a search, or `None` when `source` is not an I-Regexp."""
-    # Room for the anchors around it. What translation makes longer than that is refused by `compile_pattern`, and has no matches either.
+    # Space for the anchors. A longer translation is rejected by `compile_pattern`, and has no matches either.
     if len(source) > LONGEST_PATTERN - 10:
         return None
     try:

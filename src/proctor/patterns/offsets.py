@@ -1,7 +1,7 @@
 """Positions between three ways of counting: Python characters, UTF-16 units (ECMAScript) and UTF-8 bytes (the fast engine).
 
 A match that splits a surrogate pair, as `.` does without the `u` flag, is widened to whole characters: half a character cannot be
-written into any report. An empty match inside a pair stands before that character.
+written into any report. An empty match inside a pair is before that character.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def is_within_basic_plane(text: str) -> bool:
 
 
 def measure_utf16_length(text: str) -> int:
-    """Return how long ECMAScript says the text is."""
+    """Return the length of the text in ECMAScript."""
     return len(text) if text.isascii() else len(text) + sum(1 for _ in _ASTRAL.finditer(text))
 
 

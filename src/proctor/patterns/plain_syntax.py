@@ -4,7 +4,7 @@ It is a filter, not a validator. What it accepts is valid ECMAScript and means t
 to that); everything else (look-around, back references, property escapes, modifiers, Annex B leniencies, an empty loop body)
 gives `None`, and the slow engine rules.
 
-Character sets are bit masks: bits 0 to 127 are the ASCII characters, bit 128 stands for all others together. A mask may hold too
+Character sets are bit masks: bits 0 to 127 are the ASCII characters, bit 128 is all others together. A mask may hold too
 much, never too little, so disjoint masks mean disjoint sets.
 """
 
@@ -18,7 +18,7 @@ _MOST_REPEATS: Final = 1000
 """Largest count in braces; a pattern with a larger one is left to the slow engine."""
 
 OTHERS: Final = 1 << 128
-"""The bit that stands for every character beyond ASCII: the proof need not tell them apart."""
+"""The bit for every character beyond ASCII: the proof need not distinguish them."""
 EVERYTHING: Final = (1 << 129) - 1
 """The mask of all characters."""
 
@@ -57,7 +57,7 @@ class Chars(NamedTuple):
 
 
 class Boundary(NamedTuple):
-    r"""`^`, `$`, `\b` or `\B`: takes no room. `at_start` marks the `^` that holds only at the start of the text."""
+    r"""`^`, `$`, `\b` or `\B`: has no width. `at_start` marks the `^` that holds only at the start of the text."""
 
     at_start: bool
 
@@ -177,7 +177,7 @@ class _Reader:
             case "$":
                 return self.read_boundary(Boundary(False))
             case ".":
-                # It leaves out U+2028 and U+2029 as well, but their bit stands for all characters beyond ASCII: too much is allowed, too
+                # It leaves out U+2028 and U+2029 as well, but their bit is for all characters beyond ASCII: too much is allowed, too
                 # little is not.
                 return Chars(EVERYTHING if self.dot_all else EVERYTHING & ~_mask("\n\r"))
             case "(":
@@ -244,7 +244,7 @@ class _Reader:
         self.at = end + 1
 
     def escape(self, *, in_class: bool) -> tuple[int, int | None]:
-        """Return the set an escape stands for, and its code where it is one character."""
+        """Return the set of an escape, and its code if it is one character."""
         character = self.take()
         if character in _CLASSES:
             if in_class and self.fold and character == "W":

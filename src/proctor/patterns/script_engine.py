@@ -27,7 +27,7 @@ _MEMORY: Final = 64_000_000
 _STACK: Final = 200_000
 """Bytes of stack that one engine may use."""
 _MOST_COMPILED: Final = 400
-"""Patterns kept in one engine before a new one is made: an engine never forgets a pattern."""
+"""Maximum number of patterns in one engine: an engine never forgets a pattern."""
 _GIVEN_UP: Final = 500_000
 """What a search that was given up counts, in steps."""
 
@@ -83,7 +83,7 @@ _local = _PerThread()
 
 
 class Engine(Protocol):
-    """Whoever answers for patterns."""
+    """The process that runs patterns."""
 
     def validate(self, source: str, flags: str) -> None:
         """Raise `PatternError` unless ECMAScript accepts the pattern."""
@@ -152,7 +152,7 @@ class _Share:
     def __enter__(self) -> float:
         with self.lock:
             self.searching += 1
-            # One share more for Python code that may be running beside the searches.
+            # One share more for Python code that may run next to the searches.
             alone = threading.active_count() == 1
             return SECONDS * min(_MOST_SHARES, self.searching + (0 if alone else 1))
 
@@ -164,10 +164,10 @@ class _Share:
 _share = _Share()
 
 
-def _given_up_fault(source: str, text: str, said: str) -> CheckFault:
-    if "interrupted" in said:
+def _given_up_fault(source: str, text: str, message: str) -> CheckFault:
+    if "interrupted" in message:
         return CheckFault("regex_timeout", f"the pattern {show(source)} took more than {SECONDS:g} s on a text of {len(text)} characters")
-    return CheckFault("regex_limit", f"the pattern {show(source)} could not be searched: {said}")
+    return CheckFault("regex_limit", f"the pattern {show(source)} could not be searched: {message}")
 
 
 def _get_engine() -> _Engine:
@@ -183,13 +183,13 @@ def _make_passable(text: str) -> tuple[str, bool]:
 
 
 def _shorten_message(error: Exception) -> str:
-    """Return the first line of what the engine said, without its own error class."""
+    """Return the first line of the engine's message, without its own error class."""
     lines = str(error).splitlines()
     return (lines[0] if lines else "unknown").removeprefix("SyntaxError: ").removeprefix("InternalError: ")
 
 
-def _invalid_pattern_error(source: str, said: str) -> PatternError:
+def _invalid_pattern_error(source: str, message: str) -> PatternError:
     finding = locate_mistake(source)
     if finding is None:
-        return PatternError(f"invalid regular expression {show(source)}: {said}")
+        return PatternError(f"invalid regular expression {show(source)}: {message}")
     return PatternError(f"invalid regular expression {show(source)}: {finding.message}", offset=finding.offset, hint=finding.hint)

@@ -1,19 +1,55 @@
 """A port on loopback that takes HL7 v2 messages over MLLP, for clients that speak nothing else.
 
 A frame is `0x0B`, the message, `0x1C 0x0D`; each is answered with the acknowledgement in a frame of its own, in order. Bytes outside of a
-frame are passed over, as the protocol asks. MLLP knows no token: whoever finds the port may send, so there is one only for systems that ask
-for it, on loopback, and only while their attempt runs.
+frame are ignored, as the protocol requires. MLLP has no authentication, so the port is opened only for systems that request it, on
+loopback, and only while their attempt runs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import socketserver
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from proctor.sandboxes.open_connections import OpenConnections
+# --- connections that clients of a server in a thread have left open
+
+# A mixin of the real server class at run time; for the type checker it is one, so that `super()` is known.
+_Server = socketserver.TCPServer if TYPE_CHECKING else object
+
+
+class OpenConnections(_Server):
+    """Part of a threading server that can end the connections which clients keep."""
+
+    daemon_threads = True
+
+    def __init__(self, *given: Any) -> None:
+        self._connections: set[socket.socket] = set()
+        super().__init__(*given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Remember a connection, and answer on it."""
+        self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Forget a connection that ends."""
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def close_connections(self) -> None:
+        """End the connections that clients have left open, so that their threads end."""
+        # A copy: threads that end meanwhile take their connections out of the set.
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):
+                # Not closed: its thread is woken by the end of the stream and closes it itself.
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: a client that went away in the middle is no concern of the run."""
+
 
 MOST_BYTES = 10_000_000
 """Bytes of one message; the connection of a client that sends more without an end is closed."""
@@ -23,7 +59,7 @@ _BEGIN, _END = b"\x0b", b"\x1c\r"
 
 
 class MllpServer:
-    """Takes messages on a port, and answers each with what `answer` makes of it. `close` leaves no thread and no socket behind."""
+    """Takes messages on a port, and answers each with `answer`. `close` ends all threads and sockets."""
 
     def __init__(self, answer: Callable[[bytes], bytes]) -> None:
         self._tcp = _Tcp(("127.0.0.1", 0), type("Handler", (_Handler,), {"answer": staticmethod(answer)}))

@@ -19,13 +19,13 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 async def fetch_outside(errand: Errand, *, allowed: Iterable[str] = LOOPBACK) -> Fetched:
-    """Return what an address answers, or why it cannot be asked."""
+    """Return the answer of an address, or why it cannot be requested."""
     try:
         import httpx2
 
         from proctor.network.guard import Guard, guarded_client
     except ImportError:
-        return Fetched(url=errand.url, problem="a service is asked by httpx2, which is not installed (extra live)")
+        return Fetched(url=errand.url, problem="calling a service needs httpx2, which is not installed (extra live)")
     from proctor.network.addresses import AddressRefused
 
     try:

@@ -3,7 +3,7 @@ or as the password of Basic authentication.
 
 One server serves all attempts of a run. It works in threads of its own, so that an agent which blocks the event loop of the run is answered
 all the same. Requests to one sandbox are handled one after the other. A sandbox that is closed answers 404; a wrong token 401, and neither
-says whether the other would have been right.
+reveals whether the other would have been right.
 """
 
 from __future__ import annotations
@@ -27,21 +27,20 @@ import msgspec
 from proctor.codecs.query import decode_query
 from proctor.errors import MissingExtra, SpecError, StoreError
 from proctor.model.evidence import Json
-from proctor.sandboxes.mllp import MllpServer
-from proctor.sandboxes.open_connections import OpenConnections
+from proctor.sandboxes.mllp import MllpServer, OpenConnections
 from proctor.sandboxes.outside import fetch_outside
 from proctor.simulators.exchange import GO_ON, Errand, Fetched, Request, Response, refuse
 from proctor.simulators.sandbox import Sandbox
 from proctor.simulators.tools import describe_wrong_call, write_tool_refusal, write_tool_result
 
-# --- does what a system has left to do after it has answered: a phone call goes on, webhook after webhook, beside everything else
+# --- does the work that a system has left after its answer: a phone call continues, webhook after webhook, in the background
 
 GoOn = Callable[[str], Awaitable[str]]
 """Lets the system do one thing, and returns where it goes on; nowhere: it is done."""
 
 
 class Follower:
-    """A thread that lets a system go on until it is done. `close` ends it, also while somebody outside is asked."""
+    """A thread that lets a system continue until it is done. `close` ends it, also during an outgoing request."""
 
     def __init__(self, go_on: GoOn, then: str) -> None:
         started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = Future()
@@ -156,13 +155,13 @@ class _Served:
                 request = Request(method=GO_ON, path=path, base=base, token=self.token)
                 return (await self.sandbox.handle(system, request, fetch=self.fetch)).then
 
-        # Nobody else looks at those that have ended until the sandbox is closed, and a long attempt may have many.
+        # Ended threads would stay until the sandbox is closed, and a long attempt may have many.
         self._followers = [one for one in self._followers if one.is_working]
         self._followers.append(Follower(go_on, then))
 
     async def fetch(self, errand: Errand) -> Fetched:
-        """Ask outside on behalf of a system; who is asked may use the systems of this sandbox meanwhile."""
-        # Who is asked may use this sandbox before it answers: with the lock in hand, each would wait for the other.
+        """Make an outgoing request of a system; its receiver may use the systems of this sandbox in the meantime."""
+        # The receiver may use this sandbox before it answers: holding the lock would be a deadlock.
         self.lock.release()
         try:
             return await fetch_outside(errand)
@@ -193,7 +192,7 @@ class _Served:
 
 
 class LoopbackServer:
-    """A server for the sandboxes of a run. `close` leaves no thread and no socket behind."""
+    """A server for the sandboxes of a run. `close` ends all threads and sockets."""
 
     def __init__(self) -> None:
         self._served: dict[str, _Served] = {}
@@ -285,10 +284,12 @@ class LoopbackServer:
                 return refuse(404, "not_found", "there is no such sandbox").response
             name, rest = match[2], match[3] or "/"
             known = name in served.systems
-            # Before the system is looked for: who has no token is not told which systems there are.
+            # Before the system is looked up: without a token the systems are not revealed.
             if not (known and served.sandbox.is_open(name, rest)) and not _has_token(headers, served.token):
-                told = served.sandbox.refuse(name, 401, "unauthorized", "send the token of the sandbox as `Authorization: Bearer TOKEN`")
-                return msgspec.structs.replace(told, headers={**told.headers, "www-authenticate": "Bearer"})
+                response = served.sandbox.refuse(
+                    name, 401, "unauthorized", "send the token of the sandbox as `Authorization: Bearer TOKEN`"
+                )
+                return msgspec.structs.replace(response, headers={**response.headers, "www-authenticate": "Bearer"})
             if not known:
                 return refuse(404, "not_found", f"there is no system {name!r} in this sandbox").response
             request = Request(
@@ -383,7 +384,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._read_exactly(int(length))
 
     def _read_exactly(self, length: int, before: int = 0) -> bytes:
-        """Return so many bytes of a body, behind those that came before; fewer would be half a request that looks like a whole one."""
+        """Return this many further bytes of a body; fewer would be half a request that looks complete."""
         if before + length > MOST_BYTES:
             raise _Unread(f"a request has at most {MOST_BYTES} bytes", 413, "too_large")
         try:
@@ -411,7 +412,7 @@ class _Handler(BaseHTTPRequestHandler):
             parts.append(self._read_exactly(length, size))
             size += length
             if self.rfile.readline(10).strip():
-                raise _Unread("a chunk of the body is longer than it says")
+                raise _Unread("a chunk of the body is longer than its declared size")
 
     def __getattr__(self, name: str) -> Any:
         # Looked up by the name of the method; what no system takes is refused like everything else, and is no fault of the server.
@@ -421,8 +422,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse_method(self) -> None:
         self.close_connection = True
-        told = f"there are {', '.join(_METHODS)}, not {self.command[:40]}"
-        self._answer({name.lower(): value for name, value in self.headers.items()}, _Unread(told, 405, "method_not_allowed"))
+        message = f"there are {', '.join(_METHODS)}, not {self.command[:40]}"
+        self._answer({name.lower(): value for name, value in self.headers.items()}, _Unread(message, 405, "method_not_allowed"))
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _serve
 

@@ -35,7 +35,7 @@ _Connections = dict[asyncssh.SSHServerConnection, bool]
 
 
 class SftpServer:
-    """Serves a drop on a port. `close` leaves no thread and no socket behind, and keeps nothing of files that are still open."""
+    """Serves a drop on a port. `close` ends all threads and sockets, and drops files that are still open."""
 
     def __init__(self, ask: Ask, look: Ask, token: str) -> None:
         self._drop = Drop(ask, look)
@@ -54,7 +54,7 @@ class SftpServer:
 
     def close(self) -> None:
         """Stop to listen, and end the connections that are open."""
-        # First of all: asyncssh closes the open files of a connection that breaks off, and half a file must not be kept.
+        # First of all: asyncssh closes the open files of a lost connection, and half a file must not be stored.
         self._drop.is_over = True
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
@@ -69,7 +69,7 @@ class SftpServer:
             with ThreadPoolExecutor(1, "proctor-sftp-work") as worker:
                 asyncio.run(self._serve(started, worker))
         except BaseException as error:
-            # Whoever makes the server waits for `started`, and hears there that no port could be had.
+            # The creator of the server waits for `started`, which has the error if no port was free.
             if started.done():
                 raise
             started.set_exception(error)
@@ -108,7 +108,7 @@ async def _wait_closed(thing: Any) -> None:
 
 @functools.cache
 def _make_host_key() -> asyncssh.SSHKey:
-    """Return the key by which the servers of this process are known: made anew for every run."""
+    """Return the host key of the servers of this process: a new one for every run."""
     return asyncssh.generate_private_key("ssh-ed25519")
 
 
@@ -124,7 +124,7 @@ class _Guard(asyncssh.SSHServer):
         self._connection = conn
         self._connections[conn] = False
         if len(self._connections) > _MOST_CONNECTIONS:
-            # The oldest one: whoever connects and stays silent must not keep others out.
+            # The oldest one: an idle connection must not block others.
             next(one for one, is_in in self._connections.items() if not is_in).abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -132,19 +132,19 @@ class _Guard(asyncssh.SSHServer):
             self._connections.pop(self._connection, None)
 
     def begin_auth(self, username: str) -> bool:
-        self._require_room()
+        self._require_capacity()
         return True
 
     def auth_completed(self) -> None:
-        # Again: several may have begun while there was room for one.
-        self._require_room()
+        # Again: several may have begun at the same time.
+        self._require_capacity()
         if self._connection in self._connections:
             self._connections[self._connection] = True
 
-    def _require_room(self) -> None:
+    def _require_capacity(self) -> None:
         if sum(self._connections.values()) >= MOST_SESSIONS and self._connection is not None:
-            told = f"at most {MOST_SESSIONS} sessions at once: close some first"
-            self._connection.disconnect(DISC_TOO_MANY_CONNECTIONS, told)
+            message = f"at most {MOST_SESSIONS} sessions at once: close some first"
+            self._connection.disconnect(DISC_TOO_MANY_CONNECTIONS, message)
 
     def password_auth_supported(self) -> bool:
         return True
@@ -163,7 +163,7 @@ class _Session(asyncssh.SFTPServer):
         self._worker = worker
 
     async def _do(self, work: Callable[..., _T], *given: Any, **named: Any) -> _T:
-        """Do some work beside the event loop: it waits for the turn of the sandbox."""
+        """Do some work outside the event loop: it waits for the lock of the sandbox."""
         return await asyncio.get_running_loop().run_in_executor(self._worker, functools.partial(work, *given, **named))
 
     def map_path(self, path: bytes) -> NoReturn:
@@ -236,13 +236,13 @@ class _Session(asyncssh.SFTPServer):
     link = symlink
 
     def statvfs(self, path: bytes) -> NoReturn:
-        raise SFTPOpUnsupported("the drop does not tell its size")
+        raise SFTPOpUnsupported("the size of the drop is unknown")
 
     def fstatvfs(self, file_obj: object) -> NoReturn:
-        raise SFTPOpUnsupported("the drop does not tell its size")
+        raise SFTPOpUnsupported("the size of the drop is unknown")
 
     def fsync(self, file_obj: object) -> None:
-        """Do nothing: a file is kept when it is closed."""
+        """Do nothing: a file is stored when it is closed."""
 
     def format_user(self, uid: int | None) -> str:
         return "agent"

@@ -62,7 +62,7 @@ class _Tree:
             raise SFTPFailure(f"{show('/' + name)} is a folder")
 
     def describe(self, name: str) -> SFTPAttrs:
-        """Return what SFTP tells about a path."""
+        """Return the SFTP attributes of a path."""
         if name in self.files:
             row = self.files[name]
             return _describe(_FILE_MODE, row["size"], int(datetime.datetime.fromisoformat(row["modified"]).timestamp()))
@@ -80,7 +80,7 @@ class Drop:
         self._made: set[str] = set()
         self._open: list[OpenFile] = []
         self.is_over = False
-        """Whether nothing is kept any more."""
+        """Whether changes are dropped from now on."""
         self._lost: list[str] = []
 
     def open(self, path: bytes, flags: int) -> OpenFile:
@@ -92,7 +92,7 @@ class Drop:
         tree.refuse_folder(name)
         is_new = name not in tree.files
         if flags & _WRITE and is_new:
-            self._require_room(name, tree, flags)
+            self._require_capacity(name, tree, flags)
         elif not is_new and flags & _CREATE and flags & _EXCLUSIVE:
             raise SFTPFailure(f"there is a file {show(name)} already")
         if flags & _READ or not flags & _WRITE:
@@ -107,7 +107,7 @@ class Drop:
         self._open.append(file)
         return file
 
-    def _require_room(self, name: str, tree: _Tree, flags: int) -> None:
+    def _require_capacity(self, name: str, tree: _Tree, flags: int) -> None:
         """Refuse to make a file where none can be."""
         if not flags & _CREATE:
             raise SFTPNoSuchFile(f"there is no file {show(name)}")
@@ -134,7 +134,7 @@ class Drop:
 
     def resize(self, file: OpenFile, size: int) -> None:
         """Cut a file that is open, or fill it up with zeros."""
-        # One byte too many is kept, so that the system refuses the file when it is closed, which is an event.
+        # One byte over the limit is stored, so that the system rejects the file when it is closed, which is an event.
         bounded = min(size, MOST_BYTES + 1)
         self._hold(bounded - len(file.content))
         file.is_changed = True
@@ -151,7 +151,7 @@ class Drop:
 
     def close(self, file: OpenFile) -> None:
         """Close a file; of one that was written, this is the request."""
-        # First: a file that the system refuses is closed all the same, and takes no more room.
+        # First: a file that the system rejects is closed all the same, and uses no more memory.
         self._open.remove(file)
         if not file.is_changed:
             return
@@ -165,15 +165,15 @@ class Drop:
             self._lost.append(file.name)
 
     def list_unfinished(self) -> list[str]:
-        """Return the files that were being written when it was over; nothing of them was kept."""
+        """Return the files that were being written at the end; they were dropped."""
         return [*self._lost, *(file.name for file in self._open if file.is_changed)]
 
     def describe_open(self, file: OpenFile) -> SFTPAttrs:
-        """Return what SFTP tells about a file that is open."""
+        """Return the SFTP attributes of an open file."""
         return _describe(_FILE_MODE, len(file.content), 0)
 
     def describe(self, path: bytes) -> SFTPAttrs:
-        """Return what SFTP tells about a path."""
+        """Return the SFTP attributes of a path."""
         return self._load().describe(self._read_path(path))
 
     def change(self, path: bytes, attrs: SFTPAttrs) -> None:
@@ -215,7 +215,7 @@ class Drop:
             raise SFTPOpUnsupported("a folder is not renamed: rename its files")
         if target in tree.folders or (target in tree.files and not replaces):
             raise SFTPFailure(f"there is {show('/' + target)} already")
-        self._require_room(target, tree, _CREATE)
+        self._require_capacity(target, tree, _CREATE)
         self._ask("MOVE", name, query=(("to", target),))
         self._keep_folder(name)
 
@@ -227,7 +227,7 @@ class Drop:
             raise SFTPFailure(f"there is {show('/' + name)} already")
         if len(self._made) >= MOST_FOLDERS:
             raise SFTPFailure(f"at most {MOST_FOLDERS} folders are made")
-        self._require_room(name, tree, _CREATE)
+        self._require_capacity(name, tree, _CREATE)
         self._made.add(name)
 
     def remove_folder(self, path: bytes) -> None:
@@ -271,9 +271,9 @@ class Drop:
         response = self._ask_system(Request(method=method, path=_encode(name), query=query, body=body))
         if response.status < 400:
             return response
-        told = str(msgspec.json.decode(response.body)["error"]["message"])
+        message = str(msgspec.json.decode(response.body)["error"]["message"])
         kinds: dict[int, Callable[[str], asyncssh.SFTPError]] = {400: SFTPPermissionDenied, 404: SFTPNoSuchFile}
-        raise kinds.get(response.status, SFTPFailure)(told)
+        raise kinds.get(response.status, SFTPFailure)(message)
 
 
 def resolve_path(text: str) -> str:

@@ -11,8 +11,8 @@ F1         where neither people nor the judge passed anything
 kappa      of no item, and where both people and the judge always say the same one thing: agreement by chance is then certain, and
            nothing is left to be better than chance at
 
-Intervals are a Bayesian bootstrap (Rubin 1981), stratified by label: how many items are labelled right and wrong was chosen by whoever
-wrote the set, so it is kept, and only what the judge makes of each kind is drawn anew. Half an item is added to each of the four cells
+Intervals are a Bayesian bootstrap (Rubin 1981), stratified by label: the author of the set chose how many items are right and wrong, so
+these numbers are fixed, and only the judge's decisions are resampled. Half an item is added to each of the four cells
 (Jeffreys' prior). A plain bootstrap resamples the disagreements that happened to occur, so a judge without any would get the interval from
 1 to 1 after twenty items; this one does not, and is near it elsewhere. The seed is fixed.
 """
@@ -88,10 +88,10 @@ def with_intervals(table: Table, *, confidence: float = 0.95, draws: int = DRAWS
     stream = Draws(seed)
     for _ in range(draws if found else 0):
         drawn = _draw_figures(table, stream)
-        for name, kept in found.items():
+        for name, drawn_values in found.items():
             value = drawn[name]
             if value is not None:
-                kept.append(value)
+                drawn_values.append(value)
     return {name: Figure(value, _find_interval(value, found.get(name, []), confidence)) for name, value in values.items()}
 
 
@@ -163,7 +163,7 @@ def _compute_figures(true_pass: float, false_fail: float, false_pass: float, tru
 
 
 def _draw_figures(table: Table, stream: Draws) -> dict[str, float | None]:
-    """Return the figures of a table whose rows are drawn anew."""
+    """Return the figures of a table whose rows are resampled."""
     right, wrong = table.true_pass + table.false_fail, table.false_pass + table.true_fail
     # Each row by itself: how many answers are labelled right was chosen by people and is not left to chance.
     passed_right = right * stream.beta(table.true_pass + 0.5, table.false_fail + 0.5) if right else 0.0

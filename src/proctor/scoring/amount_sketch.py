@@ -1,6 +1,6 @@
-"""Percentiles of amounts that nobody can hold: counts in buckets that grow by two in a hundred, added up from wherever they were counted.
+"""Percentiles of amounts that do not fit in memory: counts in buckets that grow by 2 %, which can be added up.
 
-A percentile is told within one in a hundred of what it is. Amounts of nothing have a bucket of their own; there are no others below it.
+A percentile is exact within 1 %. Zero has a bucket of its own.
 """
 
 from __future__ import annotations

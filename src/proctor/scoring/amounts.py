@@ -18,7 +18,7 @@ import msgspec
 from proctor.scoring.intervals import Interval, find_two_sided_z
 
 LARGEST_EXACT = 60
-"""Cases up to which the distribution is counted out; beyond, the normal curve stands for it."""
+"""Cases up to which the distribution is exact; beyond, it is approximated by the normal one."""
 
 AmountVerdict = Literal["higher", "lower", "unchanged", "too_little_data"]
 

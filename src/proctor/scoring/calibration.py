@@ -20,7 +20,7 @@ from proctor.scoring.cutting import FOLDS, REPEATS, ChosenCut, Scored, SweepRow,
 from proctor.scoring.intervals import Counts, Interval, wilson
 
 MOST_SWEPT = 200
-"""Rows of the sweep; of more distinct scores, evenly chosen ones are kept."""
+"""Maximum rows of the sweep; of more distinct scores, evenly chosen ones are shown."""
 _MOST_DEALT = 200_000
 """Items times repeats of the cross-validation: a hundred thousand labels are dealt twice, some hundred twenty times."""
 
@@ -49,7 +49,7 @@ class JudgeCost(msgspec.Struct, frozen=True, kw_only=True):
     prompts: tuple[str, ...] = ()
     """The versions of the instruction."""
     tokens: int | None = None
-    """Of replies that were really asked for."""
+    """Of replies that did not come from the cache."""
     cost: float | None = None
     remembered: int = 0
     """Items that were answered from what was remembered, and cost nothing."""
@@ -60,7 +60,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
     items: tuple[JudgedAnswer, ...]
     threshold: float | None
-    """The score from which on the judge passed an answer; nothing where it was asked for yes or no."""
+    """The score from which on the judge passed an answer; None if it decided yes or no."""
     table: Table
     figures: dict[str, Figure]
     strength: Strength
@@ -176,17 +176,17 @@ def _make_tag_row(tag: str, items: Sequence[JudgedAnswer]) -> TagRow:
 
 def _sum_spent(judged: Sequence[JudgedAnswer]) -> JudgeCost:
     details = [one.opinion.details for one in judged]
-    # What was remembered was paid for when it was first asked.
-    asked = [one for one in details if one.get("cached") is not True]
-    tokens = [count for one in asked if (count := _count_tokens(one.get("usage"))) is not None]
-    costs = [cost for one in asked if isinstance(cost := one.get("cost"), (int, float)) and not isinstance(cost, bool)]
+    # A cached reply was paid for when it was first requested.
+    uncached = [one for one in details if one.get("cached") is not True]
+    tokens = [count for one in uncached if (count := _count_tokens(one.get("usage"))) is not None]
+    costs = [cost for one in uncached if isinstance(cost := one.get("cost"), (int, float)) and not isinstance(cost, bool)]
     return JudgeCost(
         judges=_list_names(one.get("judge") for one in details),
         models=_list_names(one.get("models") or one.get("model") for one in details),
         prompts=_list_names(one.get("prompt_version") for one in details),
         tokens=sum(tokens) if tokens else None,
         cost=math.fsum(costs) if costs else None,
-        remembered=len(details) - len(asked),
+        remembered=len(details) - len(uncached),
     )
 
 
@@ -201,7 +201,7 @@ def _list_names(values: Iterable[Json]) -> tuple[str, ...]:
 
 
 def _count_tokens(usage: Json) -> int | None:
-    """Return tokens as `usage` tells them: the total, else input plus output."""
+    """Return the tokens of `usage`: the total, else input plus output."""
     if not isinstance(usage, dict):
         return None
     if isinstance(usage.get("total_tokens"), int):

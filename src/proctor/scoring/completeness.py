@@ -1,7 +1,7 @@
 """Whether a run has everything it planned, and which attempts are missing.
 
 A run plans every case `repeat` times, or as often as the case itself asks for where that is more. What was planned and is not there was
-neither passed nor failed: a run that lacks any of it is incomplete, whatever the rest says.
+neither passed nor failed: a run that lacks any of it is incomplete, whatever its results.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

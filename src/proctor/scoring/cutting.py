@@ -1,12 +1,12 @@
 """From which score on a judge should pass an answer: what every threshold would have given, and which one to take.
 
-A cut that is chosen on some answers and tried on the same answers looks better than it is. So it is chosen by cross-validation: the
-items are dealt into folds, the best cut for all folds but one is tried on that one, and so on in turn; that is repeated with the items
-dealt anew. The figures of the cut are those of answers it was not chosen on. The cut itself is the median of all that were chosen.
+A cut that is chosen and tried on the same answers looks better than it is. So it is chosen by cross-validation: the items are split into
+folds, the best cut for all folds but one is tried on that one, and so on; that is repeated with new splits. The figures of the cut are
+those of answers it was not chosen on. The cut itself is the median of all that were chosen.
 
 Best is the greatest kappa, then the greatest accuracy, then what is nearest to the present threshold: nothing moves without a reason.
 Between two scores that occurred every cut gives the same, so it is put half-way between them, or left where it is when the present
-threshold already lies there. Whether the new cut does better than the present threshold by more than chance is asked by a paired test over
+threshold already lies there. A paired test decides whether the new cut does better than the present threshold by more than chance, over
 the items: how often each is decided right while held out, against whether the present threshold decides it right.
 """
 
@@ -24,14 +24,14 @@ from proctor.scoring.draws import Draws
 FOLDS = 5
 """Parts that the items are dealt into: each is decided by a threshold that was chosen on the others."""
 REPEATS = 20
-"""How often the items are dealt anew; the mean over them moves little."""
+"""How often the items are split again; the mean over them moves little."""
 ALPHA = 0.05
 """The chance of an error up to which a new threshold is advised."""
 
 Advice = Literal["keep", "move", "cannot_tell"]
 
 Scored = tuple[float, bool]
-"""A score and the label beside it."""
+"""A score and its label."""
 
 
 class SweepRow(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class ChosenCut(msgspec.Struct, frozen=True, kw_only=True):
-    """The cut that cross-validation chose, beside the present threshold."""
+    """The cut that cross-validation chose, and the present threshold."""
 
     threshold: float
     present: float
@@ -161,7 +161,7 @@ def _list_gaps(items: Sequence[Scored]) -> list[Gap]:
     wrong = len(items) - right
     failed_right = failed_wrong = 0
     gaps: list[Gap] = []
-    # Everything passes at the lowest score; a threshold of 0 would too, so there is no room below it to speak of.
+    # Everything passes at the lowest score; a threshold of 0 would too, so nothing lower is tried.
     low = 0.0
     ordered = sorted(items)
     at = 0

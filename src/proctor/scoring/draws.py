@@ -38,7 +38,7 @@ class Draws:
 
     def below(self, bound: int) -> int:
         """Return a whole number from 0 to below `bound`, none likelier than another."""
-        # What lies above the largest multiple of the bound is drawn anew, or small numbers would be a little likelier.
+        # A number above the largest multiple of the bound is drawn again, or small numbers would be a little likelier.
         most = (1 << 64) - (1 << 64) % bound
         while (bits := self._bits()) >= most:
             pass

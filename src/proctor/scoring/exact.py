@@ -37,7 +37,7 @@ class ExactTest(msgspec.Struct, frozen=True, gc=False):
     p_improved: float
     """The chance of a candidate at least this good."""
     informative: int
-    """Cases that can tell anything: those that neither always passed nor never did."""
+    """Informative cases: those that neither always passed nor never did."""
     exact: bool = True
     """Whether the distribution was computed exactly rather than by the normal curve with correction for continuity."""
 
@@ -122,7 +122,7 @@ def _test(kinds: Mapping[_Kind, int], observed: int) -> ExactTest:
         return ExactTest(1.0, 1.0, 1.0, 0)
     length = 1 + sum(count * (_find_most(kind) - _find_fewest(kind)) for kind, count in kinds.items())
     bits = sum(count * _estimate_log2_ways(kind) for kind, count in kinds.items())
-    # Up to eight bits more for each total: coefficients are kept in whole bytes.
+    # Up to eight bits more for each total: coefficients are stored in whole bytes.
     if length * (bits + 8) > LARGEST_EXACT_BITS:
         return _test_by_normal_curve(kinds, observed, informative)
     ways = _count_ways(kinds, length)

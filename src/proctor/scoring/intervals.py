@@ -1,6 +1,6 @@
 """Intervals for pass rates and for differences of pass rates.
 
-wilson           one rate: the score interval, which never leaves 0..1 and says something true about 5 of 5
+wilson           one rate: the score interval, which never leaves 0..1 and is right for 5 of 5
 newcombe         two rates measured apart: the Wilson intervals of both, squared and added (Newcombe 1998, method 10)
 newcombe_paired  two rates on the same items, one try each: the same with the correlation of the pairs taken off (its paired form,
                  method 10 with the corrected phi)
@@ -116,7 +116,7 @@ class StratifiedDifference(msgspec.Struct, frozen=True, gc=False):
 def stratified_difference(pairs: Sequence[tuple[Counts, Counts]], *, confidence: float = 0.95) -> StratifiedDifference:
     """Return the difference of pass rates over cases, each given as the counts of base and candidate.
 
-    A case with n and m attempts weighs `n m / (n + m)` (Mantel and Haenszel): with equal repeats that is the plain mean over
+    A case with n and m attempts has the weight `n m / (n + m)` (Mantel and Haenszel): with equal repeats that is the plain mean over
     the cases, and it is the weighting under which the difference and the exact test agree on the direction. The variance of
     the difference is Sato's, which stays right with one attempt per case; what it is smaller than that of two independent runs
     becomes the correlation in Newcombe's formula, corrected for continuity as in his paired form.
@@ -141,7 +141,7 @@ def stratified_difference(pairs: Sequence[tuple[Counts, Counts]], *, confidence:
 
 
 def _find_difference(pairs: Sequence[tuple[Counts, Counts]], confidence: float) -> tuple[StratifiedDifference, float]:
-    """Return the difference over these cases, and what they weigh."""
+    """Return the difference over these cases, and their weight."""
     weights = [base.runs * candidate.runs / (base.runs + candidate.runs) for base, candidate in pairs]
     total = math.fsum(weights)
     base_rate = math.fsum(w * base.rate for w, (base, _) in zip(weights, pairs, strict=True)) / total

@@ -1,4 +1,4 @@
-"""From cases to the figures of a whole run, kept as running sums so that a stream of any length fits in memory."""
+"""From cases to the figures of a whole run, as running sums so that a stream of any length fits in memory."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class PackedCounts:
             # Most runs have few cases, and need no place for more.
             self._numbers = NameTable(self._scratch)
             self._texts = self._scratch.make_texts()
-            """The id and the name of each case, one behind the other."""
+            """The id and the name of each case, one after the other."""
             self._of_case = self._scratch.make_numbers("I")
             """The number of the threshold of each case."""
             self._counts = {outcome: self._scratch.make_numbers("I") for outcome in OUTCOMES}
@@ -92,11 +92,11 @@ class _Count:
     __slots__ = ("clean", "error", "fail", "name", "pass_threshold", "passed", "skip")
 
     def __init__(self, case: Case) -> None:
-        # Not the case itself: of a large suite it is made when it is asked for, and would be held here.
+        # Not the case itself: in a large suite it is made on demand, and would stay in memory here.
         self.name = case.name
         self.pass_threshold = case.pass_threshold
         self.passed = self.fail = self.error = self.skip = 0
-        # Passes with the full score that follow a result of the same case: of a healthy agent nearly all. One number stands for them.
+        # Passes with the full score after a result of the same case: nearly all of a healthy agent. One number counts them.
         self.clean = 0
 
     def to_counts(self) -> dict[str, int]:
@@ -209,7 +209,7 @@ class Tally:
         return case_id in self._by_case or case_id in self._packed
 
     def list_summaries(self) -> Sequence[CaseSummary]:
-        """Return one line per case, in the order of first appearance; of very many cases a line is made when it is asked for."""
+        """Return one line per case, in the order of first appearance; of very many cases a line is made on demand."""
         if not len(self._packed):
             return tuple(self._iterate_summaries())
         first = tuple(count.summarize(case_id) for case_id, count in self._by_case.items())

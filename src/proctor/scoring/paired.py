@@ -1,4 +1,4 @@
-"""Two runs of one suite, joined by case: did the agent get worse, better, or can nobody tell?
+"""Two runs of one suite, joined by case: did the agent get worse, better, or is that unclear?
 
 The suite verdict:
 
@@ -9,7 +9,7 @@ unchanged            it does not, and the interval of the change lies within plu
                      20 points, this comparison would rule it out
 too_little_data      it does not, and a change that large is still possible, or no case has results in both runs
 
-Beside it stands each case on its own: Fisher's exact test with the adjustment of Benjamini and Hochberg over the cases that could
+In addition, each case on its own: Fisher's exact test with the adjustment of Benjamini and Hochberg over the cases that could
 show anything at all (a case that always passed in both runs cannot, and would only dilute the others), and the plain lists
 of what passed before and does not now, which need no statistics.
 """
@@ -31,7 +31,7 @@ from proctor.scoring.statistics import SuiteStatistics, summarize_suite
 
 
 def compute_power(cases: int, repeats: int, base_rate: float, drop: float, *, alpha: float = 0.05) -> float:
-    """Return the chance that a comparison says `regressed` when every case's pass rate falls by `drop`."""
+    """Return the chance that a comparison gives `regressed` when every case's pass rate falls by `drop`."""
     _check(base_rate, drop)
     attempts = cases * repeats
     if attempts < 1 or drop <= 0:
@@ -82,9 +82,9 @@ def _check(base_rate: float, drop: float) -> None:
 ALPHA = 0.05
 """The chance of calling a change that is none."""
 LEAST_ALPHA = 1e-9
-"""Less than this cannot be told from no chance at all."""
+"""Less than this is treated as zero."""
 RESOLUTION = 0.2
-"""A drop that a comparison should be able to see, as a share; a blinder one says so."""
+"""A drop that a comparison should be able to detect, as a share; a less sensitive one reports that."""
 DROPS = (0.05, 0.1, 0.2)
 """Drops, as shares, for which the needed repeats are shown."""
 
@@ -297,7 +297,7 @@ def _write_reason(
         return f"the pass rate {'fell' if effect < 0 else 'rose'} {over}, {why}: {figures}"
     if verdict == "unchanged":
         return f"no change beyond chance {over}, and {large}: {figures}"
-    return f"too little data {over} to tell a change from chance, and {large}: {figures}"
+    return f"too little data {over} to distinguish a change from chance, and {large}: {figures}"
 
 
 def _write_points(share: float) -> str:

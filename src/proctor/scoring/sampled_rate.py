@@ -42,7 +42,7 @@ def estimate_rate(strata: Sequence[Stratum], *, confidence: float = 0.95) -> Sam
     rate = below = above = 0.0
     for part in known:
         weight = part.size / total
-        # A part that nobody looked at is taken to be like the others; that it may be anything shows in its bounds.
+        # An unsampled part is assumed to be like the others; its bounds show the uncertainty.
         own = part.counts.rate if part.counts.runs else decided.rate
         # A part that was looked at as a whole leaves nothing open.
         whole = part.counts.runs >= part.size

@@ -7,7 +7,7 @@ weighted  a gating error makes the case error and counts 0 in its score, so that
           the scores gives the verdict (`pass` from `pass_at`, `partial` above `partial_above`, else `fail`), and a failed required
           assertion fails it whatever the mean; the outcome is pass exactly when the verdict is
 
-Nothing decided is `skip`. A case without any assertion is what its scoring says (`when_empty`).
+Nothing decided is `skip`. A case without any assertion has the outcome of its scoring (`when_empty`).
 """
 
 import functools
@@ -26,7 +26,7 @@ TOLERANCE = 1e-9
 
 
 class CaseScore(msgspec.Struct, frozen=True, gc=False):
-    """The outcome of a case and the figures behind it."""
+    """The outcome of a case and its figures."""
 
     outcome: Outcome
     score: float | None
@@ -85,7 +85,7 @@ def score_case(assertions: Sequence[Assertion], verdicts: Sequence[Verdict], sco
 
 
 def score_evenly(verdicts: Sequence[Verdict]) -> tuple[Outcome, float | None]:
-    """Return what `score_case` gives for a boolean case whose assertions all gate and weigh the same: the common case, in one pass."""
+    """Return the result of `score_case` for a boolean case whose assertions all gate with equal weight: the common case, in one pass."""
     # A plain sum, unlike `find_weighted_mean`: with equal weights the rounding to twelve places hides its last bits.
     total = 0.0
     decided = 0

@@ -1,9 +1,9 @@
-"""What several attempts at a case, and at a suite, say about the agent.
+"""Statistics of several attempts at a case, and at a suite.
 
 pass@k   the chance that at least one of k attempts passes: 1 - C(n-c, k) / C(n, k)
 pass^k   the chance that all of k attempts pass: C(c, k) / C(n, k)
 
-Both are unbiased estimates from n attempts with c passes, and exist only for k up to n: nobody knows what ten attempts would do
+Both are unbiased estimates from n attempts with c passes, and exist only for k up to n: ten attempts cannot be estimated
 from three. Over a suite they are means over the cases, for every k that each case reaches.
 """
 
@@ -17,7 +17,7 @@ import msgspec
 from proctor.scoring.intervals import Counts, Interval, wilson
 
 SHOWN_K = (1, 2, 3, 4, 5, 8, 10, 20, 50, 100)
-"""The k that are reported, as far as there are attempts; beside them the number of attempts itself."""
+"""The k that are reported, as far as there are attempts, and the number of attempts itself."""
 LARGEST_K = 10_000
 """More attempts than this are no k of their own: in how many ways a million are chosen of two has a million digits."""
 

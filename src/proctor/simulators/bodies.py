@@ -49,7 +49,7 @@ def read_json(request: Request) -> Json:
     try:
         return msgspec.json.decode(request.body)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise refuse(400, "bad_json", f"the body is no JSON: {error}") from None
+        raise refuse(400, "bad_json", f"the body is not JSON: {error}") from None
 
 
 def read_object(request: Request) -> dict[str, Json]:
@@ -64,7 +64,7 @@ def read_object(request: Request) -> dict[str, Json]:
 
 def read_payload(request: Request) -> tuple[str, bool]:
     """Return the message that a body is, or that its JSON has under `payload`; and whether it is JSON."""
-    # What is no JSON is taken for the message itself, whatever it says it is: many clients say nothing.
+    # A body that is not JSON is the message itself, whatever its content type: many clients send none.
     is_json = "json" in request.headers.get("content-type", "") or request.body.lstrip().startswith(b"{")
     return take_text(read_object(request), "payload", default="") if is_json else read_text(request), is_json
 
@@ -81,7 +81,7 @@ def take_text(given: dict[str, Json], name: str, *, default: str | None = None) 
     return value
 
 
-def tell_refusal(refused: Refused) -> str:
+def refusal_message(refused: Refused) -> str:
     """Return the sentence of a refusal that was made by `refuse`."""
     return str(msgspec.json.decode(refused.response.body)["error"]["message"])
 

@@ -1,4 +1,4 @@
-"""Requests and responses of simulated systems as plain values: whoever serves them, over HTTP or in process, makes these."""
+"""Requests and responses of simulated systems as plain values, independent of how they are served."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TYPE_JSON = "application/json"
 _BYTES_PER_STEP = 16
 """Bytes of an answer that count as one step of work, so that one answer, of a batch also, has 24 MB at most."""
 GO_ON = "WEBHOOK"
-"""The method by which whoever serves a system lets it go on (`Response.then`); no client can send it."""
+"""The method by which the server lets a system continue (`Response.then`); no client can send it."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
     """The token of the sandbox, for a system that hands it out itself; never part of an event."""
     fetched: tuple[Fetched, ...] = ()
-    """What was asked outside on behalf of this request (`Errand`), in order."""
+    """Results of outgoing requests for this request (`Errand`), in order."""
 
     @property
     def target(self) -> str:
@@ -48,13 +48,13 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes = b""
     headers: dict[str, str] = {}
     then: str = ""
-    """What the system has left to do: a path that whoever serves it asks with `GO_ON` when this response is on its way."""
+    """Work that is left: a path that the server requests with `GO_ON` after sending this response."""
     inside: tuple[InnerRequest, ...] = ()
-    """What was asked inside of the request, where it held several; kept with its event."""
+    """The requests inside this one, if it had several; stored with its event."""
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of asking somebody outside."""
+    """The result of an outgoing request."""
 
     url: str
     status: int = 0
@@ -64,9 +64,9 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Errand(Exception):
-    """A system has to ask somebody outside before it can answer.
+    """Raised when a system must make an outgoing request before it can answer.
 
-    Systems have no wire: whoever serves them asks, and hands in the same request again with what came of it.
+    Systems have no network access: the server makes the request, and repeats the original one with the result.
     """
 
     def __init__(self, method: str, url: str, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
@@ -78,7 +78,7 @@ class Errand(Exception):
 
 
 class Refused(Exception):
-    """A request that a system does not do; `response` says why. Raised inside of a system only: its simulator answers with it."""
+    """A rejected request; `response` has the reason. Raised inside a system only: its simulator returns the response."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(response.status)
@@ -104,5 +104,5 @@ def _encode_item(item: Json) -> msgspec.Raw:
 
 
 def refuse(status: int, code: str, message: str, **more: Json) -> Refused:
-    """Return the refusal of a request as JSON: a stable word, and a sentence that says what is wrong."""
+    """Return the refusal of a request as JSON with a code and a message."""
     return Refused(answer_json(status, {"error": {"code": code, "message": message, **more}}))

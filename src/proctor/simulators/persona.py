@@ -1,8 +1,8 @@
 """People on the other end of a phone, a mailbox or a chat, who answer from a script.
 
 A script is a list of lines and rules. After each message the first rule whose words are all in it is used, as often as it fits:
-`{when: [tuesday, ten], say: "Yes, that is fine."}`. Where none fits, the next line is said that has not been said yet: a plain text, or
-`{say: ...}` without `when`. Case, punctuation and line breaks do not matter. Somebody with nothing left to say is silent.
+`{when: [tuesday, ten], say: "Yes, that is fine."}`. If none fits, the next unused line follows: a plain text, or `{say: ...}` without
+`when`. Case, punctuation and line breaks do not matter. A person without further lines is silent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WORDS = re.compile(r"\w+")
 
 
 class Line(msgspec.Struct, frozen=True):
-    """Something that a person says, and when."""
+    """A line of a person, and its condition."""
 
     say: str
     when: tuple[str, ...] = ()
@@ -42,14 +42,14 @@ def _read_line(value: Json, at: str) -> Line:
     return Line(read_word(given["say"], join_place(at, "say")), when)
 
 
-def find_answer(script: Script, heard: str, said: int) -> tuple[str | None, int]:
-    """Return what a person answers, or None, and how many of the plain lines have been said then; `said` is how many were before."""
+def find_answer(script: Script, heard: str, answered: int) -> tuple[str | None, int]:
+    """Return a person's answer, or None, and how many plain lines are used then; `answered` is how many were used before."""
     words = fold_words(heard)
     for line in script:
         if line.when and all(fold_words(phrase) in words for phrase in line.when):
-            return line.say, said
+            return line.say, answered
     plain = [line.say for line in script if not line.when]
-    return (plain[said], said + 1) if said < len(plain) else (None, said)
+    return (plain[answered], answered + 1) if answered < len(plain) else (None, answered)
 
 
 def fold_words(text: str) -> str:

@@ -52,11 +52,11 @@ class Simulator(Protocol):
     kind: str
     """The word that suites write."""
     summary: str
-    """What it stands for, in a sentence."""
+    """What it simulates, in a sentence."""
     steps: tuple[str, ...]
     """The steps of a scenario that it performs."""
     open_paths: tuple[str, ...]
-    """Paths that are answered without the token of the sandbox; one that ends in `*` stands for all below it."""
+    """Paths that need no token of the sandbox; a final `*` matches everything below."""
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Put what a suite writes as `seed` into the rows. Raises `SpecError` that names the place."""
@@ -67,11 +67,11 @@ class Simulator(Protocol):
         ...
 
     def handle(self, request: Request, desk: Desk) -> Response:
-        """Answer a request; what it writes is kept with its event, or not at all."""
+        """Answer a request; its changes are stored with its event, or not at all."""
         ...
 
     def read_state(self, desk: Desk) -> State:
-        """Return the state of this system as the checks read it at this moment, everything else left out; what it writes is not kept."""
+        """Return the current state of this system as the checks read it; changes made here are dropped."""
         ...
 
     def list_tools(self) -> tuple[Tool, ...]:

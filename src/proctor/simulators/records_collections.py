@@ -1,4 +1,4 @@
-"""Collections of a records API: what a suite says about one, and what a row must keep to.
+"""Collections of a records API: their settings in a suite, and the rules for rows.
 
     orders:
       schema: {type: object, required: [item], properties: {quantity: {type: integer, minimum: 1}}}
@@ -31,7 +31,7 @@ from proctor.simulators.exchange import refuse
 from proctor.simulators.rows import Draft
 
 CONFIG = "_collections"
-"""Where the settings of collections are kept, beside their rows."""
+"""The collection with the settings of collections."""
 On = Literal["create", "update", "delete"]
 _ON: tuple[On, ...] = ("create", "update", "delete")
 
@@ -101,14 +101,14 @@ def _read_rule(value: Json, at: str) -> Rule:
     words = tuple(seeds.read_word(word, f"{at}.on", among=_ON) for word in listed)
     parts = {key: seeds.read_condition(given.get(key), f"{at}.{key}") for key in ("was", "when")}
     parts["set"] = seeds.read_members(given.get("set") or {}, given.get("set") or (), f"{at}.set")
-    told = None if given.get("refuse") is None else seeds.read_word(given["refuse"], f"{at}.refuse")
-    if told is None and not parts["set"]:
+    reason = None if given.get("refuse") is None else seeds.read_word(given["refuse"], f"{at}.refuse")
+    if reason is None and not parts["set"]:
         raise SpecError("a rule that neither refuses nor sets anything does nothing; write refuse or set", field=at)
     if not words or (words == ("create",) and parts["was"]):
         raise SpecError("a rule that never holds: before a row is made there is none", field=f"{at}.{'was' if words else 'on'}")
     if "id" in parts["set"]:
         raise SpecError("the id of a row stays what it is", field=f"{at}.set.id")
-    return Rule(on=cast("tuple[On, ...]", words), refuse=told, **parts)
+    return Rule(on=cast("tuple[On, ...]", words), refuse=reason, **parts)
 
 
 def apply_rules(collection: Collection, on: On, before: dict[str, Json] | None, row: dict[str, Json]) -> dict[str, Json]:
@@ -131,8 +131,8 @@ def check_row(collection: Collection, row: dict[str, Json], rows: Draft, *, repl
     if collection.schema is not None:
         errors = list(_build_validator(msgspec.json.encode(collection.schema), collection.name).iter_errors(row))
         if errors:
-            told = "; ".join(f"{'.'.join(map(str, error.instance_path)) or 'the row'}: {shorten(error.message)}" for error in errors[:5])
-            raise refuse(422, "wrong_row", told)
+            reason = "; ".join(f"{'.'.join(map(str, error.instance_path)) or 'the row'}: {shorten(error.message)}" for error in errors[:5])
+            raise refuse(422, "wrong_row", reason)
     for name in collection.unique:
         value = row.get(name)
         taken = (key for key, other in rows.list(collection.name).items() if key != replaces and other.get(name) == value)

@@ -1,4 +1,4 @@
-"""Refusals that come from whoever serves a system, in the words of that system: its clients read no others."""
+"""Refusals by the server of a system, in the format of that system, which its clients expect."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Index(Protocol):
 
 
 class Collection(dict[str, Json]):
-    """Rows by key, with the index that somebody made of them: it follows what is written, and goes along where rows are copied."""
+    """Rows by key, with an optional index that follows changes and is copied along."""
 
     __slots__ = ("index",)
 
@@ -73,7 +73,7 @@ def apply_changes(rows: Rows, changes: tuple[Change, ...]) -> Rows:
         if held is None:
             held = changed[change.collection] = Collection(rows.get(change.collection, {}))
         held.write(change.key, change.row)
-    # As a `Collection`, so that an index has a place to be kept at, also where nothing is ever changed.
+    # A `Collection`, so that an index can be stored, even if nothing ever changes.
     unchanged = {name: held if isinstance(held, Collection) else Collection(held) for name, held in rows.items() if name not in changed}
     # In the order in which the collections came to be.
     return {name: changed[name] if name in changed else unchanged[name] for name in dict.fromkeys((*rows, *changed))}
@@ -85,7 +85,7 @@ def count_rows(rows: Rows) -> int:
 
 
 class Draft:
-    """The rows of one system while a request is handled: what is written here is kept only when the whole request is."""
+    """The rows of one system during a request: changes are stored only if the whole request succeeds."""
 
     def __init__(self, rows: Rows, system: str) -> None:
         # The collections themselves are shared: `_write` copies one when it is first written to.
@@ -108,7 +108,7 @@ class Draft:
         if not isinstance(held, Collection):
             return None
         if held.index is None:
-            # Kept with rows that others share, so that it is made once for all sandboxes of a dataset.
+            # Stored with the shared rows, so that it is built once for all sandboxes of a dataset.
             held.index = make(held)
         return held.index
 
@@ -132,7 +132,7 @@ class Draft:
         self._write(Change(f"{self._system}/{collection}", key, None))
 
     def branch(self) -> Draft:
-        """Return a draft over this one, for work of which all or nothing is kept: see `absorb`."""
+        """Return a draft over this one, for work that is all or nothing: see `absorb`."""
         # It owns no collection yet, so that its first write copies one and leaves ours as it is.
         return Draft(self._rows, self._system)
 
@@ -160,7 +160,7 @@ class Draft:
 
 
 def _are_same(was: Json, now: Json) -> bool:
-    """Return whether two rows are the same JSON; to Python `true` and 1 are, to whoever reads them they are not."""
+    """Return whether two rows are the same JSON; in Python `true` equals 1, in JSON it does not."""
     if was != now:
         return False
     # Equal ones are rare, and their members may come in another order.

@@ -1,6 +1,6 @@
 """One set of simulated systems for one attempt: provisioned from a dataset, worked in, compared with how it began.
 
-Every request is handled on a draft of the rows. Draft and event are committed together; where somebody else was faster, the request is
+Every request is handled on a draft of the rows. Draft and event are committed together; after a concurrent change, the request is
 handled again on the newer rows. A request that a bug of ours breaks leaves an event with status 500 and no change.
 """
 
@@ -25,7 +25,7 @@ from proctor.simulators.tools import find_tools, make_tool_request
 from proctor.work import begin_counting, end_counting
 
 Fetch = Callable[[Errand], Awaitable[Fetched]]
-"""Asks somebody outside, and tells the problem where that cannot be done."""
+"""Makes outgoing requests, and reports the problem if one cannot be made."""
 MOST_BODY = 10_000
 """Characters of a request's or response's body that an event keeps."""
 Answer = Callable[[Simulator, Request, Desk], Awaitable[Response]]
@@ -33,9 +33,9 @@ Answer = Callable[[Simulator, Request, Desk], Awaitable[Response]]
 Read = Callable[[Callable[[], Json]], Awaitable[Json]]
 """How the state is read, which takes long for many rows: in place, or in a thread."""
 MOST_ERRANDS = 20
-"""How often somebody outside is asked on behalf of one request."""
+"""Maximum number of outgoing requests per request."""
 _MOST_TRIES = 20
-"""How often a request is handled anew because others changed the rows meanwhile."""
+"""Maximum number of retries after concurrent changes."""
 
 
 def provision_rows(systems: tuple[System, ...], around: Surroundings, *, with_late: bool = False) -> Rows:
@@ -138,7 +138,7 @@ class Sandbox:
     async def handle(self, system: str, request: Request, *, fetch: Fetch | None = None) -> Response:
         """Answer a request to one of the systems, and keep what it changed together with its event.
 
-        `fetch` asks outside on behalf of the system; without it nobody is asked.
+        `fetch` makes outgoing requests of the system; without it there are none.
         """
         simulator = self._simulators[system]
         await self._perform_due_steps()
@@ -153,16 +153,16 @@ class Sandbox:
                 response = await self._answer(simulator, request, Desk(draft, self._around))
                 changes = draft.list_changes()
             except Errand as errand:
-                # Nothing of the draft is kept: the request is handled again with what came of it.
+                # The draft is dropped: the request is handled again with the result.
                 request = msgspec.structs.replace(request, fetched=(*request.fetched, await _go(errand, request, fetch)))
                 # To ask outside is no conflict with others; how often that is done has a limit of its own.
                 tries -= 1
                 continue
             except CheckFault as fault:
                 response = refuse_for(simulator.kind, 400, TOO_COSTLY, fault.message)
-            except Exception as error:  # a bug in a simulator is an answer of its own, and nothing of its work is kept
-                told = f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"
-                response = refuse_for(simulator.kind, 500, "internal_error", told)
+            except Exception as error:  # a bug in a simulator is answered with 500, and its changes are dropped
+                message = f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"
+                response = refuse_for(simulator.kind, 500, "internal_error", message)
             if await self._store.commit(self.name, snapshot.revision, changes, self._make_event(system, request, response, began)):
                 return response
         raise StoreError(f"sandbox {self.name!r} changed {_MOST_TRIES} times while one request was handled")
@@ -177,7 +177,7 @@ class Sandbox:
         return response
 
     def _make_event(self, system: str, request: Request, response: Response, began: float) -> StateRequest:
-        # Events are kept and shown, and the token would open the sandbox to whoever reads them.
+        # Events are stored and shown, and the token would open the sandbox to their readers.
         body, response_body = (_read_body(_mask(each, request.token)) for each in (request.body, response.body))
         return StateRequest(
             system=system,
@@ -195,7 +195,7 @@ class Sandbox:
     async def _perform_due_steps(self) -> None:
         """Let happen what was to happen by now, as part of how the systems began: the agent did not do it."""
         while self._late and self._around.seconds() - self._began >= self._late[0][0]:
-            # Taken away before it is tried: a step that fails is told once, and does not hold up those behind it.
+            # Removed before it is tried: a step that fails is reported once, and does not block later ones.
             _, system, step = self._late.pop(0)
             for _ in range(_MOST_TRIES):
                 snapshot = await self._store.load(self.name)
@@ -205,9 +205,9 @@ class Sandbox:
                 except SpecError as error:
                     self.failed_steps.append(f"{system}: {step.name}: {error.message}")
                     break
-                except Exception as error:  # as for requests: a bug in a simulator is told, and nothing of its work is kept
-                    told = f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"
-                    self.failed_steps.append(f"{system}: {step.name}: {told}")
+                except Exception as error:  # as for requests: a bug in a simulator is reported, and its changes are dropped
+                    message = f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"
+                    self.failed_steps.append(f"{system}: {step.name}: {message}")
                     break
                 if await self._store.advance(self.name, snapshot.revision, draft.list_changes(), {"system": system, "step": step.name}):
                     break
@@ -219,11 +219,11 @@ class Sandbox:
         return (*(describe_unplayed(system, step.name, after_s) for after_s, system, step in self._late), *self._unfinished)
 
     def note_unfinished(self, system: str, files: list[str]) -> None:
-        """Note files that were still being written to a system at the end: that they are not there says nothing."""
+        """Note files that were still being written at the end: their absence proves nothing."""
         self._unfinished += [f"the file {name!r} was still being written to {system} when the agent was done" for name in files]
 
     async def look(self, system: str, request: Request) -> Response:
-        """Return what a system answers at this moment, for whoever serves it; there is no event, and nothing that it writes is kept."""
+        """Return a system's answer for its server, without an event; changes are dropped."""
         await self._perform_due_steps()
         rows = (await self._store.load(self.name)).rows
         return await self._answer(self._simulators[system], request, Desk(Draft(rows, system), self._around))
@@ -256,7 +256,7 @@ class Sandbox:
         return is_open_path(self._simulators[system], path)
 
     def refuse(self, system: str, status: int, code: str, message: str) -> Response:
-        """Return a refusal by whoever serves a system, in the words of the system where there is one."""
+        """Return a refusal by the server of a system, in the format of the system if there is one."""
         simulator = self._simulators.get(system)
         return refuse_for("" if simulator is None else simulator.kind, status, code, message)
 
@@ -304,7 +304,7 @@ def _join(before: Json, more: Json) -> Json:
 async def _go(errand: Errand, request: Request, fetch: Fetch | None) -> Fetched:
     """Ask outside on behalf of a request, which asks so many at most."""
     if fetch is None:
-        return Fetched(url=errand.url, problem="this sandbox asks nobody outside")
+        return Fetched(url=errand.url, problem="this sandbox makes no outgoing requests")
     if len(request.fetched) >= MOST_ERRANDS:
         return Fetched(url=errand.url, problem=f"one request asks at most {MOST_ERRANDS} services outside")
     return await fetch(errand)
@@ -326,7 +326,7 @@ def _read_body(body: bytes) -> _Body:
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        return _Body(f"({len(body)} bytes that are no text)", is_cut=True)
+        return _Body(f"({len(body)} bytes that are not text)", is_cut=True)
     if len(text) > MOST_BODY:
         return _Body(f"{text[:MOST_BODY]}… ({len(text)} characters)", is_cut=True)
     try:

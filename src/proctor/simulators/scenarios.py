@@ -48,7 +48,7 @@ def read_scenario(value: Json) -> tuple[ScenarioStep, ...]:
         return tuple(_read_step({"step": name, "given": content}, name) for name, content in given.items())
     for name in given:
         if name != "steps":
-            raise SpecError("unknown key beside steps", field=name)
+            raise SpecError("unknown key, expected only steps", field=name)
     steps = given["steps"]
     if not isinstance(steps, list) or len(cast("list[Json]", steps)) > MOST_STEPS:
         raise SpecError(f"expected a list of at most {MOST_STEPS} steps", field="steps")
@@ -85,8 +85,8 @@ def _find_kind_of_step(step: str, place: str) -> str:
     if len(steps.get(step, ())) != 1:
         near = nearest(step, steps)
         more = f"; nearest: {', '.join(near)}" if near else ""
-        told = "several simulators have it: write simulator beside it" if step in steps else f"no simulator has such a step{more}"
-        raise SpecError(f"{show(step, 60)}: {told}", field=place)
+        message = "several simulators have it: add `simulator`" if step in steps else f"no simulator has such a step{more}"
+        raise SpecError(f"{show(step, 60)}: {message}", field=place)
     return steps[step][0]
 
 

@@ -1,7 +1,7 @@
-"""Where sandboxes are kept: a small protocol, and the store in memory that local runs use.
+"""Storage of sandboxes: a small protocol, and the store in memory that local runs use.
 
-A change is committed together with the event of the request that made it, both or neither, and only on the revision that the request saw:
-whoever comes second does its work again on the newer rows. So two servers can serve one sandbox.
+A change is committed together with the event of its request, both or neither, and only on the revision that the request saw: after a
+conflict, the request is repeated on the newer rows. So two servers can serve one sandbox.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SandboxStore(Protocol):
         ...
 
     async def commit(self, sandbox: str, revision: int, changes: tuple[Change, ...], event: StateRequest) -> bool:
-        """Keep changes and event, both or neither; False where the rows are not those of `revision` any more, and then nothing is kept."""
+        """Store changes and event, both or neither; return False if the rows have another revision than `revision`."""
         ...
 
     async def advance(self, sandbox: str, revision: int, changes: tuple[Change, ...], note: dict[str, Json]) -> bool:
@@ -66,7 +66,7 @@ class SandboxStore(Protocol):
         ...
 
 
-class _Kept:
+class _Stored:
     __slots__ = ("baseline", "events", "revision", "rows")
 
     def __init__(self, rows: Rows) -> None:
@@ -76,21 +76,21 @@ class _Kept:
 
 
 class MemoryStore:
-    """Sandboxes in memory. One sandbox is used by one thread at a time; whoever serves it sees to that."""
+    """Sandboxes in memory. One sandbox is used by one thread at a time; its server ensures that."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, _Kept] = {}
+        self._sandboxes: dict[str, _Stored] = {}
 
     async def create(self, sandbox: str, rows: Rows) -> None:
         """Keep a new sandbox; the rows are shared, not copied."""
-        if sandbox in self._kept:
+        if sandbox in self._sandboxes:
             raise StoreError(f"there is a sandbox {sandbox!r} already")
-        self._kept[sandbox] = _Kept(rows)
+        self._sandboxes[sandbox] = _Stored(rows)
 
     async def load(self, sandbox: str) -> Snapshot:
         """Return the rows as they are."""
-        kept = self._find(sandbox)
-        return Snapshot(kept.revision, kept.rows)
+        stored = self._find(sandbox)
+        return Snapshot(stored.revision, stored.rows)
 
     async def load_baseline(self, sandbox: str) -> Rows:
         """Return the rows that the sandbox began with."""
@@ -98,29 +98,29 @@ class MemoryStore:
 
     async def commit(self, sandbox: str, revision: int, changes: tuple[Change, ...], event: StateRequest) -> bool:
         """Keep changes and event, both or neither."""
-        kept = self._find(sandbox)
-        if changes and kept.revision != revision:
+        stored = self._find(sandbox)
+        if changes and stored.revision != revision:
             return False
-        rows = apply_changes(kept.rows, changes) if changes else kept.rows
-        # Nothing below can fail, so that neither stands without the other.
-        kept.events.append(event)
+        rows = apply_changes(stored.rows, changes) if changes else stored.rows
+        # Nothing below can fail, so both or neither are stored.
+        stored.events.append(event)
         if changes:
-            kept.rows, kept.revision = rows, revision + 1
+            stored.rows, stored.revision = rows, revision + 1
         return True
 
     async def advance(self, sandbox: str, revision: int, changes: tuple[Change, ...], note: dict[str, Json]) -> bool:
         """Keep changes that no request made, in the rows and in the baseline."""
-        kept = self._find(sandbox)
-        if kept.revision != revision:
+        stored = self._find(sandbox)
+        if stored.revision != revision:
             return False
-        kept.rows, kept.baseline = apply_changes(kept.rows, changes), apply_changes(kept.baseline, changes)
-        kept.revision = revision + 1
+        stored.rows, stored.baseline = apply_changes(stored.rows, changes), apply_changes(stored.baseline, changes)
+        stored.revision = revision + 1
         return True
 
     async def reset(self, sandbox: str) -> None:
         """Bring the rows back to the baseline."""
-        kept = self._find(sandbox)
-        kept.rows, kept.revision = kept.baseline, kept.revision + 1
+        stored = self._find(sandbox)
+        stored.rows, stored.revision = stored.baseline, stored.revision + 1
 
     async def list_events(self, sandbox: str) -> tuple[StateRequest, ...]:
         """Return the events, oldest first."""
@@ -129,10 +129,10 @@ class MemoryStore:
     async def remove(self, sandbox: str) -> None:
         """Forget the sandbox."""
         self._find(sandbox)
-        del self._kept[sandbox]
+        del self._sandboxes[sandbox]
 
-    def _find(self, sandbox: str) -> _Kept:
-        kept = self._kept.get(sandbox)
-        if kept is None:
+    def _find(self, sandbox: str) -> _Stored:
+        stored = self._sandboxes.get(sandbox)
+        if stored is None:
             raise StoreError(f"there is no sandbox {sandbox!r}")
-        return kept
+        return stored

@@ -47,7 +47,7 @@ def make_tool_request(tool: Tool, arguments: Mapping[str, Json]) -> Request:
     try:
         return tool.make_request(given)
     except UnicodeEncodeError:
-        raise SpecError(f"the arguments of {tool.name} hold half a surrogate pair, which cannot be sent") from None
+        raise SpecError(f"the arguments of {tool.name} contain a lone surrogate, which cannot be sent") from None
 
 
 def _read_argument(value: Json, schema: Mapping[str, Json], name: str) -> Json:

@@ -1,10 +1,9 @@
-"""The types of systems that Verial's clients write, and which kind stands behind each.
+"""The types of systems that Verial's clients use, and the kind of each.
 
 Types are words such as `FHIR` and `Payer`; kinds are the files in `kinds/` (`fhir`, `portal`). A kind that Verial does not have is a type
-of its own name. A type without a kind can be written, and nothing runs behind it.
+of its own name. A type without a kind can be written, but nothing is simulated.
 
-Of the `config` of a simulator a kind is given `config.seed`, and beside it what its `config_names` names. Whatever else a client writes
-there means nothing here, as at Verial.
+A kind gets `config.seed` of a simulator's `config`, and the members in its `config_names`. Other members are ignored, as at Verial.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ TYPES = (*_VERIAL, *(kind.capitalize() for kind in list_kinds() if kind not in {
 """The types there are, as they are written back; read in any case."""
 ALIASES = {"Clearinghouse": "X12", "SFTP": "Files", "Portal": "Payer", "WebPortal": "Payer", "Messages": "Message", "CDS": "CDSHooks"}
 LIVE_TYPES = tuple(type for type in TYPES if _name_kind(type) in list_kinds())
-"""The types behind which something runs."""
+"""The types that are simulated."""
 
 
 def find_kind(type: str) -> str | None:
-    """Return the kind behind a type; None where nothing runs."""
+    """Return the kind of a type; None if it is not simulated."""
     return _name_kind(type) if type in LIVE_TYPES else None
 
 
@@ -48,7 +47,7 @@ def read_kind(word: Json) -> str:
         raise SpecError(f"unknown simulator {show(word, 60)}{more}")
     kind = known[word.lower()]
     if kind is None:
-        raise SpecError(f"nothing runs behind a simulator of type {show(word, 60)}; there are {', '.join(list_kinds())}")
+        raise SpecError(f"simulators of type {show(word, 60)} are not supported; expected one of {', '.join(list_kinds())}")
     return kind
 
 
@@ -58,13 +57,13 @@ def find_config_seed(kind: str, config: Mapping[str, Json] | None) -> Json:
         return None
     seed = config.get("seed")
     names: tuple[str, ...] = getattr(find_simulator(kind), "config_names", ())
-    said = {name: value for name, value in config.items() if name in names}
-    if not said:
+    chosen = {name: value for name, value in config.items() if name in names}
+    if not chosen:
         return seed
     if isinstance(seed, dict):
-        return {**seed, **said}
-    # Beside other settings nobody can say what a bare list means, and the kind refuses the key.
-    return said if seed is None else {**said, "seed": seed}
+        return {**seed, **chosen}
+    # With other settings the meaning of a bare list is unclear, and the kind rejects the key.
+    return chosen if seed is None else {**chosen, "seed": seed}
 
 
 def join_config(kind: str, config: Mapping[str, Json] | None, seeds: list[Json]) -> list[Json]:

@@ -1,1 +1,1 @@
-"""The agents under test, each behind one small protocol."""
+"""The agents under test, all with one small protocol."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from proctor.targets.shared.wire import MakeTransport
 
 TYPES: dict[str, str] = {
-    "http": "an agent behind an HTTP address",
+    "http": "an agent with an HTTP API",
     "flowise": "a flow of Flowise",
     "n8n": "a workflow of n8n",
     "mcp_agent": "our agent loop over a chat model and MCP servers",
@@ -69,9 +69,8 @@ def build_target(
 ) -> BuiltTarget:
     """Return the target that `settings` describe; raises `InputError` with every problem in them.
 
-    Relative files and modules are looked for beside the file that names them, else in the folder `base`. Of an `mcp_agent`, `model_for`
-    makes the model that its `model` names, and `offline` says that everything comes from a tape. What goes over HTTP goes by
-    `transport`, where one is given.
+    Relative files and modules are searched next to the file that names them, else in the folder `base`. For an `mcp_agent`, `model_for`
+    creates its model, and `offline` means that everything comes from a tape. `transport` makes the HTTP connections, if given.
     """
     section = settings if isinstance(settings, Section) else Section.of(settings, path=f"$.targets.{name}")
     known = references or References({})
@@ -98,7 +97,7 @@ def problems_with(target: object, cases: Iterable[Case]) -> list[Problem]:
 
 
 def check_cases(target: object, suite: Suite) -> None:
-    """Raise `InputError` for cases that `target` could not send, and tell a target of recordings which cases there are."""
+    """Raise `InputError` for cases that `target` cannot send, and pass the cases to a target of recordings."""
     learn = getattr(target, "learn_cases", None)
     if learn is not None:
         learn(suite.cases, suite.unselected)
@@ -155,7 +154,7 @@ def _build_kind(
             from proctor.targets.local.command import CommandSettings, CommandTarget
 
             program = section.build(CommandSettings, references, what)
-            # A program that somebody else's suite names must not see the keys in this environment.
+            # A program named by a foreign suite must not see the keys in this environment.
             return CommandTarget(name, program, base=base, secrets=references.secrets, whole_environment=section.trusted)
         case _:
             from proctor.targets.local.recorded import RecordedSettings, RecordedTarget

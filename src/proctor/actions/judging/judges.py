@@ -38,7 +38,7 @@ from proctor.judge.settings import JudgeSettings
 from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Json
 from proctor.model.lazy_cases import may_claim
-from proctor.model.show import tell_more
+from proctor.model.show import count_rest
 from proctor.runner.ports import Judge
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def require_judge(suite: Suite, judge: object | None, *, allow_missing: bool = F
         # Of several suites one may have none.
         cases = [case for case in cases if isinstance(judge, JudgesTogether) and not judge.has(case.id)]
     if cases:
-        names = ", ".join(repr(case.id) for case in cases[:5]) + tell_more(len(cases), 5)
+        names = ", ".join(repr(case.id) for case in cases[:5]) + count_rest(len(cases), 5)
         raise InputError(
             f"claims of {len(cases)} case{'s' if len(cases) > 1 else ''} need a judge, and none is configured: {names}\n"
             "  name one: `judge: {model: ...}` in the suite or in proctor.yaml, or the variable PROCTOR_JUDGE_MODEL\n"

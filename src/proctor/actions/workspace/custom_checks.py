@@ -16,8 +16,7 @@ import msgspec
 
 from proctor.checks.registry import CheckEntry, Decide, Registry, default_registry, set_own_entry
 from proctor.errors import InputError
-from proctor.formats.workspace_file.checks import OwnCheckSettings
-from proctor.formats.workspace_file.workspace import read_workspace
+from proctor.formats.workspace_file.workspace import OwnCheckSettings, read_workspace
 from proctor.model.evidence import Evidence, Json
 from proctor.model.verdict import Verdict, errored
 from proctor.sources.texts import read_suite_text

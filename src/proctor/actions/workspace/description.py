@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import inspect as mi
 
+from proctor.formats.native.schema import read_field_docs
 from proctor.formats.text.building import describe_struct_type
-from proctor.formats.text.field_docs import read_field_docs
 from proctor.model.show import show
 
 

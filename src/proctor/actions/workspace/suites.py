@@ -20,8 +20,7 @@ from proctor.errors import InputError
 from proctor.formats.native.declared_evidence import parse_complete, write_declared
 from proctor.formats.native.drafting import make_unique
 from proctor.formats.suites import read_suite
-from proctor.formats.workspace_file.prices import read_price_file
-from proctor.formats.workspace_file.workspace import Workspace, read_workspace
+from proctor.formats.workspace_file.workspace import Workspace, read_price_file, read_workspace
 from proctor.model.case import Case, Suite
 from proctor.model.cost import Price, PriceList
 from proctor.model.evidence import Json

@@ -53,7 +53,7 @@ class _Node:
     def __init__(self, schema: dict[str, Json]) -> None:
         self.schema = schema
         self.homes: dict[int, _Node] = {}
-        """The resources that it stands in, by their identity: the document, and every part around it that has an address of its own."""
+        """The resources that contain it, by identity: the document, and every enclosing part with an address of its own."""
         self.same: list[_Node] = []
         self.children: list[_Node] = []
         self.exclusive: list[list[_Node]] = []
@@ -144,7 +144,7 @@ def compute_limits(schema: Json) -> SchemaLimits:
                 raise SpecError("the schema refers to itself too many times over to be checked in reasonable time", field="schema")
             return SchemaLimits(bounds, depth - 1)
         bounds.append(bound)
-        # No schema comes as far as this level, so none comes deeper: what stands there is never looked at.
+        # No schema reaches this level, so nothing below it is ever validated.
         if bound == 0:
             return SchemaLimits(bounds, None)
         if settled:
@@ -186,10 +186,10 @@ def _sort_by_reach(nodes: list[_Node]) -> list[_Node]:
         # A stack of our own: a schema may chain as many parts as it has characters.
         path: list[tuple[_Node, list[_Node], list[_Node]]] = [(start, list(start.same), [])]
         while path:
-            node, waiting, kept = path[-1]
+            node, waiting, same = path[-1]
             if not waiting:
                 path.pop()
-                _close(node, kept)
+                _close(node, same)
                 finished[id(node)] = True
                 order.append(node)
                 continue
@@ -197,16 +197,16 @@ def _sort_by_reach(nodes: list[_Node]) -> list[_Node]:
             if id(other) not in finished:
                 finished[id(other)] = False
                 path.append((other, list(other.same), []))
-                kept.append(other)
+                same.append(other)
             # One that is not finished lies on the path itself: the edge closes a circle.
             elif finished[id(other)]:
-                kept.append(other)
+                same.append(other)
     return order
 
 
-def _close(node: _Node, kept: list[_Node]) -> None:
-    node.same = kept
-    node.rank = 1 + max((other.rank for other in kept), default=0)
+def _close(node: _Node, same: list[_Node]) -> None:
+    node.same = same
+    node.rank = 1 + max((other.rank for other in same), default=0)
     if node.rank > _LONGEST_CHAIN:
         raise SpecError(f"the schema nests or chains more than {_LONGEST_CHAIN} schemas on one value", field="schema")
 
@@ -225,14 +225,14 @@ class _Graph:
             self._connect_node(node)
 
     def _collect(self) -> None:
-        # Every object counts as a schema, wherever it stands: a reference may point anywhere.
+        # Every object counts as a schema: a reference may point anywhere.
         pending: list[tuple[Json, dict[int, _Node]]] = [(self.root, {})]
         visits = 0
         while pending:
             value, around = pending.pop()
             if isinstance(value, dict):
                 node = self.by_object.get(id(value)) or self._add(value)
-                # An object that an alias puts into several places stands in the resources of all of them.
+                # An object that an alias puts into several places belongs to the resources of all of them.
                 if node.homes and around.keys() <= node.homes.keys():
                     continue
                 homes = {**node.homes, **around} if node.homes else around
@@ -295,7 +295,7 @@ class _Graph:
 
     def _find_targets(self, node: _Node, reference: str) -> list[_Node]:
         base, _, fragment = reference.partition("#")
-        # Without an address it counts from the resource it stands in; which of those around it that is depends on the draft.
+        # Without an address it is relative to the enclosing resource; which one that is depends on the draft.
         homes = self.resources.get(_find_last_part(base), []) if base else list(node.homes.values())
         if not fragment:
             return homes

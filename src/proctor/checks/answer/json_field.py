@@ -95,7 +95,7 @@ def json_field(spec: JsonField) -> Decide:
         if found is not None:
             return failed(found.describe(), details=found.to_record(), pointers=(found.path,))
         return failed(
-            f"{pointer[0]} is what it must not be: expected anything but {expected.describe()}, found {show_value(actual)}",
+            f"{pointer[0]}: expected anything but {expected.describe()}, found {show_value(actual)}",
             pointers=pointer,
         )
 

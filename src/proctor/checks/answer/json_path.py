@@ -1,7 +1,7 @@
 """Claims about a JSON answer by JSONPath.
 
 The document is the body of the answer, else its text read as JSON. In our own format one fenced block counts as JSON; in
-MCPLab files it does not, and the failure says that the answer was fenced. Equality is strict: a number, a text and a boolean never
+MCPLab files it does not, and the reason states that the answer was fenced. Equality is strict: a number, a text and a boolean never
 equal one another, and lists and objects are equal only where the spec allows them to be.
 """
 
@@ -20,7 +20,7 @@ from proctor.errors import SpecError
 from proctor.matchers.equal import deep_equal
 from proctor.matchers.mismatch import equal_after_conversion
 from proctor.model.evidence import Evidence, Json
-from proctor.model.show import show, tell_more
+from proctor.model.show import count_rest, show
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 from proctor.paths.json_path import compile_path, list_keys
 
@@ -84,7 +84,7 @@ def json_path(spec: JsonPath) -> Decide:
     path = compile_path(spec.path, spec.syntax)
     compares = spec.equals is not msgspec.UNSET
     if compares and not spec.exists:
-        raise SpecError("`equals` needs a value, so it cannot stand beside `exists: false`", field="exists")
+        raise SpecError("`equals` needs a value: remove `exists: false`", field="exists")
     good = passed(_claim(spec, compares))
 
     def decide(evidence: Evidence) -> Verdict:
@@ -156,5 +156,5 @@ def _fail_equality(spec: JsonPath, found: list[Json], pointer: str) -> Verdict:
 def _list_values(found: list[Json]) -> str:
     if not found:
         return "nothing"
-    more = tell_more(len(found), _MOST_SHOWN)
+    more = count_rest(len(found), _MOST_SHOWN)
     return ", ".join(show(one) for one in found[:_MOST_SHOWN]) + more

@@ -1,6 +1,6 @@
 """Claims about the shape of a JSON answer, by JSON Schema.
 
-Draft 2020-12 unless `$schema` says otherwise. A remote reference is refused when the suite is read: nothing is ever fetched; only the
+Draft 2020-12 unless `$schema` names another one. A remote reference is refused when the suite is read: nothing is ever fetched; only the
 published meta-schemas are at hand. `format` is an annotation, as the drafts have it.
 
 `pattern` runs on an engine that takes linear time and has no look-around and no back references; a schema that uses them is
@@ -22,7 +22,7 @@ from proctor.checks.shared.missing_evidence import Reads
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING
-from proctor.model.show import describe_value, shorten, show, tell_more
+from proctor.model.show import count_rest, describe_value, shorten, show
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 from proctor.paths.dotted import find_dotted, trace_dotted
 
@@ -125,13 +125,13 @@ def _build_validator(schema: Json) -> Any:
         raise _unusable_schema_error(str(error), []) from None
 
 
-def _unusable_schema_error(said: str, path: list[str]) -> SpecError:
-    first = said.split("\n", 1)[0]
+def _unusable_schema_error(message: str, path: list[str]) -> SpecError:
+    first = message.split("\n", 1)[0]
     place = ".".join(["schema", *path])
     address = first.split("'")[1] if first.count("'") >= 2 else first
     if first.startswith(_UNKNOWN_META):
         return SpecError(
-            f"the schema is written for {show(address)}, which is none of the published drafts; remote references are never fetched",
+            f"`$schema` {show(address)} is not a published draft; remote references are never fetched",
             field="schema.$schema",
         )
     if _NOT_HERE in first:
@@ -150,8 +150,8 @@ def _unusable_schema_error(said: str, path: list[str]) -> SpecError:
 def _fail_nonconforming(what: str, errors: list[ValidationError], value: Json, pointer: str) -> Verdict:
     found = [(_place(pointer, error.instance_path), shorten(error.message)) for error in errors[:_MOST_ERRORS]]
     if not found:
-        return failed(f"{what} does not conform to the schema; it is too large to say where: {show(value)}", pointers=(pointer,))
-    more = tell_more(len(errors), _MOST_ERRORS, ", and")
+        return failed(f"{what} does not conform to the schema; too large to locate the error: {show(value)}", pointers=(pointer,))
+    more = count_rest(len(errors), _MOST_ERRORS, ", and")
     return failed(
         f"{what} does not conform to the schema: " + "; ".join(f"{place}: {message}" for place, message in found) + more,
         details={"errors": [{"path": place, "message": message} for place, message in found], "count": len(errors)},

@@ -1,7 +1,7 @@
 """Claims that a JSON answer is nearly a document.
 
-A leaf is a text, a number, a boolean, null, or an empty list or object; it stands at a path of keys and positions. The similarity is the
-number of leaves that stand at the same path in both documents and are equal, over the number of paths at which either has a leaf. Equal
+A leaf is a text, a number, a boolean, null, or an empty list or object; it has a path of keys and positions. The similarity is the
+number of leaves with the same path in both documents and are equal, over the number of paths at which either has a leaf. Equal
 documents have 1, documents that share nothing 0. Numbers, booleans and text never equal one another; `1` equals `1.0`. `measure: structure`
 takes leaves of the same kind for equal, whatever they hold. `ignore_extra` leaves out paths that only the answer has.
 
@@ -28,7 +28,7 @@ from proctor.model.show import kind_of, show
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 from proctor.work import spend
 
-_MOST_TOLD = 20
+_MOST_LISTED = 20
 """Differences that a verdict lists."""
 
 
@@ -57,13 +57,13 @@ class _Comparison:
         """Where the answer has a leaf that differs, the first of them."""
 
     def compare(self, expected: Json, actual: Json) -> float:
-        """Return the share of equal leaves. Without recursion, since nobody bounds how deep an answer is."""
+        """Return the share of equal leaves, without recursion: an answer may be deeply nested."""
         waiting: list[tuple[Json, Json, str]] = [(expected, actual, "$")]
         while waiting:
             spend(1)
             left, right, path = waiting.pop()
             if _is_branch(left) or _is_branch(right):
-                # A leaf never stands at the path of a branch, so the leaves of either are the other's loss.
+                # A leaf never has the path of a branch, so leaves on one side only count as different.
                 pairs = _pair_members(left, right, path)
                 if not _is_branch(left) and left is not MISSING:
                     self._count_leaf(left, MISSING, path)
@@ -81,7 +81,7 @@ class _Comparison:
         self.total += 1
         if left is not MISSING and right is not MISSING and self._is_equal(left, right):
             self.equal += 1
-        elif len(self.different) < _MOST_TOLD:
+        elif len(self.different) < _MOST_LISTED:
             wanted = "nothing" if left is MISSING else show(left, 60)
             self.different.append(f"{path}: expected {wanted}, found {'nothing' if right is MISSING else show(right, 60)}")
             if right is not MISSING:

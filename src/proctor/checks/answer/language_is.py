@@ -21,8 +21,8 @@ from typing import Any, Final
 import msgspec
 
 from proctor.checks.registry import Decide, check
+from proctor.checks.shared.answer import NO_TEXT, POINTER
 from proctor.checks.shared.missing_evidence import Reads
-from proctor.checks.shared.text_reasons import NO_TEXT, POINTER
 from proctor.errors import MissingExtra, SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.json_values import is_finite
@@ -37,7 +37,7 @@ MOST_READ: Final = 20_000
 _DENSE: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 _PARAGRAPH: Final = re.compile(r"\S[^\n]*(?<=\S)")
 _MOST_PARAGRAPHS: Final = 200
-"""Paragraphs whose language is asked for, to say where an answer is in another one."""
+"""Paragraphs whose language is detected to locate those in another language."""
 _CODE_BLOCK: Final = re.compile(r"^```[^\n]*\n.*?(?:^```|\Z)", re.MULTILINE | re.DOTALL)
 
 
@@ -56,7 +56,7 @@ def _locate(spec: LanguageIs, evidence: Evidence, verdict: Verdict) -> Iterator[
         return
     identifier = _load_identifier()
     text = (evidence.text or "")[:MOST_READ]
-    # Code counts for nothing and keeps its room, so that places stay as they are.
+    # Code is blanked out, so that positions stay the same.
     text = _CODE_BLOCK.sub(lambda block: " " * len(block[0]), text)
     for paragraph in islice(_PARAGRAPH.finditer(text), _MOST_PARAGRAPHS):
         if count_letters(paragraph[0]) >= LEAST_LETTERS:
@@ -75,7 +75,7 @@ def _locate(spec: LanguageIs, evidence: Evidence, verdict: Verdict) -> Iterator[
 def language_is(spec: LanguageIs) -> Decide:
     """The answer is written in a language, or in one of several."""
     if not spec.language:
-        raise SpecError("there is no language to expect", field="language")
+        raise SpecError("no language given", field="language")
     if not (is_finite(spec.sure_at_least) and 0.5 <= spec.sure_at_least < 1):
         raise SpecError(f"expected a number from 0.5 to below 1, found {show(spec.sure_at_least)}", field="sure_at_least")
     identifier = _load_identifier()
@@ -96,7 +96,7 @@ def language_is(spec: LanguageIs) -> Decide:
         text = _CODE_BLOCK.sub("", evidence.text[:MOST_READ])
         letters = count_letters(text)
         if letters < LEAST_LETTERS:
-            return errored("too_short_to_tell", f"{letters} letters are not enough to tell a language; {LEAST_LETTERS} are: {show(text)}")
+            return errored("too_short_to_tell", f"too short to detect a language: {letters} letters, {LEAST_LETTERS} needed: {show(text)}")
         shares: list[tuple[str, float]] = identifier.rank(text)
         share = sum(each for code, each in shares if code in spec.language)
         other, most = next((code, each) for code, each in shares if code not in spec.language)
@@ -105,8 +105,8 @@ def language_is(spec: LanguageIs) -> Decide:
             return passed(f"the answer is in {wanted}", details=details, pointers=POINTER)
         if share < RULED_OUT or most >= spec.sure_at_least:
             return failed(f"expected an answer in {wanted}, found {other}: {show(evidence.text)}", details=details, pointers=POINTER)
-        told = ", ".join(f"{code} {each:.2f}" for code, each in shares[:3])
-        return errored("language_unclear", f"the language cannot be told: {told}; {show(evidence.text)}", details=details)
+        found_shares = ", ".join(f"{code} {each:.2f}" for code, each in shares[:3])
+        return errored("language_unclear", f"language unclear: {found_shares}; {show(evidence.text)}", details=details)
 
     return decide
 

@@ -1,8 +1,8 @@
 """Claims about the model that answered.
 
 Names are compared as the recording writes them, upper and lower case included. A provider often answers under a longer name than
-the one that was asked for (`gpt-4o-mini-2024-07-18`): `match: prefix` is made for that. Evidence that does not tell its model
-decides nothing: `missing_evidence`.
+the requested one (`gpt-4o-mini-2024-07-18`): use `match: prefix` for that. If the evidence has no model name, the verdict is
+`missing_evidence`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ right), `credit_card` (13 to 19 digits with a right Luhn checksum), `us_ssn` (di
 form of what was found and not the data itself.
 
 A pattern knows nothing of names, addresses, dates of birth, health or national numbers of other countries, nor of numbers spelled out or
-broken up on purpose; a pass says only that none of these forms is there. It also finds what merely looks alike: a version `1.2.3.4` is an
+broken up on purpose; a pass only means that none of these forms was found. It also finds what merely looks alike: a version `1.2.3.4` is an
 IPv4 address to it, a random number has a right Luhn checksum one time in ten. For everything else take `no_personal_data`, which asks a
 judge.
 """
@@ -19,11 +19,11 @@ from typing import Final, Literal
 import msgspec
 
 from proctor.checks.registry import Decide, check
+from proctor.checks.shared.answer import NO_TEXT, POINTER
 from proctor.checks.shared.missing_evidence import Reads
-from proctor.checks.shared.text_reasons import NO_TEXT, POINTER
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json
-from proctor.model.show import tell_more
+from proctor.model.show import count_rest
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 
 # --- finds personal data that has a fixed form: by pattern, and by checksum where the form has one
@@ -53,14 +53,14 @@ _CARD_LENGTHS: Final = range(19, 12, -1)
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A piece of personal data and where it stands."""
+    """One piece of personal data and its position."""
 
     kind: Kind
     text: str
     position: int
 
     def mask(self) -> str:
-        """Return its form without what it says: a report must not spread what should not have been said."""
+        """Return its form with the content masked: a report must not repeat personal data."""
         return "".join("0" if char.isdigit() else "x" if char.isalpha() else char for char in self.text)
 
 
@@ -90,7 +90,7 @@ def find_cards(text: str) -> Iterator[tuple[int, str]]:
     """Yield numbers of 13 to 19 digits that begin like those of payment cards and whose checksum (Luhn) is right."""
     done = 0
     for match in _CARD_START.finditer(text):
-        # Behind a blank inside of a number another one seems to begin.
+        # After a blank inside a number, another number seems to begin.
         if match.start() < done:
             continue
         # The longest first: cut off at a blank, the beginning of a number may have a right checksum by chance.
@@ -148,7 +148,7 @@ def _has_luhn(text: str) -> bool:
     return sum(digit if place % 2 == 0 else sum(divmod(2 * digit, 10)) for place, digit in enumerate(digits)) % 10 == 0
 
 
-_MOST_TOLD: Final = 20
+_MOST_LISTED: Final = 20
 ALL_KINDS: Final[tuple[Kind, ...]] = tuple(FINDERS)
 
 
@@ -220,15 +220,15 @@ def no_pii(spec: NoPii) -> Decide:
 
 def _prepare(kinds: tuple[Kind, ...], allow: tuple[str, ...]) -> frozenset[str]:
     if not kinds:
-        raise SpecError("there is no kind to look for", field="kinds")
+        raise SpecError("no kind given", field="kinds")
     return frozenset(text.lower() for text in allow)
 
 
 def _describe(found: list[Found]) -> str:
-    more = tell_more(len(found), 1)
+    more = count_rest(len(found), 1)
     return f"{found[0].kind} at character {found[0].position + 1} ({found[0].mask()}){more}"
 
 
 def _list_found(found: list[Found]) -> dict[str, Json]:
-    listed: list[Json] = [{"kind": one.kind, "position": one.position, "form": one.mask()} for one in found[:_MOST_TOLD]]
+    listed: list[Json] = [{"kind": one.kind, "position": one.position, "form": one.mask()} for one in found[:_MOST_LISTED]]
     return {"found": listed, "count": len(found)}

@@ -19,8 +19,8 @@ from typing import Final
 import msgspec
 
 from proctor.checks.registry import Decide, check
+from proctor.checks.shared.answer import NO_TEXT, POINTER
 from proctor.checks.shared.missing_evidence import Reads
-from proctor.checks.shared.text_reasons import NO_TEXT, POINTER
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.json_values import is_finite
@@ -96,12 +96,10 @@ def readable(spec: Readable) -> Decide:
             return NO_TEXT
         counts = count_text(text)
         if counts.words < LEAST_WORDS:
-            return errored(
-                "too_short_to_tell", f"{counts.words} words of English are not enough to measure; {LEAST_WORDS} are: {show(text)}"
-            )
+            return errored("too_short_to_tell", f"too short to measure: {counts.words} English words, {LEAST_WORDS} needed: {show(text)}")
         if not counts.looks_english():
-            return errored("not_english", f"the formulas hold for English only, and this does not look like it: {show(text)}")
-        told = f"reading ease {counts.ease:.1f}, grade {counts.grade:.1f}"
+            return errored("not_english", f"the formulas are for English only, found {show(text)}")
+        reason = f"reading ease {counts.ease:.1f}, grade {counts.grade:.1f}"
         details = {
             "ease": counts.ease,
             "grade": counts.grade,
@@ -115,8 +113,8 @@ def readable(spec: Readable) -> Decide:
         if spec.grade_at_most is not None and counts.grade > spec.grade_at_most:
             missed.append(f"a grade of at most {spec.grade_at_most:g}")
         if missed:
-            return failed(f"expected {' and '.join(missed)}, found {told}", details=details, pointers=POINTER)
-        return passed(told, details=details, pointers=POINTER)
+            return failed(f"expected {' and '.join(missed)}, found {reason}", details=details, pointers=POINTER)
+        return passed(reason, details=details, pointers=POINTER)
 
     return decide
 

@@ -21,10 +21,9 @@ from collections.abc import Iterator
 import msgspec
 
 from proctor.checks.registry import Decide, check
+from proctor.checks.shared.answer import NO_TEXT, POINTER
 from proctor.checks.shared.missing_evidence import Reads
-from proctor.checks.shared.similarity import MEASURES, Measure, count_edits, split_rouge_words, split_squad_words
-from proctor.checks.shared.text_diff import find_differing
-from proctor.checks.shared.text_reasons import NO_TEXT, POINTER
+from proctor.checks.shared.similarity import MEASURES, Measure, count_edits, find_differing, split_rouge_words, split_squad_words
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.json_values import is_finite
@@ -67,7 +66,7 @@ def similar_to(spec: SimilarTo) -> Decide:
     if (spec.at_least is None) == (spec.most_edits is None):
         raise SpecError("expected `at_least` or `most_edits`, one of the two", field="at_least")
     if not spec.text:
-        raise SpecError("there is no text to compare with", field="text")
+        raise SpecError("no text given", field="text")
     for index, text in enumerate(spec.text):
         _require_words(text, spec.measure, index)
     if spec.at_least is None:
@@ -84,12 +83,12 @@ def similar_to(spec: SimilarTo) -> Decide:
             found = measure(text, evidence.text)
             if found > best:
                 best, closest = found, text
-        told = f"a similarity ({name}) of at least {least:g} to {show(closest)}"
+        reason = f"a similarity ({name}) of at least {least:g} to {show(closest)}"
         details = {"similarity": best, "measure": spec.measure, "at_least": least}
         # As people reckon: a similarity that is 0.8 but for the last bit is 0.8.
         if best >= least - 1e-12:
-            return passed(f"expected {told}, found {best:.4f}", score=best, details=details, pointers=POINTER)
-        return failed(f"expected {told}, found {best:.4f}: {show(evidence.text)}", score=best, details=details, pointers=POINTER)
+            return passed(f"expected {reason}, found {best:.4f}", score=best, details=details, pointers=POINTER)
+        return failed(f"expected {reason}, found {best:.4f}: {show(evidence.text)}", score=best, details=details, pointers=POINTER)
 
     return decide
 
@@ -105,11 +104,11 @@ def _count_edits(spec: SimilarTo, most: int) -> Decide:
         if evidence.text is None:
             return NO_TEXT
         edits, closest = min((count_edits(text, evidence.text), text) for text in spec.text)
-        told = f"expected at most {most:,} edits to {show(closest)}, found {edits:,}"
+        reason = f"expected at most {most:,} edits to {show(closest)}, found {edits:,}"
         details = {"edits": edits, "most_edits": most}
         if edits <= most:
-            return passed(told, details=details, pointers=POINTER)
-        return failed(f"{told}: {show(evidence.text)}", details=details, pointers=POINTER)
+            return passed(reason, details=details, pointers=POINTER)
+        return failed(f"{reason}: {show(evidence.text)}", details=details, pointers=POINTER)
 
     return decide
 
@@ -122,7 +121,7 @@ def require_share(share: float, field: str = "at_least") -> None:
 
 def _require_words(text: str, measure: Measure, index: int) -> None:
     if measure == "token_f1" and not split_squad_words(text):
-        raise SpecError(f"{show(text)} has no words beside articles and punctuation, so nothing is similar to it", field=f"text.{index}")
+        raise SpecError(f"{show(text)} has only articles and punctuation, so nothing can be similar to it", field=f"text.{index}")
     if measure == "rouge_l" and not split_rouge_words(text):
         raise SpecError(
             f"{show(text)} has no words that ROUGE-L knows: the letters a to z and digits", field=f"text.{index}", hint="take `token_f1`"

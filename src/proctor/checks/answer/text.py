@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from proctor.checks.registry import Decide, check
+from proctor.checks.shared.answer import AROUND, NO_TEXT, POINTER, fail_text_claim, quote_around
 from proctor.checks.shared.missing_evidence import Reads
 from proctor.checks.shared.ranges import locate_text
-from proctor.checks.shared.text_reasons import AROUND, NO_TEXT, POINTER, fail_text_claim, quote_around
 from proctor.model.evidence import Evidence
 from proctor.model.show import explain_alike, show
 from proctor.model.verdict import TextRange, Verdict, defer_verdict, failed, passed
@@ -240,7 +240,7 @@ def _explain_near_miss(needle: str, text: str) -> str | None:
     folded, wanted = text.lower(), needle.lower()
     if wanted in folded:
         return "it is there in other letter case"
-    # Only for texts that are quickly split: it is an explanation, and the verdict stands without it.
+    # Only for texts that are quick to split: this only explains a verdict.
     if len(text) <= 100_000 and wanted.split() and " ".join(wanted.split()) in " ".join(folded.split()):
         return "it is there with other white space"
     return _explain_other_form(wanted, folded)

@@ -12,8 +12,8 @@ from typing import Final, Literal
 import msgspec
 
 from proctor.checks.registry import Decide, check
+from proctor.checks.shared.answer import NO_TEXT, POINTER, fail_text_claim, quote_around
 from proctor.checks.shared.missing_evidence import Reads
-from proctor.checks.shared.text_reasons import NO_TEXT, POINTER, fail_text_claim, quote_around
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.show import show
@@ -48,7 +48,7 @@ class ResponseMatches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 _ENDS: Final = ("$", "(?!", "\\b", "\\B")
 """Signs of a pattern that looks at where the text ends, or at what does not follow."""
 _LITERAL: Final = re.compile(r"\\[^bB]|\[(?:\\.|[^\]\\])*(?:\]|\\?\Z)", re.DOTALL)
-"""An escaped sign or a class of signs, in which a `$` stands for itself; one that is not closed reaches to the end, or many would be
+"""An escaped sign or a class of signs, in which a `$` is literal; one that is not closed reaches to the end, or many would be
 searched again and again."""
 
 
@@ -135,7 +135,7 @@ def _show_pattern(pattern: Pattern) -> str:
 
 
 def _suggest_flag(pattern: Pattern, text: str) -> str | None:
-    """Return whether ignoring case would have made the difference; only asked of cheap patterns."""
+    """Return whether the pattern matches if case is ignored; only used for cheap patterns."""
     if "i" in pattern.flags or len(text) > pattern.fast_limit:
         return None
     try:

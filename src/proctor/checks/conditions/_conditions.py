@@ -1,8 +1,8 @@
-"""Decides a condition on evidence, in three values: it holds, it does not, or it cannot be said.
+"""Decides a condition on evidence with three results: true, false or undecided.
 
-What cannot be said never holds, not even negated: evidence that was not recorded (`missing_evidence`), a path that leads nowhere
-(`no_match`), values that cannot be compared (`wrong_type`), an answer that is no JSON (`not_json`). `and` and `or` need it no more where
-another part decides already: a part that does not hold decides an `and`, one that holds an `or`.
+Undecided never passes, not even negated: evidence that was not recorded (`missing_evidence`), a path without a match (`no_match`), values
+that cannot be compared (`wrong_type`), an answer that is not JSON (`not_json`). `and` and `or` ignore an undecided part if another part
+decides: a false part decides an `and`, a true one an `or`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from proctor.checks.conditions._values import Found, Undecided, Values, compare_
 from proctor.checks.shared.answer import answer_json
 from proctor.expressions.condition import Both, Compare, Condition, Each, Not, Path, Truth
 from proctor.model.evidence import Evidence
-from proctor.model.show import describe_value, shorten, tell_more
+from proctor.model.show import count_rest, describe_value, shorten
 from proctor.work import spend
 
-_MOST_TOLD = 3
-"""Reasons of an `or` that are told."""
+_MOST_LISTED = 3
+"""Reasons of an `or` that are listed."""
 
 
 class Ruling(msgspec.Struct, frozen=True):
-    """What came of a condition: whether it holds, or why that cannot be said."""
+    """The result of a condition: true, false, or why it is undecided."""
 
     holds: bool | None
     reason: str = ""
@@ -81,8 +81,10 @@ class DecidingCondition:
         if not isinstance(found.value, bool):
             reason = f"expected {shorten(condition.source, 200)} to be true or false, found {describe_value(found.value)}"
             return Ruling(None, reason, "wrong_type", found.pointers)
-        told = f"expected {shorten(condition.source, 200)} to be true, found false" + (f" at {found.pointers[0]}" if found.pointers else "")
-        return _HOLDS if found.value else Ruling(False, told, None, found.pointers)
+        reason = f"expected {shorten(condition.source, 200)} to be true, found false" + (
+            f" at {found.pointers[0]}" if found.pointers else ""
+        )
+        return _HOLDS if found.value else Ruling(False, reason, None, found.pointers)
 
     def decide_not(self, condition: Not) -> Ruling:
         """Decide the opposite of a condition."""
@@ -90,7 +92,7 @@ class DecidingCondition:
         if inner.holds is None:
             return inner
         if inner.holds:
-            return Ruling(False, f"expected {shorten(condition.source, 200)}, and {shorten(condition.part.source, 200)} holds")
+            return Ruling(False, f"expected {shorten(condition.source, 200)}, but {shorten(condition.part.source, 200)} is true")
         return _HOLDS
 
     def _decide_both(self, condition: Both) -> Ruling:
@@ -111,7 +113,7 @@ class DecidingCondition:
             return Ruling(None, reason, "no_match")
         if not deciding:
             return _HOLDS
-        what = f"none of {len(rulings)} is so" if rulings else "there is none"
+        what = f"true for none of {len(rulings)}" if rulings else "there is none"
         return Ruling(False, f"expected {shorten(condition.source, 200)}, {what}", None, tuple(p for r in rulings[:20] for p in r.pointers))
 
     def _decide_items(self, condition: Each) -> Iterator[Ruling]:
@@ -129,10 +131,10 @@ class DecidingCondition:
 
 def _read_body(evidence: Evidence) -> Found | Undecided:
     """Return the answer as JSON: the recorded body, or the text where that is JSON."""
-    # The body is not read through `read_recorded`, so what a reader does not know is asked for here.
+    # The body is not read through `read_recorded`, so unknown parts are checked here.
     unknown = evidence.account.unknown.get("answer") if evidence.account is not None else None
     if unknown is not None:
-        return Undecided(f"the answer unknown: {unknown}", "missing_evidence")
+        return Undecided(f"answer unknown: {unknown}", "missing_evidence")
     answer = answer_json(evidence)
     if isinstance(answer, tuple):
         return Found(answer.value, (answer.pointer,))
@@ -140,13 +142,13 @@ def _read_body(evidence: Evidence) -> Found | Undecided:
 
 
 def _explain(condition: Compare, left: Found, right: Found) -> str:
-    told = show_found(condition.left, left)
+    reason = show_found(condition.left, left)
     other = show_found(condition.right, right)
-    return f"expected {shorten(condition.source, 200)}, found " + " and ".join(each for each in (told, other) if each)
+    return f"expected {shorten(condition.source, 200)}, found " + " and ".join(each for each in (reason, other) if each)
 
 
 def _gather(rulings: Iterable[Ruling], deciding: bool) -> Ruling | list[Ruling]:
-    """Return the first ruling that decides alone, else one that cannot be said, else all of them."""
+    """Return the first ruling that decides alone, else an undecided one, else all of them joined."""
     found: list[Ruling] = []
     for ruling in rulings:
         if ruling.holds is deciding:
@@ -157,12 +159,12 @@ def _gather(rulings: Iterable[Ruling], deciding: bool) -> Ruling | list[Ruling]:
 
 
 def _choose_unsure(rulings: Sequence[Ruling]) -> Ruling | None:
-    """Return the first that cannot be said, one that lacks evidence before any other; None where all can."""
+    """Return the first undecided ruling, preferring missing evidence; None if all are decided."""
     unsure = [ruling for ruling in rulings if ruling.holds is None]
     return next((ruling for ruling in unsure if ruling.code == "missing_evidence"), unsure[0] if unsure else None)
 
 
 def _join_failures(rulings: Sequence[Ruling]) -> Ruling:
-    told = "; ".join(ruling.reason for ruling in rulings[:_MOST_TOLD])
-    more = tell_more(len(rulings), _MOST_TOLD, "; and")
-    return Ruling(False, told + more, None, tuple(pointer for ruling in rulings[:20] for pointer in ruling.pointers))
+    reason = "; ".join(ruling.reason for ruling in rulings[:_MOST_LISTED])
+    more = count_rest(len(rulings), _MOST_LISTED, "; and")
+    return Ruling(False, reason + more, None, tuple(pointer for ruling in rulings[:20] for pointer in ruling.pointers))

@@ -31,7 +31,7 @@ _ORDERS: dict[str, Callable[[int], bool]] = {
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A value, and where in the evidence it stands, if it stands there."""
+    """A value and its position in the evidence, if it has one."""
 
     value: Json
     pointers: tuple[str, ...] = ()
@@ -150,8 +150,8 @@ class Values:
             return Found(read, (at,))
         if isinstance(value, dict) and name in value:
             return Found(value[name], (join_path(pointer, name),))
-        told = "has no such member" if isinstance(value, dict) else f"is {kind_of(value)}, not an object"
-        return _make_absent(f"no value at {join_path(pointer, name)}: {pointer} {told}")
+        reason = "has no such member" if isinstance(value, dict) else f"is {kind_of(value)}, not an object"
+        return _make_absent(f"no value at {join_path(pointer, name)}: {pointer} {reason}")
 
     def _gather(self, places: list[Place]) -> Place:
         lacking = next((place for place in places if isinstance(place, Undecided)), None)
@@ -201,7 +201,7 @@ def _make_absent(reason: str) -> Undecided:
 
 
 def compare_values(operator: str, left: Json, right: Json, scope: Scope) -> bool | Undecided:
-    """Return whether two values relate as `operator` says, or why they cannot be compared."""
+    """Return whether two values satisfy `operator`, or why they cannot be compared."""
     if operator in ("in", "not in"):
         inside = _is_in(left, right, scope)
         return inside if isinstance(inside, Undecided) else inside == (operator == "in")
@@ -218,7 +218,7 @@ def compare_values(operator: str, left: Json, right: Json, scope: Scope) -> bool
 
 
 def _is_equal(left: Json, right: Json, scope: Scope) -> bool | Undecided:
-    """Return whether two values are equal; a date equals the text that tells the same moment, in a list too."""
+    """Return whether two values are equal; a date equals a text with the same moment, also inside a list."""
     if isinstance(left, date) or isinstance(right, date):
         sign = _order_moments(left, right, scope)
         return sign if isinstance(sign, Undecided) else sign == 0
@@ -235,7 +235,7 @@ def _is_equal(left: Json, right: Json, scope: Scope) -> bool | Undecided:
 
 
 def _holds_dates(value: Json) -> bool:
-    # Only a list that a condition writes down holds them: evidence tells moments as text.
+    # Only a list written in a condition contains dates: evidence has moments as text.
     return isinstance(value, (list, tuple)) and any(isinstance(one, date) for one in value)
 
 
@@ -269,7 +269,7 @@ def _order_moments(left: Json, right: Json, scope: Scope) -> int | Undecided:
     for side in (left, right):
         moment = read_moment(side) if isinstance(side, str) else side
         if not isinstance(moment, date):
-            return Undecided(f"{_describe(side)} is no date or time", "wrong_type")
+            return Undecided(f"{_describe(side)} is not a date or time", "wrong_type")
         try:
             moments.append(move_to_zone(moment, zone))
         except OverflowError:

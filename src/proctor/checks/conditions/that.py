@@ -114,7 +114,7 @@ def _locate_in_texts(met: _Met, document: JsonDocument | None) -> Iterator[TextR
         return
     (left_term, left), (right_term, right) = met.sides
     if document is not None:
-        # What stands in a JSON text is told as a value of that text.
+        # A value inside a JSON text is located in that text.
         left = msgspec.structs.replace(left, pointers=()) if _reads_body(left_term) else left
         right = msgspec.structs.replace(right, pointers=()) if _reads_body(right_term) else right
     if met.operator in ("in", "not in"):

@@ -17,7 +17,7 @@ from proctor.checks.metrics._statements import split_statements
 from proctor.checks.shared.rubric import ContextFields, Rubric, build_question, find_answer, load_rubric
 from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import Material, Opinion, Question, make_pending
-from proctor.model.show import show, tell_more
+from proctor.model.show import count_rest, show
 from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
 
 PARTS_PER_REQUEST: Final = 20
@@ -132,7 +132,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
             for part, choice, o in zip(parts, choices, opinions, strict=True)
             if choice not in (None, *questions[0].accepted)
         ]
-        told = "; ".join(f"{show(part)} ({why})" for part, why in bad[:MOST_TOLD]) + tell_more(len(bad), MOST_TOLD, "; and")
+        told = "; ".join(f"{show(part)} ({why})" for part, why in bad[:MOST_TOLD]) + count_rest(len(bad), MOST_TOLD, "; and")
         reason += f"; not {self.verb}: {told}" if bad else ""
         return failed(reason, score=score, details=details, pointers=pointers)
 

@@ -1,8 +1,8 @@
 """Claims about what a run cost.
 
-The cost is that of the agent's tokens, by the prices of the workspace file (`prices:` in `proctor.yaml`, or `--prices`). Where there are no
-prices, none for the model, or where the recording tells neither the model nor the tokens of request and answer, nothing is decided:
-`missing_evidence` with the reason. What the judge cost is told in reports and is no part of the claim.
+The cost is that of the agent's tokens, by the prices of the workspace file (`prices:` in `proctor.yaml`, or `--prices`). If prices, the
+model or the token counts of request and answer are missing, the verdict is `missing_evidence` with the reason. The cost of the judge is
+reported separately and not part of the claim.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def cost_within(spec: CostWithin) -> Decide:
     def decide(evidence: Evidence) -> Verdict:
         cost = evidence.cost
         if cost is None:
-            return lacking("the cost is unknown: there are no prices; `prices:` in proctor.yaml or --prices gives them")
+            return lacking("cost unknown: there are no prices; set `prices:` in proctor.yaml or use --prices")
         if spec.currency is not None and spec.currency != cost.currency:
-            return lacking(f"the cost is unknown in {spec.currency}: the prices are in {cost.currency}")
+            return lacking(f"cost unknown in {spec.currency}: the prices are in {cost.currency}")
         if cost.agent is None:
-            return lacking(f"the cost is unknown: {cost.why}")
-        told = f"{cost.agent:.6g} {cost.currency}"
+            return lacking(f"cost unknown: {cost.why}")
+        amount = f"{cost.agent:.6g} {cost.currency}"
         if cost.agent <= spec.most:
-            return passed(f"cost {told}, at most {spec.most:g} as expected", pointers=("$.usage",))
-        return failed(f"expected a cost of at most {spec.most:g} {cost.currency}, found {told}", pointers=("$.usage",))
+            return passed(f"cost {amount}, at most {spec.most:g} as expected", pointers=("$.usage",))
+        return failed(f"expected a cost of at most {spec.most:g} {cost.currency}, found {amount}", pointers=("$.usage",))
 
     return decide

@@ -62,7 +62,7 @@ class TurnsWithin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 def http_status(spec: HttpStatus) -> Decide:
     """The HTTP status is exactly this."""
     if not 100 <= spec.status <= 999:
-        raise SpecError(f"{spec.status} is no HTTP status; expected a number from 100 to 999", field="status")
+        raise SpecError(f"{spec.status} is not an HTTP status; expected a number from 100 to 999", field="status")
     return _decide_every_turn(
         "HTTP status",
         "http_status",
@@ -107,8 +107,10 @@ def _decide_every_turn(
         # Before what was not measured: one turn that breaks the bound decides, whatever the others took.
         wrong = [index for index, value in enumerate(found) if value is not None and not holds(value)]
         if wrong:
-            told = ", ".join(f"{show(found[index])} in turn {index + 1}" for index in wrong[:8])
-            return failed(f"expected {wanted} in every turn, found {told}", pointers=tuple(f"$.turns[{index}].{field}" for index in wrong))
+            listed = ", ".join(f"{show(found[index])} in turn {index + 1}" for index in wrong[:8])
+            return failed(
+                f"expected {wanted} in every turn, found {listed}", pointers=tuple(f"$.turns[{index}].{field}" for index in wrong)
+            )
         unseen = [str(index + 1) for index, value in enumerate(found) if value is None]
         return missing(f"{what} of turn {', '.join(unseen[:8])}") if unseen else good
 

@@ -1,7 +1,7 @@
 """Claims about the steps of a workflow and the tool calls nested in them.
 
 What is looked up: nodes first, then root tool calls, then tool calls nested in nodes; the search stays at the first level
-that has the name at all, and the verdict says which. For a node `arguments` are compared with its output (an HTTP request
+that has the name at all, and the verdict names it. For a node `arguments` are compared with its output (an HTTP request
 node: its output over its resolved parameters), for a tool call with its input. A node recorded as skipped did not run;
 one that ended in an error did. Where a node did not run, every nested claim fails, also a negative one.
 """
@@ -21,7 +21,7 @@ from proctor.expressions.scope import NO_SCOPE, Scope
 from proctor.matchers.call_arguments import Difference, build_argument_rule
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
-from proctor.model.show import nearest, shorten, show, tell_more
+from proctor.model.show import count_rest, nearest, shorten, show
 from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
 
 
@@ -107,15 +107,15 @@ def node_called(spec: NodeCalled) -> Decide:
     name = show(spec.name)
     holds = {kind: passed(f"{name} was {claim.describe()} (found as {kind})") for kind in LEVELS}
     never = passed(f"{name} was not called")
-    # Nobody can say what an output that was not recorded does not have.
+    # It is unknown what an unrecorded output lacks.
     by_arguments = bool(claim.forbidden_arguments) or (claim.condition == "not_called" and claim.rule is not None)
     no_output = missing(f"the output of {name}")
 
     def decide(evidence: Evidence) -> Verdict:
         if evidence.nodes is None and evidence.tool_calls is None:
             return _NOT_RECORDED
-        # The short way for the commonest claim; notes have to be told, and only the long way tells them.
-        if simple and (kind := find_level_kind(evidence, spec.name)) is not None and not _has_notes(evidence):
+        # Fast path for the commonest claim; only the slow path reports notes.
+        if simple and (kind := find_level_kind(evidence, spec.name)) is not None and not any(node.notes for node in evidence.nodes or ()):
             return holds[kind]
         level = find_level(evidence, spec.name)
         if level is None or level.skipped:
@@ -130,10 +130,10 @@ def node_called(spec: NodeCalled) -> Decide:
         # A parameter that still holds an n8n expression may have had the very value that decides.
         doubtful = claim.find_decisive_run(level.runs, scope) if notes else None
         if doubtful is not None:
-            told = "; ".join(doubtful.notes[:_MOST_TOLD])
-            return Verdict("error", 0.0, f"whether {name} was {claim.describe()} is unknown: {told}", MISSING)
+            reason = "; ".join(doubtful.notes[:_MOST_LISTED])
+            return Verdict("error", 0.0, f"whether {name} was {claim.describe()} is unknown: {reason}", MISSING)
         good = holds[level.kind]
-        return passed(f"{good.reason}; {'; '.join(notes[:_MOST_TOLD])}") if notes else good
+        return passed(f"{good.reason}; {'; '.join(notes[:_MOST_LISTED])}") if notes else good
 
     return decide
 
@@ -143,13 +143,8 @@ def _prepare(spec: NodeCalled) -> Claim:
     return _claim(spec, "", nested)
 
 
-def _has_notes(evidence: Evidence) -> bool:
-    """Return whether a reader left notes that a verdict has to repeat."""
-    return any(node.notes for node in evidence.nodes or ())
-
-
 _NOT_RECORDED = missing("tool calls")
-_MOST_TOLD = 8
+_MOST_LISTED = 8
 """Notes of a reader in the reason of a verdict."""
 
 
@@ -158,7 +153,7 @@ def _claim(spec: NodeCalled | NestedCall, prefix: str, nested: tuple[Claim, ...]
         raise SpecError("the name of a node or tool cannot be empty", field=f"{prefix}name")
     condition = spec.condition
     if condition == "called" and spec.count is not None:
-        condition = "count"  # `count: 3` says all that has to be said.
+        condition = "count"  # `count: 3` is clear enough.
     if condition == "count" and spec.count is None:
         raise SpecError("condition 'count' needs 'count'", field=f"{prefix}condition")
     if condition == "not_called" and spec.count is not None:
@@ -197,13 +192,13 @@ def _fail_not_run(claim: Claim, level: Level | None, evidence: Evidence) -> Verd
 
 
 def _fail_claim(claim: Claim, level: Level, problems: Sequence[Difference], notes: Sequence[str]) -> Verdict:
-    told = "; ".join(problem.sentence for problem in problems[:_MOST_TOLD])
-    more = tell_more(len(problems), _MOST_TOLD, "; and")
-    said = "".join(f"; {note}" for note in notes[:_MOST_TOLD])
+    reason = "; ".join(problem.sentence for problem in problems[:_MOST_LISTED])
+    more = count_rest(len(problems), _MOST_LISTED, "; and")
+    remarks = "".join(f"; {note}" for note in notes[:_MOST_LISTED])
     runs = sum(run.is_named(claim.name) for run in level.runs)
     which = f"the closest of {runs} {level.kind}s" if runs > 1 and claim.condition == "called" else f"as {level.kind}"
     return failed(
-        f"expected {show(claim.name)} to be {claim.describe()}; found {which}: {told}{more}{said}",
+        f"expected {show(claim.name)} to be {claim.describe()}; found {which}: {reason}{more}{remarks}",
         details={
             "name": claim.name,
             "level": level.kind,
@@ -215,4 +210,4 @@ def _fail_claim(claim: Claim, level: Level, problems: Sequence[Difference], note
 
 
 def _list_names(names: Sequence[str]) -> str:
-    return ", ".join(shorten(show(name), 80) for name in names[:12]) + tell_more(len(names), 12) or "none"
+    return ", ".join(shorten(show(name), 80) for name in names[:12]) + count_rest(len(names), 12) or "none"

@@ -2,7 +2,7 @@
 
 A request fits where everything that is named does: its system, its method, its path (a pattern: `*` stays inside a part of it, `**` crosses
 parts; the query is left out) and the status it was answered with. A path is compared as it was sent and as systems read it: `%50atient` is
-`Patient`, and empty parts do not count. What was asked inside of a batch or a transaction counts like any other request. `then` lists what
+`Patient`, and empty parts do not count. A request inside a batch or a transaction counts like any other request. `then` lists what
 must come after, each later than the one before. Of a system that was not there nothing is known.
 """
 
@@ -15,17 +15,17 @@ from proctor.checks.shared.missing_evidence import Reads
 from proctor.codecs.query import decode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, StateRequest
-from proctor.model.show import nearest, show, tell_more
+from proctor.model.show import count_rest, nearest, show
 from proctor.model.verdict import Verdict, errored, failed, missing, passed
 from proctor.patterns.globs import LONGEST_PATH, compile_address, matches_glob
 from proctor.work import spend
 
 _PER_REQUEST = 5
-"""Steps that looking at one request counts, beside those of its path."""
+"""Steps that comparing one request costs, apart from its path."""
 _SHOWN = 3
 """Requests that a reason names."""
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "MOVE", "WEBHOOK")
-"""What systems are asked with; `MOVE` comes over SFTP, and `WEBHOOK` is what a system asks of the agent."""
+"""HTTP methods, `MOVE` for SFTP, and `WEBHOOK` for a request from a system to the agent."""
 
 
 class RequestPattern(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -73,20 +73,20 @@ class _Pattern:
 
     def fits(self, request: StateRequest) -> bool:
         spend(_PER_REQUEST)
-        return self._fits_beside_path(request) and (
+        return self._fits_apart_from_path(request) and (
             self._glob is None or any(matches_glob(self._glob, path, spend) for path in _list_paths(request.path))
         )
 
     def fits_in_other_case(self, request: StateRequest) -> bool:
         """Return whether a request that was answered fits but for upper and lower case: the pattern is wrong then."""
         paths = _list_paths(request.path.lower()) if self._folded is not None and request.status < 400 else ()
-        return self._fits_beside_path(request) and any(matches_glob(self._folded or (), path, spend) for path in paths)
+        return self._fits_apart_from_path(request) and any(matches_glob(self._folded or (), path, spend) for path in paths)
 
     def is_unclear(self, request: StateRequest) -> bool:
-        """Return whether nobody can say if a request is meant: its path is too long to be held against a pattern."""
-        return self._glob is not None and len(request.path) > LONGEST_PATH and self._fits_beside_path(request)
+        """Return whether a request cannot be compared because its path is too long for a pattern."""
+        return self._glob is not None and len(request.path) > LONGEST_PATH and self._fits_apart_from_path(request)
 
-    def _fits_beside_path(self, request: StateRequest) -> bool:
+    def _fits_apart_from_path(self, request: StateRequest) -> bool:
         spec = self._spec
         return (
             self._method in (None, request.method.upper())
@@ -96,8 +96,8 @@ class _Pattern:
 
     def describe(self) -> str:
         spec = self._spec
-        told = " ".join(part for part in (self._method or "request", spec.path) if part)
-        return told + (f" to {spec.system}" if spec.system else "") + (f" answered {spec.status}" if spec.status is not None else "")
+        text = " ".join(part for part in (self._method or "request", spec.path) if part)
+        return text + (f" to {spec.system}" if spec.system else "") + (f" answered {spec.status}" if spec.status is not None else "")
 
 
 def _read_method(method: str | None, field: str) -> str | None:
@@ -112,14 +112,14 @@ def _read_method(method: str | None, field: str) -> str | None:
 def _list_paths(target: str) -> set[str]:
     """Return a path as it was sent, and as systems read it."""
     sent = target.partition("?")[0]
-    # A slash that was encoded stays so: it stands inside of a part.
+    # An encoded slash stays encoded: it is part of a segment.
     parts = (decode_percent(part.replace("%2f", "%2F").replace("%2F", "%252F")) for part in sent.split("/"))
     read = "/".join(part for part in parts if part)
     return {sent, read}
 
 
 def _list_requests(evidence: Evidence, patterns: tuple[_Pattern, ...]) -> list[tuple[int, StateRequest]] | Verdict:
-    """Return all requests, those inside of others behind them, each with its place; a verdict where nobody knows of them."""
+    """Return all requests with their positions, inner requests after their outer one; a verdict if requests are unknown."""
     state = evidence.state
     if state is None or state.requests is None:
         return missing("requests to simulated systems")
@@ -127,7 +127,7 @@ def _list_requests(evidence: Evidence, patterns: tuple[_Pattern, ...]) -> list[t
         if name is not None and state.systems is not None and name not in state.systems:
             near = nearest(name, state.systems) or state.systems
             there = f" (there are {', '.join(map(show, near))})" if near else ""
-            return missing(f"requests to the system {show(name)}, which is none of this run{there},")
+            return missing(f"requests to the system {show(name)}, which is not part of this run{there},")
     found: list[tuple[int, StateRequest]] = []
     for index, request in enumerate(state.requests):
         found.append((index, request))
@@ -136,7 +136,7 @@ def _list_requests(evidence: Evidence, patterns: tuple[_Pattern, ...]) -> list[t
     return found
 
 
-def _tell_wrong_case(requests: list[tuple[int, StateRequest]], pattern: _Pattern) -> Verdict | None:
+def _report_wrong_case(requests: list[tuple[int, StateRequest]], pattern: _Pattern) -> Verdict | None:
     """Return the error of a pattern that fits no request, where it fits one but for upper and lower case."""
     other = next((one for _, one in requests if pattern.fits_in_other_case(one)), None)
     if other is None:
@@ -144,8 +144,8 @@ def _tell_wrong_case(requests: list[tuple[int, StateRequest]], pattern: _Pattern
     return errored("wrong_case", f"no {pattern.describe()}, but {show(other.path, 80)[1:-1]}: upper and lower case differ in paths")
 
 
-def _tell_unclear(requests: list[tuple[int, StateRequest]], pattern: _Pattern) -> Verdict | None:
-    """Return what to say where nobody can tell of a request whether it is meant."""
+def _report_unclear(requests: list[tuple[int, StateRequest]], pattern: _Pattern) -> Verdict | None:
+    """Return the verdict for a request that may or may not match."""
     index = next((index for index, one in requests if pattern.is_unclear(one)), None)
     if index is None:
         return None
@@ -153,7 +153,7 @@ def _tell_unclear(requests: list[tuple[int, StateRequest]], pattern: _Pattern) -
 
 
 def _describe(requests: list[tuple[int, StateRequest]]) -> str:
-    more = tell_more(len(requests), _SHOWN)
+    more = count_rest(len(requests), _SHOWN)
     return ", ".join(f"{one.method} {show(one.path, 80)[1:-1]} ({one.status})" for _, one in requests[:_SHOWN]) + more
 
 
@@ -189,14 +189,14 @@ def request_made(spec: RequestMade) -> Decide:
         positions = [position for position, (_, one) in enumerate(requests) if pattern.fits(one)]
         found = [requests[position] for position in positions]
         details = {"requests": len(requests), "matches": len(found)}
-        if not found and (unclear := _tell_wrong_case(requests, pattern)):
+        if not found and (unclear := _report_wrong_case(requests, pattern)):
             return unclear
         if len(found) < spec.at_least or (spec.at_most is not None and len(found) > spec.at_most):
             bound = f"at least {spec.at_least}" if len(found) < spec.at_least else f"at most {spec.at_most}"
-            told = f": {_describe(found)}" if found else f" among {len(requests)} requests"
-            return failed(f"expected {bound} {what}, found {len(found)}{told}", details=details, pointers=_point_at(found))
+            text = f": {_describe(found)}" if found else f" among {len(requests)} requests"
+            return failed(f"expected {bound} {what}, found {len(found)}{text}", details=details, pointers=_point_at(found))
         # One more could be too many.
-        if spec.at_most is not None and (unclear := _tell_unclear(requests, pattern)):
+        if spec.at_most is not None and (unclear := _report_unclear(requests, pattern)):
             return unclear
         position = positions[0] if positions else -1
         for after in following:
@@ -234,7 +234,7 @@ def request_not_made(spec: RequestNotMade) -> Decide:
         found = [entry for entry in requests if pattern.fits(entry[1])]
         if found:
             return failed(f"expected no {what}, found {_describe(found)}", details={"matches": len(found)}, pointers=_point_at(found))
-        if unclear := _tell_wrong_case(requests, pattern) or _tell_unclear(requests, pattern):
+        if unclear := _report_wrong_case(requests, pattern) or _report_unclear(requests, pattern):
             return unclear
         return passed(f"no {what} among {len(requests)} requests")
 

@@ -1,4 +1,4 @@
-"""A claim that was written down but cannot be understood: it fails, and says why."""
+"""A claim that is not supported: it fails with the reason."""
 
 from __future__ import annotations
 

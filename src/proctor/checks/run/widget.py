@@ -139,9 +139,9 @@ def widget_no_console_errors(spec: WidgetNoConsoleErrors) -> Decide:
         noisy = [(index, render) for index, render in observed if render.console_errors]
         if not noisy:
             return ok
-        told = "; ".join(f"{render.tool}: {show(render.console_errors[0])}" for _, render in noisy[:3])
+        listed = "; ".join(f"{render.tool}: {show(render.console_errors[0])}" for _, render in noisy[:3])
         return failed(
-            f"expected no console errors of {_describe_owner(spec.tool)}; found {told}",
+            f"expected no console errors of {_describe_owner(spec.tool)}; found {listed}",
             details={"errors": [{"tool": render.tool, "errors": list(render.console_errors[:20])} for _, render in noisy[:20]]},
             pointers=tuple(f"$.renders[{index}].console_errors" for index, _ in noisy[:100]),
         )

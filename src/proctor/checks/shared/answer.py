@@ -15,6 +15,30 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
 from proctor.model.verdict import Verdict, failed, missing
 
+# --- reasons shared by the checks about the text of an answer
+
+NO_TEXT: Final = missing("response text")
+POINTER: Final = ("$.text",)
+AROUND: Final = 40
+"""How much of the text is shown on either side of a find."""
+
+
+def fail_text_claim(claim: str, expected: str, text: str, hint: str | None) -> Verdict:
+    """Return a failed claim about the answer: what was expected, what was found, and perhaps why."""
+    reason = f"expected the answer to {claim}, found {show(text)}"
+    return failed(
+        reason if hint is None else f"{reason}; {hint}",
+        details={"expected": show(expected)} if hint is None else {"expected": show(expected), "hint": hint},
+        pointers=POINTER,
+    )
+
+
+def quote_around(text: str, start: int, end: int) -> str:
+    """Return a match with a little of the text on both sides."""
+    left, right = max(0, start - AROUND), min(len(text), end + AROUND)
+    return show(f"{'…' if left else ''}{text[left:right]}{'…' if right < len(text) else ''}")
+
+
 _FENCE: Final = "```"
 _NO_TEXT: Final = missing("response text")
 _NO_ANSWER: Final = missing("response body")
@@ -59,7 +83,7 @@ def strip_fence(text: str) -> str | None:
 
 
 def find_fenced(text: str) -> tuple[int, int] | None:
-    """Return where the inside stands of a text that is one fenced code block, or `None`."""
+    """Return the position of the content of a text that is one fenced code block, or None."""
     block = text.strip()
     if len(block) < 2 * len(_FENCE) or not block.startswith(_FENCE) or not block.endswith(_FENCE):
         return None
@@ -70,7 +94,7 @@ def find_fenced(text: str) -> tuple[int, int] | None:
     return start, start + len(inner)
 
 
-# Several claims about one answer follow one another; the document is shared, and nobody changes it.
+# Consecutive claims about one answer share the parsed document, which is never modified.
 @functools.lru_cache(maxsize=8)
 def _parse(text: str) -> Json:
     try:
@@ -79,7 +103,7 @@ def _parse(text: str) -> Json:
         raise _NotJson(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise CheckFault("json_limit", "the answer is nested too deeply to be read") from None
-    # `JSONDecodeError` is one too and stands above; what is left is Python's limit on the digits of a number.
+    # `JSONDecodeError` is handled above; this is Python's limit on the digits of a number.
     except ValueError:
         raise CheckFault("json_limit", "the answer holds a number with too many digits to be read") from None
 

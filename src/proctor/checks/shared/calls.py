@@ -1,4 +1,4 @@
-"""What the checks about tools share: which calls there are, what they are called, and how a failure is told.
+"""Shared by the checks about tools: find calls, name them and describe failures.
 
 Calls are those of the run in the order they were made; where only the steps of a workflow were recorded, the calls nested
 in them. A call goes by its name and by its aliases.
@@ -14,7 +14,7 @@ from proctor.expressions.scope import NO_SCOPE, Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference
 from proctor.matchers.equal import join_path
 from proctor.model.evidence import Evidence, Json, ToolCall
-from proctor.model.show import shorten, show, tell_more
+from proctor.model.show import count_rest, shorten, show
 from proctor.model.verdict import TextRange, Verdict, failed, missing
 
 MISSING_CALLS = missing("tool calls")
@@ -41,7 +41,7 @@ def describe_call(call: ToolCall) -> dict[str, Json]:
 
 
 def call_path(evidence: Evidence, index: int) -> str:
-    """Return where a call stands in the evidence."""
+    """Return the path of a call in the evidence."""
     if evidence.tool_calls is None:
         for number, node in enumerate(evidence.nodes or ()):
             if index < len(node.tool_calls):
@@ -133,7 +133,7 @@ def describe_tools(calls: Sequence[ToolCall]) -> str:
     if not calls:
         return "no tool was called"
     names = ", ".join(shorten(call.name, 80) for call in calls[:_MOST_NAMES])
-    more = tell_more(len(calls), _MOST_NAMES)
+    more = count_rest(len(calls), _MOST_NAMES)
     return f"tools called: {names}{more}"
 
 
@@ -168,10 +168,10 @@ def fail_no_call_fits(
     if best is None:
         return failed(summary, pointers=call_paths(evidence, among))
     index, differences = best
-    told = "; ".join(entry.sentence for entry in differences[:8]) + tell_more(len(differences), 8, "; and")
+    reason = "; ".join(entry.sentence for entry in differences[:8]) + count_rest(len(differences), 8, "; and")
     which = ", closest" if count > 1 else ""
     return failed(
-        f"{summary}{which}: {told}",
+        f"{summary}{which}: {reason}",
         details={"tool": name, "calls": count, "closest": index, "differences": record_differences(differences)},
         pointers=tuple(entry.path for entry in differences[:_MOST_EXPLAINED]),
     )

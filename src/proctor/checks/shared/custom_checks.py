@@ -30,7 +30,7 @@ from proctor.model.recorded import Unrecorded, read_recorded
 from proctor.model.show import show
 from proctor.model.verdict import OUTCOMES, Verdict, errored, failed, lacking, passed
 
-# --- evidence as own checks see it: whoever touches what nobody recorded is stopped, instead of finding nothing there
+# --- evidence as custom checks see it: reading an unrecorded part stops the check, instead of returning nothing
 
 
 class NotRecorded(CheckFault):
@@ -49,7 +49,7 @@ class Watch:
         self.lacking: list[str] = []
 
     def refuse(self, why: str) -> NoReturn:
-        """Remember what is lacking, and stop whoever asks."""
+        """Remember what is missing, and stop the check."""
         self.lacking.append(why)
         raise NotRecorded(why)
 
@@ -70,7 +70,7 @@ class _Guarded:
         object.__setattr__(self, "_watch", watch)
 
     @property
-    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleVariableOverride,reportIncompatibleMethodOverride] - it stands in for the other
+    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleVariableOverride,reportIncompatibleMethodOverride] - a proxy
         return type(self._inner)
 
     def __getattr__(self, name: str) -> Any:
@@ -124,7 +124,7 @@ F = TypeVar("F", bound=Callable[..., object])
 _MARK: Final = "__proctor_own_check__"
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 _READS: Final = Reads((), "exact")
-"""What is unknown is looked after where it is touched, and nobody knows which kind of claim a function makes."""
+"""Unknown parts are checked on access, as the kind of claim that a function makes is unknown."""
 _CARRIED: Final = (mi.AnyType, mi.StrType, mi.BoolType, mi.IntType, mi.FloatType, mi.LiteralType, mi.NoneType)
 
 
@@ -205,7 +205,7 @@ def _build_spec(function: Callable[..., Any], name: str, place: str) -> tuple[ty
             fields.append((parameter.name, kind))
         elif isinstance(default, (list, dict, set)):
             # A copy for every spec; and bound as a default, since a closure would see the value of the last parameter.
-            fields.append((parameter.name, kind, msgspec.field(default_factory=lambda kept=default: type(kept)(kept))))
+            fields.append((parameter.name, kind, msgspec.field(default_factory=lambda value=default: type(value)(value))))
         else:
             fields.append((parameter.name, kind, default))
     title = "".join(part.capitalize() for part in name.split("_"))
@@ -217,8 +217,8 @@ def _build_spec(function: Callable[..., Any], name: str, place: str) -> tuple[ty
     assert isinstance(info, mi.StructType)
     for field in info.fields:
         if not _can_be_carried(field.type):
-            told = f"{place}: the check {name!r}: a suite cannot carry a {hints[field.name]} for {field.name!r}"
-            raise InputError(f"{told}; take text, numbers, true/false, lists or objects of these")
+            reason = f"{place}: the check {name!r}: a suite cannot carry a {hints[field.name]} for {field.name!r}"
+            raise InputError(f"{reason}; take text, numbers, true/false, lists or objects of these")
     return spec, frozenset(field.name for field in info.fields if isinstance(field.type, mi.ListType))
 
 
@@ -245,13 +245,13 @@ def _make_decide(function: Callable[..., Any], mark: OwnMark, spec: msgspec.Stru
         values = {name: list(value) if name in lists else value for name, value in given.items()}
         try:
             verdict = _read_answer(function(seen, **values), mark, function)
-        # Not told as an error of the check: `decide_guarded` has a verdict of its own for it.
+        # Not an error of the check: `decide_guarded` has a verdict of its own for it.
         except MemoryError:
             raise
-        # Also an exit: a check says what it found, it does not end the run.
+        # Includes SystemExit: a check must not end the run.
         except (Exception, SystemExit) as error:
-            verdict = _tell_error(error, function)
-        # Also where the check caught the exception and went on: what it then said rests on evidence that is not there.
+            verdict = _report_error(error, function)
+        # Also if the check caught the exception and continued: its result rests on missing evidence.
         if watch.lacking:
             return lacking(watch.lacking[0])
         if verdict.outcome == "pass" and not watch.touched:
@@ -262,15 +262,15 @@ def _make_decide(function: Callable[..., Any], mark: OwnMark, spec: msgspec.Stru
 
 
 def _read_answer(answer: object, mark: OwnMark, function: Callable[..., Any]) -> Verdict:
-    """Return what a check said as a verdict: true or false, a reason for failing, a score, or a verdict."""
+    """Convert what a check returned to a verdict: true or false, a reason for failing, a score, or a verdict."""
     # Before numbers: a boolean is one in Python, and `False` would be a score.
     if isinstance(answer, bool):
         return passed(f"{mark.name}, as expected") if answer else failed(f"{mark.name} does not hold")
     if isinstance(answer, str) and answer.strip():
         return failed(answer)
     if isinstance(answer, (int, float)) and is_finite(answer) and 0 <= answer <= 1:
-        told = f"scored {float(answer):g}, passes from {mark.pass_at:g}"
-        return passed(told, score=float(answer)) if answer >= mark.pass_at else failed(told, score=float(answer))
+        reason = f"scored {float(answer):g}, passes from {mark.pass_at:g}"
+        return passed(reason, score=float(answer)) if answer >= mark.pass_at else failed(reason, score=float(answer))
     if isinstance(answer, Verdict) and answer.outcome in OUTCOMES and is_finite(answer.score) and 0 <= answer.score <= 1:
         return answer
     found = "nothing" if answer is None else f"{type(answer).__name__} {show(repr(answer), 80)}"
@@ -279,7 +279,7 @@ def _read_answer(answer: object, mark: OwnMark, function: Callable[..., Any]) ->
     return errored("no_verdict", f"{place}: {mark.name} returned {found}; expected {expected}")
 
 
-def _tell_error(error: BaseException, function: Callable[..., Any]) -> Verdict:
+def _report_error(error: BaseException, function: Callable[..., Any]) -> Verdict:
     file = function.__code__.co_filename
     frames = traceback.extract_tb(error.__traceback__)
     # The last line of the author's own file: what lies deeper is in libraries that the author did not write.

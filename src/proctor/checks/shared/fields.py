@@ -26,7 +26,7 @@ from proctor.matchers.equal import find_difference, join_path
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING, Missing
-from proctor.model.show import nearest, show, tell_more
+from proctor.model.show import count_rest, nearest, show
 from proctor.model.verdict import TextRange, Verdict, errored, failed, passed
 from proctor.paths.dotted import find_dotted, trace_dotted
 from proctor.work import spend
@@ -92,7 +92,7 @@ class Comparison:
         """Return what is wrong with a value, or None when it fits."""
         if self._reads_text and isinstance(actual, str):
             read = _read_scalar(actual)
-            # Where the reading does not help, the text stays as it is: a message should quote what stands in the source.
+            # If parsing does not help, keep the text as it is: a message should quote the source.
             if self._matcher is not None or find_difference(self.expected, read) is None:
                 actual = read
         if self._matcher is not None:
@@ -159,7 +159,7 @@ def prepare_rows(fields: tuple[RowField, ...]) -> PreparedRows:
 
 
 def refuse_fields_when_absent(absent: bool, fields: Sequence[object]) -> None:
-    """Refuse values beside an absence claim: it is about the record as a whole and would ignore them."""
+    """Reject values in an absence claim: it is about the whole record and would ignore them."""
     if absent and fields:
         raise SpecError(
             "absent: true takes no fields", field="absent", hint="narrow down which record is meant by the search or correlation instead"
@@ -190,21 +190,21 @@ def choose_scope_builder(comparisons: Sequence[Comparison]) -> Callable[[Evidenc
 def decide_fields(
     subject: str, results: Sequence[FieldResult], *, key: str = "field_results", pointers: tuple[str, ...] = (), **more: Json
 ) -> Verdict:
-    """Return the verdict over the fields of one record; `more` goes into the details beside the results."""
+    """Return the verdict over the fields of one record; `more` is added to the details."""
     held = sum(result.passed for result in results)
     details: dict[str, Json] = {key: [result.to_record() for result in results], "held": held, "total": len(results), **more}
     if not results:
         return passed(f"{subject} found", details=details, pointers=pointers)
-    told = f"{subject}: {held} of {len(results)} {'field holds' if len(results) == 1 else 'fields hold'}"
+    reason = f"{subject}: {held} of {len(results)} {'field holds' if len(results) == 1 else 'fields hold'}"
     if held == len(results):
-        return passed(told, details=details, pointers=pointers)
-    return failed(f"{told}: {describe_failures(results)}", details=details, pointers=pointers, score=held / len(results))
+        return passed(reason, details=details, pointers=pointers)
+    return failed(f"{reason}: {describe_failures(results)}", details=details, pointers=pointers, score=held / len(results))
 
 
 def describe_failures(results: Sequence[FieldResult]) -> str:
     """Return the first failures in words."""
     wrong = [result.why for result in results if not result.passed]
-    more = tell_more(len(wrong), _SHOWN, "; and")
+    more = count_rest(len(wrong), _SHOWN, "; and")
     return "; ".join(wrong[:_SHOWN]) + more
 
 
@@ -216,9 +216,9 @@ def fail_no_match(reason: str, fields: Sequence[tuple[str, Json]], *, key: str =
 
 def describe_found(records: Sequence[Sequence[tuple[str, Json]]]) -> str:
     """Return what records have where something else is looked for, the newest first: a failure names the wrong value."""
-    told = dict.fromkeys(", ".join(f"{name} {show(value, 80)}" for name, value in one) for one in reversed(records))
-    told.pop("", None)
-    return f"; found {'; '.join(list(told)[:_SHOWN])}{tell_more(len(told), _SHOWN)}" if told else ""
+    reason = dict.fromkeys(", ".join(f"{name} {show(value, 80)}" for name, value in one) for one in reversed(records))
+    reason.pop("", None)
+    return f"; found {'; '.join(list(reason)[:_SHOWN])}{count_rest(len(reason), _SHOWN)}" if reason else ""
 
 
 def decide_absence(found: str | None, what: str, *, pointers: tuple[str, ...] = ()) -> Verdict:
@@ -230,7 +230,7 @@ def decide_absence(found: str | None, what: str, *, pointers: tuple[str, ...] = 
 
 def fail_unreadable(what: str, problems: Sequence[str]) -> Verdict:
     """Return an absence that cannot be claimed, because something could not be read."""
-    return errored("unreadable_evidence", f"cannot tell that there is no {what}: {'; '.join(problems[:_SHOWN])}")
+    return errored("unreadable_evidence", f"the absence of {what} is unknown: {'; '.join(problems[:_SHOWN])}")
 
 
 def find_misspelt(paths: Sequence[str], rows: Sequence[Mapping[str, Json]]) -> str | None:

@@ -1,7 +1,7 @@
 """Pictures in what a judge looks at: content parts of OpenAI, Anthropic, Gemini, Bedrock and MCP, with their data inline.
 
 In the data each picture is replaced by its number, and the pictures go with the request in this order. A picture that is only named by an
-address stays the text it is: what is behind the address later is not what the agent produced.
+address stays text: the address may later serve something else than what the agent produced.
 """
 
 from __future__ import annotations

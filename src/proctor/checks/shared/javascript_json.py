@@ -13,13 +13,13 @@ from collections.abc import Generator, Iterator, Sequence
 from proctor.errors import CheckFault
 from proctor.matchers.equal import join_path
 from proctor.model.evidence import Json
-from proctor.model.javascript import quote_javascript_text, write_javascript_number
+from proctor.model.json_values import quote_javascript_text, write_javascript_number
 from proctor.model.show import kind_of
 
 _LARGEST_INDEX = 2**32 - 2
 """The largest key that JavaScript orders as an index of a list."""
 _MOST_DEPTH = 10_000
-"""Levels of nesting; they are kept on a stack of our own, so this only bounds memory."""
+"""Maximum nesting; a stack of our own is used, so this only bounds memory."""
 
 
 def write_javascript_json(value: Json) -> str:
@@ -61,7 +61,7 @@ def iterate_texts(value: Json, path: str, at: int = 0) -> Generator[tuple[int, s
     # By recursion, unlike the writer above: this only finds places to mark, and `report/words/ranges.py` does without where it is too deep.
     if isinstance(value, dict):
         for key, item in _order_members(value):
-            # One character for the brace or comma before, one for the colon behind.
+            # One character for the brace or comma before, one for the colon after.
             at += 1 + len(quote_javascript_text(key or "")) + 1
             at = yield from iterate_texts(item, join_path(path, key or ""), at)
         return at + (1 if value else 2)

@@ -1,14 +1,14 @@
-"""Never green without having looked: the one place where a verdict meets what is unknown.
+"""Applies unknown evidence to verdicts, in one place for all checks.
 
-Every check says which parts of the evidence it reads and what kind of claim it makes:
+Every check declares which parts of the evidence it reads and what kind of claim it makes:
 
     presence   something is there. More evidence can only help, so a pass on half of it is a pass; a fail is not certain.
     absence    something is not there. A fail on half of the evidence is a fail; a pass is not certain.
     exact      how many, in which order, exactly what: nothing is certain on half of it.
 
-Where a part that a check reads is unknown (`Account.unknown`), a verdict that is not certain becomes `missing_evidence`, and says
-which part and why. Where a part is not there at all the checks themselves say so. Either way a claim of presence fails, as what it
-asks for was not seen, and any other claim is an `error`: nobody looked.
+If a part that a check reads is unknown (`Account.unknown`), a verdict that is not certain becomes `missing_evidence` and names
+the part and the reason. Checks report parts that are missing altogether themselves. Either way a claim of presence fails and any other
+claim is an `error`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Reads(msgspec.Struct, frozen=True):
         return bool(seen_tools) and (self.own_tools or (bool(self.tools) and set(self.tools).issubset(seen_tools)))
 
     def outcome_when_missing(self) -> Literal["fail", "error"]:
-        """Return `fail` for a claim of presence and `error` for any other, unless the check says otherwise."""
+        """Return `fail` for a claim of presence and `error` for any other, unless the check declares another outcome."""
         return self.when_missing or ("fail" if self.claim == "presence" else "error")
 
 
@@ -73,21 +73,20 @@ def decide_with_caution(decide: Decide, reads: Reads) -> Decide:
     def decide_cautiously(evidence: Evidence) -> Verdict:
         verdict = decide(evidence)
         account = evidence.account
-        # What is not there at all is told with the reason, where the reader gave one.
+        # A missing part gets the reader's reason, if there is one.
         if account is not None and account.unknown and (verdict.outcome != certain or verdict.code == MISSING):
             # A reader may know all calls of some tools although others stay in the dark.
             all_seen = reads.concerns_only(account.seen_tools)
             gaps: list[Part] = [part for part in reads.parts if part in account.unknown and not (all_seen and part == "tool_calls")]
-            # An error says already that nothing was decided. A judge who was not there would have been shown what is unknown.
+            # An error already means undecided; an unavailable judge would have seen unknown parts.
             if gaps and (verdict.outcome in ("pass", "fail") or verdict.code == "judge_unavailable"):
-                told = "; ".join(f"{PART_NAMES[part]} unknown: {account.unknown[part]}" for part in gaps)
-                return Verdict(uncertain_is, 0.0, told, MISSING, {"unknown": {part: account.unknown[part] for part in gaps}})
-        # That something did not come of it says little where what should have led to it never happened.
+                reason = "; ".join(f"{PART_NAMES[part]} unknown: {account.unknown[part]}" for part in gaps)
+                return Verdict(uncertain_is, 0.0, reason, MISSING, {"unknown": {part: account.unknown[part] for part in gaps}})
+        # Absence proves little if the event that should have caused it never happened.
         if account is not None and account.unplayed and verdict.passed and reads.claim == "absence" and "state" in reads.parts:
-            told = f"end state unknown: {'; '.join(account.unplayed)}"
-            return Verdict(uncertain_is, 0.0, told, MISSING, {"unknown": {"state": told}})
-        # A check writes `missing` for any claim; whether that is a fail or an error depends on the claim, which only its declaration
-        # tells.
+            reason = f"end state unknown: {'; '.join(account.unplayed)}"
+            return Verdict(uncertain_is, 0.0, reason, MISSING, {"unknown": {"state": reason}})
+        # A check writes `missing` for any claim; whether that is a fail or an error depends on its declared claim.
         if verdict.code == MISSING and verdict.outcome != uncertain_is:
             return msgspec.structs.replace(verdict, outcome=uncertain_is)
         return verdict

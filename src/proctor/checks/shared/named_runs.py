@@ -2,7 +2,7 @@
 
 One satisfying run is enough for arguments, `strict`, position and the positive claims about nested tools, all in the same run. What is
 forbidden must hold for every run of the name: forbidden arguments, and tools that the node must not call. When no run satisfies
-the claim the closest miss is told, field by field.
+the reason describes the closest run field by field.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from proctor.work import spend
 CallCondition = Literal["called", "not_called", "count"]
 _MOST_COMPARED = 100
 """How many runs are looked at to find the closest miss."""
-_MOST_TOLD = 20_000
-"""How many differences are written down for that; the closest of fewer runs is told where each would differ in very much."""
+_MOST_LISTED = 20_000
+"""Stop collecting differences after this many; the closest of the runs seen so far is described."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             for view in run.list_views():
                 for name in self._find_forbidden_in(view.value):
-                    yield from iterate_whole_texts(view.value[name], join_path(view.beside.get(name, view.path), name))
+                    yield from iterate_whole_texts(view.value[name], join_path(view.homes.get(name, view.path), name))
             for claim in self.nested if self.condition != "not_called" else ():
                 yield from claim._iterate_forbidden(run.calls or (), scope)
         if self.condition == "not_called":
@@ -147,7 +147,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def _describe_shortfall(self, runs: Sequence[Execution], scope: Scope) -> list[Difference]:
-        """Return what is lacking, told of the closest run."""
+        """Return what the closest run lacks."""
         named = [run for run in runs if run.is_named(self.name)]
         if self.condition == "count":
             at = named[0].path if named else ""
@@ -191,7 +191,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
             return found
         for view in run.list_views():
             for name in self._find_forbidden_in(view.value):
-                at = join_path(view.beside.get(name, view.path), name)
+                at = join_path(view.homes.get(name, view.path), name)
                 found.append(Difference(at, f"{at} is a forbidden argument of {show(run.name)}"))
         return found
 
@@ -209,26 +209,28 @@ def _find_closest_view(rule: ArgumentRule, views: Sequence[View], scope: Scope) 
     """Return None when a view fits, else what is wrong with the closest one."""
     if any(rule.fits(view.value, scope) for view in views):
         return []
-    told = ([_relocate(entry, view) for entry in rule.list_differences(view.value, scope, view.path)] for view in views[:_MOST_COMPARED])
-    return _find_shortest(told)
+    differences = (
+        [_relocate(entry, view) for entry in rule.list_differences(view.value, scope, view.path)] for view in views[:_MOST_COMPARED]
+    )
+    return _find_shortest(differences)
 
 
 def _find_shortest(lists: Iterable[list[Difference]]) -> list[Difference]:
-    """Return the shortest of the lists, the first of equal ones; those after the first `_MOST_TOLD` differences are not looked at."""
+    """Return the shortest of the lists, the first of equal ones; those after the first `_MOST_LISTED` differences are not looked at."""
     best: list[Difference] | None = None
-    told = 0
+    entry_count = 0
     for entries in lists:
         best = entries if best is None or len(entries) < len(best) else best
-        told += len(entries)
+        entry_count += len(entries)
         # The lists are made one by one, so what is left is not even written.
-        if told >= _MOST_TOLD:
+        if entry_count >= _MOST_LISTED:
             break
     return best or []
 
 
 def _relocate(difference: Difference, view: View) -> Difference:
     """Return the difference with the path of a key that was merged in from elsewhere."""
-    for key, home in view.beside.items():
+    for key, home in view.homes.items():
         here, there = join_path(view.path, key), join_path(home, key)
         if difference.path == here or difference.path.startswith((f"{here}.", f"{here}[")):
             return Difference(there + difference.path[len(here) :], difference.sentence.replace(here, there, 1))

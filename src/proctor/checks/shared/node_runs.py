@@ -20,16 +20,16 @@ LEVELS = ("node", "tool call", "nested tool call")
 
 
 class View(msgspec.Struct, frozen=True):
-    """One object that `arguments` can be compared with, and where it stands."""
+    """One object that `arguments` can be compared with, and its path."""
 
     value: Json
     path: str
-    beside: dict[str, str] = {}
+    homes: dict[str, str] = {}
     """Keys that stand elsewhere in the evidence, with the path of their home."""
 
 
 class Execution:
-    """One run of a node, or one call of a tool. Paths and views are made only when asked for: most runs are never explained."""
+    """One run of a node, or one call of a tool. Paths and views are computed on demand: most runs are never explained."""
 
     __slots__ = ("_at", "_index", "calls", "position", "source")
 
@@ -49,7 +49,7 @@ class Execution:
 
     @property
     def path(self) -> str:
-        """Where it stands in the evidence."""
+        """Its path in the evidence."""
         return f"{self._at}[{self._index}]"
 
     @property
@@ -59,11 +59,11 @@ class Execution:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the reader of the evidence wants said."""
+        """Notes of the evidence reader."""
         return self.source.notes if isinstance(self.source, Node) else ()
 
     def is_output_missing(self) -> bool:
-        """Return whether this is a run of a node of which nobody recorded what came out."""
+        """Return whether this is a run of a node whose output was not recorded."""
         return isinstance(self.source, Node) and self.source.output is None
 
     def is_named(self, name: str) -> bool:
@@ -93,7 +93,7 @@ class Execution:
 def _may_fit(rule: ArgumentRule, view: View, scope: Scope) -> bool:
     if not isinstance(view.value, dict):
         return False
-    open_ones = {join_path(view.path, key) for key in view.beside if _has_expression(view.value[key])}
+    open_ones = {join_path(view.path, key) for key in view.homes if _has_expression(view.value[key])}
     found = rule.list_differences(view.value, scope, view.path) if open_ones else []
     return bool(found) and all(any(_is_at(entry.path, at) for at in open_ones) for entry in found)
 
@@ -103,7 +103,7 @@ def _is_at(path: str, home: str) -> bool:
 
 
 def _has_expression(value: Json) -> bool:
-    """Return whether an expression of n8n stands in a parameter as it was written."""
+    """Return whether a parameter contains an unresolved n8n expression."""
     waiting: list[Json] = [value]
     while waiting:
         current = waiting.pop()
@@ -125,10 +125,10 @@ class Level(msgspec.Struct, frozen=True):
 
 
 def find_level_kind(evidence: Evidence, name: str) -> str | None:
-    """Return the level at which `name` ran, where that can be said without looking closer, or None when it cannot."""
+    """Return the level at which `name` ran if that is known without a closer look, else None."""
     for node in evidence.nodes or ():
         if node.name == name:
-            # A run that was skipped says nothing of a later run of the same node.
+            # A skipped run does not affect a later run of the same node.
             return "node" if node.ran() else None
     for call in evidence.tool_calls or ():
         # The node it names may be one that was not recorded, which then goes before a tool of that name.

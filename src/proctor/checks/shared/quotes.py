@@ -1,7 +1,7 @@
-"""What a judge quotes of the thing it judged: the characters that its reason is about.
+"""Finds the characters of the judged material that a judge's reason quotes.
 
-A quotation stands between quotation marks of any language. It is found where it stands between other words, as it is written, else with
-upper and lower case the same; the first place counts. What a judge puts in its own words has no characters.
+A quotation is text between quotation marks of any language. The first exact occurrence at word boundaries counts, else the first one
+ignoring case. Paraphrases are not located.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_PLACES: Final = 20
 
 
 def locate_quotes(value: Json, pointer: str, verdict: Verdict) -> Iterator[TextRange]:
-    """Yield what the reasons of a verdict quote of a value that stands at `pointer`."""
+    """Yield what the reasons of a verdict quote of a value at `pointer`."""
     quotes = list(islice(dict.fromkeys(_list_quotes(verdict)), _MOST_QUOTES))
     if not quotes:
         return
@@ -80,5 +80,5 @@ def _find(text: str, quote: str) -> Span | None:
 
 
 def _continues_word(text: str, at: int) -> bool:
-    """Return whether a word goes on from before a position to behind it."""
+    """Return whether a word spans this position."""
     return 0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum()

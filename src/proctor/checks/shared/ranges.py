@@ -1,4 +1,4 @@
-"""Which characters of a text a claim found: asked where a verdict is shown, never while deciding.
+"""Which characters of a text a claim found: computed to show a verdict, never to decide.
 
 Positions count code points of the text as it was recorded, whatever was done to it to compare it.
 """
@@ -12,12 +12,12 @@ from typing import Final, Literal
 from proctor.checks.shared.javascript_json import iterate_texts, write_javascript_json
 from proctor.matchers.equal import join_path
 from proctor.model.evidence import Json
-from proctor.model.javascript import quote_javascript_text
+from proctor.model.json_values import quote_javascript_text
 from proctor.model.verdict import TextRange
 from proctor.work import spend
 
 MOST_SPANS: Final = 20
-"""Finds in one JSON text that are told."""
+"""Maximum number of ranges in one JSON text."""
 
 Span = tuple[int, int]
 
@@ -35,7 +35,7 @@ def locate_text(
 def find_spans(
     text: str, wanted: str, *, ignore_case: bool, at: Literal["start", "end", "whole", "anywhere"] = "anywhere"
 ) -> Iterator[Span]:
-    """Yield where `wanted` stands in `text`; both are lower-cased to be compared, if case is ignored."""
+    """Yield where `wanted` occurs in `text`; both are lower-cased if case is ignored."""
     searched = text.lower() if ignore_case else text
     wanted = wanted.lower() if ignore_case else wanted
     restore = _find_restorer(text, searched)
@@ -58,7 +58,7 @@ def _find_restorer(text: str, folded: str) -> Callable[[int, int], Span]:
     """Return what turns positions in the folded text into positions in the text itself."""
     if len(folded) == len(text):
         return lambda start, end: (start, end)
-    # Lower-casing makes two characters of `İ`; each of them stands for the one it came from.
+    # Lower-casing turns `İ` into two characters; both map to the original one.
     origin = [index for index, char in enumerate(text) for _ in char.lower()]
     return lambda start, end: (origin[start], origin[end - 1] + 1)
 
@@ -66,7 +66,7 @@ def _find_restorer(text: str, folded: str) -> Callable[[int, int], Span]:
 def locate_in_json(value: Json, path: str, find: Callable[[str], Iterator[Span]]) -> Iterator[TextRange]:
     """Yield the pieces of the texts inside `value` that lie in what `find` finds in its compact JSON text.
 
-    A find may reach over keys and punctuation, which are no text of the evidence: only what lies inside of texts is told.
+    A match may span keys and punctuation, which are not text of the evidence: only parts inside texts are returned.
     """
     spans = [span for span, _ in zip(find(write_javascript_json(value)), range(MOST_SPANS), strict=False)]
     if not spans:
@@ -75,13 +75,13 @@ def locate_in_json(value: Json, path: str, find: Callable[[str], Iterator[Span]]
         offsets = _list_offsets(text)
         for start, end in spans:
             first = max(0, bisect_right(offsets, start - begin) - 1)
-            behind = min(len(text), bisect_left(offsets, end - begin))
-            if first < behind:
-                yield TextRange(at, first, behind)
+            stop = min(len(text), bisect_left(offsets, end - begin))
+            if first < stop:
+                yield TextRange(at, first, stop)
 
 
 def iterate_whole_texts(value: Json, path: str) -> Iterator[TextRange]:
-    """Yield every text in a value from end to end; `path` is where the value stands."""
+    """Yield the whole range of every text in a value at `path`."""
     return (TextRange(at, 0, len(text)) for at, text in iterate_text_places(value, path) if text)
 
 

@@ -1,10 +1,9 @@
 """Rubrics: claims that a judge decides by a text of ours, with fields of the author's.
 
-The text of a rubric stands in `rubrics/<name>/<version>.md`, exactly as the judge gets it: the first paragraph is the criterion, then come
-the points, marked `-`, and the choices, marked `*`, where the judge chooses one. A changed text is a new version in a file of its own, so
-that old verdicts still say what was asked; name and version are part of the question, so a remembered reply to another version is never
-taken. `{{name}}` in a text is filled with what the suite's author wrote. Whatever the agent, its tools or its users wrote goes into the
-material, behind the fence, and never into the text.
+The text of a rubric is in `rubrics/<name>/<version>.md`, exactly as the judge gets it: the first paragraph is the criterion, followed by
+points, marked `-`, and choices, marked `*`, if the judge chooses one. A changed text is a new version in a new file: name and version are
+part of the question, so replies to other versions are never reused. `{{name}}` is filled with the suite author's text. Anything written
+by the agent, its tools or its users goes into the fenced material, never into the text.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class Rubric(msgspec.Struct, frozen=True):
 
 
 class Place(NamedTuple):
-    """Something to judge, and where it stands in the evidence."""
+    """Something to judge, and its path in the evidence."""
 
     value: Json
     pointer: str
@@ -83,7 +82,7 @@ class ContextFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     context: tuple[str, ...] = ()
     """The context itself, as one text or several; left out: it is taken from the evidence."""
     context_from: ContextSource | None = None
-    """Where the context stands in the evidence: `tool_results` (what is taken where nothing is said), `steps`, `variables` or `body`."""
+    """The part of the evidence that is the context: `tool_results` (the default), `steps`, `variables` or `body`."""
     context_path: str | None = None
     """A dot path to the context inside the variables or the body."""
 
@@ -183,7 +182,7 @@ def require_threshold(threshold: float | None) -> None:
 def require_filled(text: str | None, field: str) -> None:
     """Refuse a text that is given and empty."""
     if text is not None and not text.strip():
-        raise SpecError("an empty text says nothing", field=field)
+        raise SpecError("expected text, found an empty one", field=field)
 
 
 def find_answer(evidence: Evidence) -> Place | Verdict:
@@ -194,14 +193,14 @@ def find_answer(evidence: Evidence) -> Place | Verdict:
 
 
 def find_request(evidence: Evidence) -> Json:
-    """Return what the agent was asked: in a conversation the last thing it was told; None where that was not recorded."""
+    """Return the input of the agent, in a conversation the last one; None if it was not recorded."""
     if evidence.turns and evidence.turns[-1].input is not None:
         return evidence.turns[-1].input
     return evidence.input if evidence.input != "" else None
 
 
 def find_question(evidence: Evidence, given: str | None) -> Json | Verdict:
-    """Return the question of the suite's author, else what the agent was asked, or `missing_evidence`."""
+    """Return the suite author's question, else the agent's input, or `missing_evidence`."""
     question = given if given is not None else find_request(evidence)
     return missing("input") if question is None else question
 

@@ -1,8 +1,8 @@
-"""What faxes, messages, cards and records have in common as evidence: entries, chosen by some of their members, looked into by others.
+"""Shared by faxes, messages, cards and records: entries are chosen by some members, and other members are compared.
 
 Of several entries that are chosen one that satisfies everything is enough; else the first in which most holds is reported. Every field and
 every phrase, required or forbidden, counts as one. Phrases are compared as words: case, punctuation and line breaks do not matter
-(`codecs/speech.py`). In an entry without any text no phrase holds, not even a forbidden one: nobody could look.
+(`codecs/speech.py`). In an entry without any text no phrase holds, not even a forbidden one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PER_LOOK = 20
 _LONGEST = 2_000
 """Characters of a phrase."""
 UNREAD = "unread"
-"""The member by which an entry says what of its text nobody could read."""
+"""The member by which an entry lists the unreadable parts of its text."""
 _DIRECTION = "direction"
 _DIRECTIONS = ("outbound", "inbound")
 _COPIES = ("cc", "bcc")
@@ -108,7 +108,7 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
     defaults: Mapping[str, Json] = {}
     """What an entry without a member has."""
     needed: tuple[str, ...] = ()
-    """Members that every entry has: of one without them nobody knows whether it is meant."""
+    """Members that every entry has: without them it is unknown whether the entry matches."""
     folded: tuple[str, ...] = ()
     """Members that are addresses or words of a system: how they are written does not matter."""
     count: int | None = None
@@ -133,9 +133,9 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
             return self.fail_without_entry(entries, scope)
         best = self.find_best(entries, found, scope)
         if self.count is None or self.count == len(found):
-            return self.tell(best)
+            return self.report(best)
         wrong = msgspec.structs.replace(best, fields=(*best.fields, compare_count(self.count, len(found))))
-        return msgspec.structs.replace(self.tell(wrong), pointers=tuple(f"{self.base}[{index}]" for index in found[:_SHOWN]))
+        return msgspec.structs.replace(self.report(wrong), pointers=tuple(f"{self.base}[{index}]" for index in found[:_SHOWN]))
 
     def choose(self, entries: Sequence[Entry], scope: Scope) -> list[int]:
         """Return the positions of the entries that are meant."""
@@ -160,19 +160,19 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
         fields = tuple(comparison.compare(path, self._find(entry, path), scope) for path, comparison in self.fields)
         return Looked(index, fields, tuple(self._look_for_phrases(entry)) if self.phrases else ())
 
-    def tell(self, looked: Looked) -> Verdict:
+    def report(self, looked: Looked) -> Verdict:
         """Return the verdict over one entry."""
         place = f"{self.base}[{looked.index}]"
         results = (*looked.fields, *looked.phrases)
         details = self._write_details(looked.fields, looked.phrases, matched=place)
         if not results:
             return passed(f"{self.what} found", details=details, pointers=(place,))
-        told = f"{self.what}: {looked.held} of {len(results)} {'claim holds' if len(results) == 1 else 'claims hold'}"
+        reason = f"{self.what}: {looked.held} of {len(results)} {'claim holds' if len(results) == 1 else 'claims hold'}"
         if looked.held == len(results):
-            return passed(told, details=details, pointers=(place,))
+            return passed(reason, details=details, pointers=(place,))
         wrong = tuple(build_dotted_pointer(place, one.path) for one in looked.fields if not one.passed and one.actual is not None)
         return failed(
-            f"{told}: {describe_failures(results)}", details=details, pointers=wrong or (place,), score=looked.held / len(results)
+            f"{reason}: {describe_failures(results)}", details=details, pointers=wrong or (place,), score=looked.held / len(results)
         )
 
     def fail_without_entry(self, entries: Sequence[Entry], scope: Scope) -> Verdict:
@@ -184,8 +184,8 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
             for one in entries[-LAST:]
         ]
         found = describe_found([[(path, value) for path, value in one if value is not MISSING] for one in others])
-        told = f"no {self.what} ({len(entries)} recorded){found}" if entries else f"no {self.what} (none recorded)"
-        return failed(told, code="no_match", details=self._write_details(fields, phrases))
+        reason = f"no {self.what} ({len(entries)} recorded){found}" if entries else f"no {self.what} (none recorded)"
+        return failed(reason, code="no_match", details=self._write_details(fields, phrases))
 
     def iterate_ranges(self, entries: Sequence[Entry], scope: Scope, *, most: int | None = None) -> Iterator[TextRange]:
         """Yield the fields and phrases of the entry that decided, which is among the first `most` that are chosen.
@@ -208,13 +208,13 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
                 yield from locate_text(write_pointer(place, (name,)), str(text), phrase.text, ignore_case=True)
 
     def find_unclear(self, entries: Sequence[Entry], scope: Scope) -> str | None:
-        """Return why nobody knows whether an entry is meant, where none is for certain; None where all are known not to be."""
+        """Return why it is unknown whether an entry matches, if none matches for certain; None if none matches."""
         for index, entry in enumerate(entries):
             reasons: list[str] = []
             for path, one in self.chosen_by:
                 if self._fits(entry, path, one, scope):
                     continue
-                reasons.append(self._tell_unclear(entry, path, one))
+                reasons.append(self._report_unclear(entry, path, one))
                 # What is another one for certain in one respect is another one.
                 if not reasons[-1]:
                     break
@@ -223,16 +223,16 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
                     return f"{self.base}[{index}] {reasons[0]}"
         return None
 
-    def _tell_unclear(self, entry: Entry, path: str, comparison: Comparison) -> str:
+    def _report_unclear(self, entry: Entry, path: str, comparison: Comparison) -> str:
         """Return why a member that does not fit might be meant all the same; nothing where it is another one."""
         actual = self._find(entry, path)
         if actual is MISSING:
-            return f"does not say {path!r}" if path in self.needed else ""
+            return f"has no {path!r}" if path in self.needed else ""
         several: list[Json] = actual if isinstance(actual, list) else [actual]
         if path == _DIRECTION and isinstance(comparison.expected, str) and actual not in _DIRECTIONS:
             return f"has the direction {show(actual, 80)}, which is neither outbound nor inbound"
         if path in self.folded and any(isinstance(one, (dict, list)) for one in several):
-            return f"has {path!r} {show(actual, 80)}, which is no text"
+            return f"has {path!r} {show(actual, 80)}, which is not text"
         if any(equal_after_conversion(comparison.expected, one) for one in several):
             return f"has {path!r} {show(actual, 80)}, which is equal after conversion, but text never equals a number"
         return ""
@@ -244,7 +244,7 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
         # A column may have a dot in its name; then it is not a path.
         found = entry[path] if path in entry else find_dotted(entry, path)
         if path == _DIRECTION and path in self.defaults and isinstance(found, str):
-            # Providers tell more with it: `outbound-api`.
+            # Providers append details: `outbound-api`.
             found = found.strip().lower().partition("-")[0]
         return self.defaults.get(path, MISSING) if found is MISSING else found
 
@@ -286,13 +286,13 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _record(phrase: Phrase, found: bool, blind: str = "") -> FieldResult:
-    """Return what came of a phrase; its record stands where a field has what is expected. `blind` says why nobody could look."""
+    """Return the result of a phrase; its record has the shape of a field's. `blind` is the reason why the text is unknown."""
     record: dict[str, Json] = {"phrase": phrase.text, "found": found, **({"forbidden": True} if phrase.is_forbidden else {})}
     holds = not blind and found != phrase.is_forbidden
     if blind:
-        why = f"{blind} in which {show(phrase.text)} could be looked for"
+        why = f"{blind} to search for {show(phrase.text)}"
     else:
-        why = f"{show(phrase.text)} is there" if phrase.is_forbidden else f"{show(phrase.text)} is not there"
+        why = f"{show(phrase.text)} found" if phrase.is_forbidden else f"{show(phrase.text)} not found"
     return FieldResult("text", record, None, holds, "" if holds else why)
 
 
@@ -304,8 +304,8 @@ def prepare_choice(**members: Json) -> PreparedRows:
 
 def describe_choice(what: str, chosen_by: PreparedRows) -> str:
     """Return what is looked for, in words."""
-    told = ", ".join(f"{path} {show(comparison.expected)}" for path, comparison in chosen_by)
-    return f"{what} with {told}" if told else what
+    reason = ", ".join(f"{path} {show(comparison.expected)}" for path, comparison in chosen_by)
+    return f"{what} with {reason}" if reason else what
 
 
 def prepare_phrases(contains: Sequence[str], not_contains: Sequence[str]) -> tuple[Phrase, ...]:

@@ -46,7 +46,7 @@ class Segmented(Protocol):
         ...
 
     def locate(self, path: SegmentPath) -> Span | None:
-        """Return where the text at a path stands in the text that was read."""
+        """Return the position of the value at a path in the text."""
         ...
 
 
@@ -148,8 +148,8 @@ class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def what(self) -> str:
         """Which message is meant, in words."""
-        told = ", ".join(f"{key} {show(value)}" for key, value in self.correlate_by.items())
-        return f"{self.kind} with {told}" if told else self.kind
+        listed = ", ".join(f"{key} {show(value)}" for key, value in self.correlate_by.items())
+        return f"{self.kind} with {listed}" if listed else self.kind
 
     def decide(self, evidence: Evidence) -> Verdict:
         """Return the verdict over the last message that fits."""
@@ -189,7 +189,7 @@ class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
     def _iterate_ranges(self, reading: ReadSegments, scope: Scope) -> Iterator[TextRange]:
         """Yield the fields of the message that decided: all that hold, else those that do not; without fields, what it was chosen by.
 
-        Of a field that is not there its segment is told, where that is there.
+        A missing field is located by its segment, if that exists.
         """
         found = self._find_last(reading, scope)
         if found is None:

@@ -27,13 +27,13 @@ class CdsCard(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
     indicator: Json = None
     """`info`, `warning`, `critical`, or a matcher."""
     summary: Json = None
-    """What the card says in short, or a matcher."""
+    """The summary of the card, or a matcher."""
 
 
 def _prepare(spec: CdsCard) -> tuple[EntryClaim, Callable[[Evidence], Scope]]:
     if isinstance(spec.indicator, str) and spec.indicator not in _INDICATORS:
-        told = f"indicator: expected one of {', '.join(_INDICATORS)}, found {show(spec.indicator)}"
-        raise SpecError(told, field="indicator", nearest=nearest(spec.indicator, _INDICATORS))
+        message = f"indicator: expected one of {', '.join(_INDICATORS)}, found {show(spec.indicator)}"
+        raise SpecError(message, field="indicator", nearest=nearest(spec.indicator, _INDICATORS))
     chosen_by = prepare_choice(hook=spec.hook, service=spec.service, indicator=spec.indicator, summary=spec.summary)
     phrases = prepare_phrases(spec.contains, spec.not_contains)
     claim = EntryClaim(

@@ -1,4 +1,4 @@
-"""Claims about faxes after the run: sent by the agent unless said otherwise, found by number, pages and words."""
+"""Claims about faxes after the run: sent by the agent by default, found by number, pages and words."""
 
 from __future__ import annotations
 

@@ -39,15 +39,14 @@ from proctor.checks.shared.fields import (
 )
 from proctor.checks.systems._fhirpath import FhirPath, compile_fhirpath
 from proctor.codecs.fhir import Found, Search, compile_search
-from proctor.codecs.fhir_elements import iterate_values
+from proctor.codecs.fhir_elements import RESOURCE_TYPES, iterate_values
 from proctor.codecs.fhir_index import ServedResources
 from proctor.codecs.fhir_parameters import list_parameters
-from proctor.codecs.fhir_types import RESOURCE_TYPES
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Evidence, FhirState, Json
 from proctor.model.json_values import MISSING, read_digits
-from proctor.model.show import nearest, show, tell_more
+from proctor.model.show import count_rest, nearest, show
 from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
 from proctor.paths.dotted import find_dotted
 from proctor.work import spend
@@ -61,7 +60,7 @@ class FhirField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fhirpath: str | None = None
     """A FHIRPath expression; without `expected` it must give one boolean true."""
     expected: Json | msgspec.UnsetType = msgspec.UNSET
-    """The value, or a matcher object; null: absent or null. Needed beside `path`."""
+    """The value, or a matcher object; null: absent or null. Required with `path`."""
 
 
 class FhirResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -141,15 +140,15 @@ def fhir_resource(spec: FhirResource) -> Decide:
     scope = Scope.read_from if any(field.fhirpath for field in fields) else choose_scope_builder([field.comparison for field in fields])
     what = _describe_search(spec)
 
-    strange = _describe_strange_type(spec.resource_type) if spec.absent or spec.count == 0 else None
+    unknown_type = _describe_unknown_type(spec.resource_type) if spec.absent or spec.count == 0 else None
 
     def decide(evidence: Evidence) -> Verdict:
         store = evidence.state.fhir if evidence.state is not None else None
         if store is None:
             return missing("FHIR state")
         # Of a type that does not exist nothing is ever found, so a misspelt name would pass as an absence.
-        if strange is not None:
-            raise CheckFault("unknown_resource_type", strange)
+        if unknown_type is not None:
+            raise CheckFault("unknown_resource_type", unknown_type)
         found = find(store)
         if spec.absent:
             return decide_absence(_name_resource(found) if found else None, what, pointers=tuple(_point_at(entry) for entry in found[:10]))
@@ -198,13 +197,13 @@ def _prepare_field(field: FhirField, at: str) -> _Field:
     )
 
 
-def _describe_strange_type(resource_type: str) -> str | None:
+def _describe_unknown_type(resource_type: str) -> str | None:
     """Return why nothing of a type can be there; None for one that R4 has."""
     if resource_type in RESOURCE_TYPES:
         return None
     near = nearest(resource_type, RESOURCE_TYPES)
     more = f"; nearest: {', '.join(near)}" if near else ""
-    return f"resource_type: {show(resource_type, 80)} is no resource type of FHIR R4, so that there is none says nothing{more}"
+    return f"resource_type: {show(resource_type, 80)} is not a FHIR R4 resource type, so its absence proves nothing{more}"
 
 
 def _refuse_blind_counts(spec: FhirResource) -> None:
@@ -217,9 +216,7 @@ def _refuse_blind_counts(spec: FhirResource) -> None:
         raise SpecError("_count: 0 looks at no result; leave it out", field="search._count")
     if (spec.count is not None and spec.count >= most) or (spec.match == "exactly_one" and most == 1):
         claim = "match: exactly_one" if spec.count is None else f"count: {spec.count}"
-        raise SpecError(
-            f"{claim} cannot be told beside _count: {most}, which hides further results; leave out _count", field="search._count"
-        )
+        raise SpecError(f"{claim} is unknown with _count: {most}, which hides further results; remove _count", field="search._count")
 
 
 def _make_search(spec: FhirResource) -> Callable[[FhirState], list[Found]]:
@@ -230,7 +227,7 @@ def _make_search(spec: FhirResource) -> Callable[[FhirState], list[Found]]:
         code, message = fault.code, fault.message
 
         def refuse(store: FhirState) -> list[Found]:
-            # Made anew each time: a fault that is raised again would carry the traceback of earlier evidence along.
+            # A new fault each time: one that is raised again would have the traceback of earlier evidence.
             raise CheckFault(code, message)
 
         return refuse
@@ -243,7 +240,7 @@ def _describe_search(spec: FhirResource) -> str:
 
 
 def _name_resource(found: Sequence[Found]) -> str:
-    more = tell_more(len(found), 3)
+    more = count_rest(len(found), 3)
     return ", ".join(entry.name for entry in found[:3]) + more
 
 
@@ -300,11 +297,14 @@ def _decide_over_all(fields: tuple[_Field, ...], found: list[Found], counted: tu
     # The mean over resources, each with the count as one more field; written so that equal shares give exact scores.
     shares = sum(result.passed for result in results) + sum(result.passed for result in counted) * len(found)
     wrong = next((pair for pair in each if not all(result.passed for result in pair[1])), None)
-    told = f"{wrong[0].name}: {describe_failures(wrong[1])}" if wrong else describe_failures(counted)
+    reason = f"{wrong[0].name}: {describe_failures(wrong[1])}" if wrong else describe_failures(counted)
     pointers = _point_at_failures(*wrong) if wrong else tuple(map(_point_at, found[:10]))
     score = shares / (len(found) * (len(fields) + len(counted)))
     return failed(
-        f"all of {_name_resource(found)}: {held} of {len(everything)} fields hold: {told}", details=details, pointers=pointers, score=score
+        f"all of {_name_resource(found)}: {held} of {len(everything)} fields hold: {reason}",
+        details=details,
+        pointers=pointers,
+        score=score,
     )
 
 

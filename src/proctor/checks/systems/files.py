@@ -1,7 +1,7 @@
-"""Claims about files the agent left behind.
+"""Claims about files that the agent wrote.
 
 With `fields` the content is read as JSON, and one file that satisfies all of them is enough; else the file in which most hold is
-reported. Content that is not JSON fails and says so.
+reported. Content that is not JSON fails with that reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from proctor.checks.shared.json_places import JsonDocument
 from proctor.errors import CheckFault
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Evidence, Json, StateFile
-from proctor.model.show import nearest, show, tell_more
+from proctor.model.show import count_rest, nearest, show
 from proctor.model.verdict import TextRange, Verdict, missing
 from proctor.paths.dotted import find_dotted, trace_dotted
 from proctor.patterns.globs import LONGEST_PATH, compile_glob, matches_glob
@@ -113,12 +113,12 @@ def file_present(spec: FilePresent) -> Decide:
             too_long = next((index for index, file in enumerate(files) if len(file.path) > LONGEST_PATH), None)
             if not matched and too_long is not None:
                 return missing(f"whether $.state.files[{too_long}], whose path has more than {LONGEST_PATH} characters, is the {what} is")
-            told = ", ".join(map(show, paths[:3])) + tell_more(len(paths), 3)
-            return decide_absence(told if matched else None, what, pointers=tuple(f"$.state.files[{index}]" for index, _ in matched[:10]))
+            listed = ", ".join(map(show, paths[:3])) + count_rest(len(paths), 3)
+            return decide_absence(listed if matched else None, what, pointers=tuple(f"$.state.files[{index}]" for index, _ in matched[:10]))
         if not matched:
             near = nearest(spec.path, [file.path for file in files])
-            told = f"; nearest: {', '.join(map(show, near))}" if near else f" ({len(files)} files recorded)"
-            return fail_no_match(f"no {what}{told}", [(path, comparison.expected) for path, comparison in fields], matched_paths=[])
+            listed = f"; nearest: {', '.join(map(show, near))}" if near else f" ({len(files)} files recorded)"
+            return fail_no_match(f"no {what}{listed}", [(path, comparison.expected) for path, comparison in fields], matched_paths=[])
         return _choose_best(matched, fields, scope_of(evidence), paths)
 
     return decide

@@ -2,8 +2,8 @@
 
 Of several messages that fit `correlate_by` the last one sent counts. Its keys are HL7 paths (`MSH.9.2`, `PID.3.1`) or the aliases
 `message_type` (MSH.9.1), `trigger_event` (MSH.9.2, else EVN.1) and `control_id` (MSH.10); both types also take the written form
-`ORM^O01`. A message that cannot be read is left out and named; an absence cannot be claimed beside one, nor beside one that
-does not say its type, where that matters, or has lines that are no segments.
+`ORM^O01`. An unreadable message is left out and named. Absence is undecided if a message is unreadable, has no type where that matters, or
+has lines that are not segments.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ def _read(spec: Hl7Message, state: State) -> ReadSegments | None:
 
     def read(text: str) -> tuple[Sequence[Segmented], str]:
         messages = read_messages(text)
-        # Where a message ends is not written in it, so that nobody can tell one that broke off between two segments.
+        # A message does not mark its end, so one that was cut between two segments cannot be detected.
         if needs_type and any(message.value(_TYPE) is None for message in messages):
-            return messages, "a message does not say its type (MSH.9)"
+            return messages, "a message has no type (MSH.9)"
         return messages, find_gap(messages) if spec.absent else ""
 
     return read_all(state.hl7.outbound, read, "$.state.hl7.outbound")
@@ -91,7 +91,7 @@ def _read(spec: Hl7Message, state: State) -> ReadSegments | None:
 def _does_correlate(sought: Sought, message: Segmented, scope: Scope) -> bool:
     if sought.path in ("message_type", "trigger_event"):
         kind = message.value(_TYPE)
-        # Before version 2.3.1 the event stands in EVN alone.
+        # Before version 2.3.1 only EVN has the event.
         trigger = message.value(_TRIGGER) or message.value(_EVENT)
         wanted = sought.comparison.expected
         if isinstance(wanted, str) and "^" in wanted:

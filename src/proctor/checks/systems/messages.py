@@ -1,4 +1,4 @@
-"""Claims about short messages, e-mails and chats after the run: sent by the agent unless said otherwise, found by channel and recipient."""
+"""Claims about short messages, e-mails and chats after the run: sent by the agent by default, found by channel and recipient."""
 
 from __future__ import annotations
 

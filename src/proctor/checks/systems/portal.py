@@ -1,8 +1,8 @@
 """Claims about the rows of a web portal after the run.
 
 The row is the one whose `key` has the `value`; without a value it is the only row of the collection. Several rows that correlate are
-an `error` (`several_matches`): which one is meant cannot be told. An absence claim needs none to correlate; where the collection is not
-there and another has nearly its name, nothing is known.
+an `error` (`several_matches`). An absence claim needs no row to correlate; if the collection is missing and another one has a similar
+name, the absence is unknown.
 """
 
 from __future__ import annotations

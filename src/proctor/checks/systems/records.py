@@ -1,6 +1,6 @@
 """Claims about the rows of a records system after the run: of any collection, chosen by their members.
 
-`where` chooses rows by dot paths; `match` says how many of them are looked at: `any` (one that satisfies all fields is enough), `first`,
+`where` chooses rows by dot paths; `match` is how many of them must satisfy the fields: `any` (one is enough), `first`,
 `all`, or `exactly_one`, which fails where there are more or fewer. `count` is one more claim.
 """
 
@@ -94,7 +94,7 @@ def records_match(spec: RecordsMatch) -> Decide:
         if records is None:
             return missing("records")
         if spec.collection not in records:
-            return _tell_missing_collection(spec, claim, records)
+            return _report_missing_collection(spec, claim, records)
         rows, scope = records[spec.collection], scope_of(evidence)
         found = claim.choose(rows, scope)
         if not found and (spec.absent or spec.count == 0) and (misspelt := find_misspelt([path for path, _ in claim.chosen_by], rows)):
@@ -111,7 +111,7 @@ def records_match(spec: RecordsMatch) -> Decide:
                 reason, code="several_matches", details={"field_results": [], "matches": len(found)}, pointers=_point_at(claim, found)
             )
         if spec.match == "any" and spec.count is None:
-            return claim.tell(claim.find_best(rows, found, scope))
+            return claim.report(claim.find_best(rows, found, scope))
         looked = [claim.find_best(rows, found, scope)] if spec.match == "any" and found else []
         if spec.match != "any":
             looked = [claim.look(rows[index], index, scope) for index in (found if spec.match == "all" else found[:1])]
@@ -131,11 +131,11 @@ def _point_at(claim: EntryClaim, found: Sequence[int]) -> tuple[str, ...]:
     return tuple(f"{claim.base}[{index}]" for index in found[:_POINTED])
 
 
-def _tell_missing_collection(spec: RecordsMatch, claim: EntryClaim, records: dict[str, list[Row]]) -> Verdict:
+def _report_missing_collection(spec: RecordsMatch, claim: EntryClaim, records: dict[str, list[Row]]) -> Verdict:
     near = nearest(spec.collection, records) or tuple(records)[:5]
     there = f"; there are {', '.join(map(show, near))}" if near else ""
     if spec.absent or spec.count == 0:
-        # A system lists its collections, also empty ones: that there is nothing in one that nobody looked at is unknown.
+        # A system lists its collections, also empty ones: the content of an unlisted one is unknown.
         return missing(f"the collection {show(spec.collection)}")
     reason = f"no {claim.what}: there is no collection {show(spec.collection)}{there}"
     return msgspec.structs.replace(claim.fail_without_entry((), NO_SCOPE), reason=reason)

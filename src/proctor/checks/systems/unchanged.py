@@ -1,4 +1,4 @@
-"""The claim that nothing happened to simulated systems beside what is named: what must *not* have happened.
+"""The claim that nothing happened to simulated systems except what is listed.
 
 Every difference from how the systems began is looked at. One that lies at a place in `besides` is meant to be there, and so is one that an
 entry of `allowed` takes, as many as it takes. A place is `SYSTEM/PLACE`: `clinic/Appointment/17`, `shop/orders/7`, `drop/outbox/a.json`,
@@ -15,13 +15,13 @@ from proctor.checks.registry import Decide, check
 from proctor.checks.shared.missing_evidence import Reads
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, StateChange
-from proctor.model.show import show, tell_more
+from proctor.model.show import count_rest, show
 from proctor.model.verdict import Verdict, failed, missing, passed
 from proctor.patterns.globs import compile_address, matches_glob
 from proctor.work import spend
 
 _PER_CHANGE = 5
-"""Steps that looking at one change counts, beside those of its place."""
+"""Steps that comparing one change costs, apart from its path."""
 _SHOWN = 3
 """Changes that a reason names."""
 
@@ -66,7 +66,7 @@ def unchanged(spec: Unchanged) -> Decide:
         if changes is None:
             return missing("changes of simulated systems")
         left = [entry.at_most for entry, _ in allowed]
-        strange: list[tuple[int, StateChange]] = []
+        unexpected: list[tuple[int, StateChange]] = []
         for index, change in enumerate(changes):
             spend(_PER_CHANGE)
             place = f"{change.system}/{change.place}"
@@ -74,14 +74,14 @@ def unchanged(spec: Unchanged) -> Decide:
             if any(matches_glob(glob, place, spend) for glob in besides):
                 continue
             if not _take(change, place, allowed, left):
-                strange.append((index, change))
-        details = {"changes": len(changes), "unexpected": [describe_change(change) for _, change in strange[:100]]}
-        if not strange:
+                unexpected.append((index, change))
+        details = {"changes": len(changes), "unexpected": [describe_change(change) for _, change in unexpected[:100]]}
+        if not unexpected:
             return passed(f"nothing else changed in the systems ({len(changes)} changes in all)", details=details)
-        more = tell_more(len(strange), _SHOWN)
-        told = ", ".join(describe_change(change) for _, change in strange[:_SHOWN])
-        pointers = tuple(f"$.state.changes[{index}]" for index, _ in strange[:10])
-        return failed(f"expected no other change, found {told}{more}", details=details, pointers=pointers)
+        more = count_rest(len(unexpected), _SHOWN)
+        listed = ", ".join(describe_change(change) for _, change in unexpected[:_SHOWN])
+        pointers = tuple(f"$.state.changes[{index}]" for index, _ in unexpected[:10])
+        return failed(f"expected no other change, found {listed}{more}", details=details, pointers=pointers)
 
     return decide
 
@@ -89,9 +89,9 @@ def unchanged(spec: Unchanged) -> Decide:
 def _take(change: StateChange, place: str, allowed: tuple[tuple[AllowedChange, tuple[str, ...]], ...], left: list[int | None]) -> bool:
     """Return whether an entry takes the change; of one that takes so many, one less is left."""
     for position, (entry, glob) in enumerate(allowed):
-        room = left[position]
-        if entry.change in (None, change.change) and room != 0 and matches_glob(glob, place, spend):
-            left[position] = None if room is None else room - 1
+        remaining = left[position]
+        if entry.change in (None, change.change) and remaining != 0 and matches_glob(glob, place, spend):
+            left[position] = None if remaining is None else remaining - 1
             return True
     return False
 

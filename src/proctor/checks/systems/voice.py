@@ -1,15 +1,14 @@
-"""Claims about what was said on a call.
+"""Claims about phrases spoken on a call.
 
 Every phrase, required or forbidden, counts as one field. A phrase is looked for in each turn of the speaker, then over turns that
-follow each other: a recogniser may cut one sentence into several. `codecs/speech.py` says when words are the same.
-`exact` compares the text as written. A judge may find a paraphrase where one is given; without one `auto` is `normalized`,
-and `semantic` cannot be decided. No transcript at all decides nothing, not even that a phrase was not said; a transcript without turns is
-a call in which nobody spoke.
+follow each other: a recogniser may cut one sentence into several. `codecs/speech.py` decides when words are equal.
+`exact` compares the text as written. A judge may find a paraphrase if there is one; without a judge `auto` is `normalized`,
+and `semantic` is undecided. Without a transcript nothing is decided, not even an absence; a transcript without turns is a silent call.
 
-`to`, `from` and `call` choose calls; nothing said on another call counts, and no phrase goes over two calls. Where no call is the one that
-is meant, nothing was said on it: what must be said fails, what must not be said holds.
+`to`, `from` and `call` choose calls; other calls do not count, and no phrase spans two calls. If no call matches, required phrases fail
+and forbidden ones hold.
 
-The judge is asked about each phrase by itself, required or forbidden: was it said, in these words or in others?
+The judge decides each phrase separately, required or forbidden, in these or other words.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from proctor.errors import SpecError
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Evidence, Json, VoiceTurn
 from proctor.model.judgement import Material, Opinion, Question, make_pending
-from proctor.model.show import shorten, show, tell_more
+from proctor.model.show import count_rest, shorten, show
 from proctor.model.verdict import TextRange, Verdict, errored, failed, missing, passed
 from proctor.work import spend
 
 
 class VoiceSaid(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Phrases were said, or were not, by one side of a call; the score is the share of phrases that hold."""
+    """Phrases were spoken, or were not, by one side of a call; the score is the share of phrases that hold."""
 
     speaker: str | None = None
     """Whose turns are searched: `agent`, `caller`; left out: everyone's."""
@@ -46,9 +45,9 @@ class VoiceSaid(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     call: Json = None
     """The id of the call, or a matcher; left out: any call."""
     contains: tuple[str, ...] = ()
-    """Phrases that must be said."""
+    """Required phrases."""
     not_contains: tuple[str, ...] = ()
-    """Phrases that must not be said."""
+    """Forbidden phrases."""
     match: Literal["auto", "exact", "normalized", "semantic"] = "auto"
     """`normalized` folds case, punctuation and spoken digits; `auto` is that and asks the judge, where there is one,
     about a phrase not found; `semantic` always asks."""
@@ -80,7 +79,7 @@ def _locate(spec: VoiceSaid, evidence: Evidence) -> Iterator[TextRange]:
 
 
 def _declare_reads(spec: VoiceSaid) -> Reads:
-    """Say what the claim reads: where everything is forbidden, more that was said could only break it."""
+    """Declare what the claim reads: if all phrases are forbidden, further speech could only break it."""
     if not spec.contains:
         return Reads(("state",), "absence")
     return Reads(("state",), "exact" if spec.not_contains else "presence", "fail")
@@ -95,7 +94,7 @@ def _declare_reads(spec: VoiceSaid) -> Reads:
     locate=_locate,
 )
 def voice_said(spec: VoiceSaid) -> Decide:
-    """Phrases were said, or were not, by one side of a call; the score is the share of phrases that hold."""
+    """Phrases were spoken, or were not, by one side of a call; the score is the share of phrases that hold."""
     _verify(spec)
     exact = spec.match == "exact"
     calls = _prepare_calls(spec)
@@ -114,15 +113,15 @@ def voice_said(spec: VoiceSaid) -> Decide:
             return _decide_without_call(spec, calls, voice.turns, scope)
         runs = _list_runs(turns, spec.speaker)
         if spec.match == "semantic":
-            unknown = [Said(phrase, forbidden) for phrase, forbidden, _ in phrases]
+            unknown = [PhraseResult(phrase, forbidden) for phrase, forbidden, _ in phrases]
             return _ask(unknown, runs, spec.speaker, voice.turns, None, on)
         heard = _Heard(runs, exact)
-        found = [_record_said(phrase, forbidden, heard.find(wanted)) for phrase, forbidden, wanted in phrases]
-        if calls.chosen_by and not all(said.found or said.forbidden for said in found):
+        found = [_record_phrase(phrase, forbidden, heard.find(wanted)) for phrase, forbidden, wanted in phrases]
+        if calls.chosen_by and not all(result.found or result.forbidden for result in found):
             other = _Heard(_list_runs(voice.turns, spec.speaker), exact)
-            found = [_name_other_call(said, other, exact, voice.turns) for said in found]
-        # A forbidden phrase of the speaker decides, whoever said it besides.
-        if not any(said.forbidden and said.found for said in found):
+            found = [_name_other_call(result, other, exact, voice.turns) for result in found]
+        # A forbidden phrase of the speaker decides, even if others used it too.
+        if not any(result.forbidden and result.found for result in found):
             nameless = [None if turn is None or turn.speaker.strip() else turn for turn in turns] if spec.speaker is not None else []
             others = zip(voice.turns, turns, _list_calls(voice.turns), strict=True) if calls.chosen_by else ()
             unclear = [turn if chosen is None and calls.find_unclear([entry], scope) else None for turn, chosen, entry in others]
@@ -130,8 +129,8 @@ def voice_said(spec: VoiceSaid) -> Decide:
                 if place := _find_forbidden(spec, exact, left, speaker):
                     return missing(f"{what} in turn {place[0]}, {show(place[1], 80)},")
         known = _decide_verdict(found, runs, spec.speaker, voice.turns, on)
-        # What was found by its words is certain, wanted or forbidden; a judge is asked about the rest alone.
-        if spec.match != "auto" or not runs or all(said.found for said in found):
+        # A literal match is certain; the judge decides only the rest.
+        if spec.match != "auto" or not runs or all(result.found for result in found):
             return known
         return _ask(found, runs, spec.speaker, voice.turns, known, on)
 
@@ -139,7 +138,7 @@ def voice_said(spec: VoiceSaid) -> Decide:
 
 
 def _find_forbidden(spec: VoiceSaid, exact: bool, turns: Sequence[VoiceTurn | None], speaker: str | None) -> tuple[int, str] | None:
-    """Return where a forbidden phrase was said in turns that may be meant."""
+    """Return where a forbidden phrase occurs in turns that may match."""
     if not spec.not_contains or not any(turns):
         return None
     heard = _Heard(_list_runs(turns, speaker), exact)
@@ -172,14 +171,14 @@ def _decide_without_call(spec: VoiceSaid, calls: EntryClaim, turns: Sequence[Voi
     entries = list({tuple(entry.items()): entry for entry in _list_calls(turns)}.values())
     if calls.find_unclear(entries, scope):
         return missing(f"of every call {' and '.join(name for name, _ in calls.chosen_by)}")
-    told = calls.fail_without_entry(entries, scope).reason
-    phrases = [Said(phrase, False) for phrase in spec.contains] + [Said(phrase, True) for phrase in spec.not_contains]
-    details: dict[str, Json] = {"phrase_results": [_write_record(said) for said in phrases], "total": len(phrases)}
-    return failed(told, code="no_match", details={**details, "held": 0}) if spec.contains else passed(told, details=details)
+    reason = calls.fail_without_entry(entries, scope).reason
+    phrases = [PhraseResult(phrase, False) for phrase in spec.contains] + [PhraseResult(phrase, True) for phrase in spec.not_contains]
+    details: dict[str, Json] = {"phrase_results": [_write_record(result) for result in phrases], "total": len(phrases)}
+    return failed(reason, code="no_match", details={**details, "held": 0}) if spec.contains else passed(reason, details=details)
 
 
-class Said(msgspec.Struct, frozen=True):
-    """What is known of one phrase: whether it was said, and where, or who said so."""
+class PhraseResult(msgspec.Struct, frozen=True):
+    """The result of one phrase: whether and where it was spoken, or the judge's opinion."""
 
     phrase: str
     forbidden: bool
@@ -187,46 +186,49 @@ class Said(msgspec.Struct, frozen=True):
     place: tuple[int, str] | None = None
     opinion: Opinion | None = None
     elsewhere: str = ""
-    """The other call on which a phrase was said that is not there."""
+    """The other call on which a missing phrase was spoken."""
 
 
-def _record_said(phrase: str, forbidden: bool, place: tuple[int, str] | None) -> Said:
-    return Said(phrase, forbidden, place is not None, place)
+def _record_phrase(phrase: str, forbidden: bool, place: tuple[int, str] | None) -> PhraseResult:
+    return PhraseResult(phrase, forbidden, place is not None, place)
 
 
-def _name_other_call(said: Said, other: _Heard, exact: bool, turns: Sequence[VoiceTurn]) -> Said:
-    place = other.find(_Phrase(said.phrase, exact)) if not said.found and not said.forbidden else None
+def _name_other_call(result: PhraseResult, other: _Heard, exact: bool, turns: Sequence[VoiceTurn]) -> PhraseResult:
+    place = other.find(_Phrase(result.phrase, exact)) if not result.found and not result.forbidden else None
     if place is None:
-        return said
+        return result
     turn = turns[place[0]]
-    return msgspec.structs.replace(said, elsewhere=f", but on the call from {show(turn.sender)} to {show(turn.to)}")
+    return msgspec.structs.replace(result, elsewhere=f", but on the call from {show(turn.sender)} to {show(turn.to)}")
 
 
 def _ask(
-    phrases: list[Said], runs: list[Spoken], speaker: str | None, turns: Sequence[VoiceTurn], otherwise: Verdict | None, on: str
+    phrases: list[PhraseResult], runs: list[Spoken], speaker: str | None, turns: Sequence[VoiceTurn], otherwise: Verdict | None, on: str
 ) -> Verdict:
     """Ask a judge about every phrase that was not found."""
     if not runs:
-        # Nothing was said, so nobody need be asked in which words.
+        # Nothing was spoken, so there is nothing to judge.
         return otherwise or _decide_verdict(phrases, runs, speaker, turns, on)
     spoken = [{"speaker": turns[number].speaker, "text": text} for run in runs for number, text in run]
     material = Material(subject=spoken, name="transcript")
     by = f"by {show(speaker)} " if speaker is not None else ""
     questions = [
         Question(
-            criterion=f"This was said {by}on the call, in these words or in others that mean the same: {show(said.phrase, _LONGEST)}",
+            criterion=f"This was said {by}on the call, in these words or in others that mean the same: {show(result.phrase, _LONGEST)}",
             material=material,
-            label=said.phrase,
+            label=result.phrase,
         )
-        for said in phrases
-        if not said.found
+        for result in phrases
+        if not result.found
     ]
 
     def settle(opinions: Sequence[Opinion]) -> Verdict:
         left = iter(opinions)
-        known = [said if said.found else _record_heard(said, next(left)) for said in phrases]
-        # One phrase that nobody could judge leaves the share of phrases unknown, and with it the verdict.
-        broken = next((said for said in known if said.opinion is not None and said.opinion.outcome == "error"), None)
+        known = [result if result.found else _record_heard(result, next(left)) for result in phrases]
+        # One phrase without a judgement leaves the share unknown, and with it the verdict.
+        broken = next(
+            (result for result in known if result.opinion is not None and result.opinion.outcome == "error"),
+            None,
+        )
         if broken is not None and broken.opinion is not None:
             return errored(
                 broken.opinion.code or "judge_failed", f"{show(broken.phrase)}: {broken.opinion.reason}", details=broken.opinion.details
@@ -236,8 +238,8 @@ def _ask(
     return make_pending(questions, settle, otherwise=otherwise)
 
 
-def _record_heard(said: Said, opinion: Opinion) -> Said:
-    return msgspec.structs.replace(said, found=opinion.outcome == "pass", opinion=opinion)
+def _record_heard(result: PhraseResult, opinion: Opinion) -> PhraseResult:
+    return msgspec.structs.replace(result, found=opinion.outcome == "pass", opinion=opinion)
 
 
 def _verify(spec: VoiceSaid) -> None:
@@ -260,11 +262,11 @@ class _Phrase:
 
 
 class _Heard:
-    """What was said, brought once to the form in which it is compared, however many phrases are looked for."""
+    """Speech, normalised once for all phrases."""
 
     def __init__(self, runs: list[Spoken], exact: bool) -> None:
         self._turns = [(number, text, self._find_form(text, exact)) for run in runs for number, text in run]
-        # After the single turns, so that a phrase inside one turn is told with that turn and not with the whole run.
+        # After the single turns, so that a phrase inside one turn is located in that turn.
         together = [(run[0][0], " ".join(text for _, text in run)) for run in runs if len(run) > 1]
         self._turns += [(number, text, self._find_form(text, exact)) for number, text in together]
 
@@ -299,48 +301,51 @@ def _list_runs(turns: Sequence[VoiceTurn | None], speaker: str | None) -> list[S
     return runs
 
 
-def _decide_verdict(found: list[Said], runs: list[Spoken], speaker: str | None, turns: Sequence[VoiceTurn], on: str) -> Verdict:
+def _decide_verdict(found: list[PhraseResult], runs: list[Spoken], speaker: str | None, turns: Sequence[VoiceTurn], on: str) -> Verdict:
     records: list[dict[str, Json]] = []
     wrong: list[str] = []
     pointers: list[str] = []
     by = f"{f' by {speaker}' if speaker is not None else ''}{on}"
-    for said in found:
-        records.append(_write_record(said))
-        if said.place is not None:
-            pointers.append(f"$.state.voice.turns[{said.place[0]}]")
-        if said.forbidden and said.found:
-            wrong.append(f"{show(said.phrase)} was said{by}{_describe_place(said)}")
-        elif not said.forbidden and not said.found:
-            wrong.append(f"{show(said.phrase)} was not said{by}{said.elsewhere}{_describe_place(said)}")
+    for result in found:
+        records.append(_write_record(result))
+        if result.place is not None:
+            pointers.append(f"$.state.voice.turns[{result.place[0]}]")
+        if result.forbidden and result.found:
+            wrong.append(f"{show(result.phrase)} was said{by}{_describe_place(result)}")
+        elif not result.forbidden and not result.found:
+            wrong.append(f"{show(result.phrase)} was not said{by}{result.elsewhere}{_describe_place(result)}")
     held = len(found) - len(wrong)
     details: dict[str, Json] = {"phrase_results": records, "held": held, "total": len(found)}
-    told = f"{held} of {len(found)} phrases hold"
+    reason = f"{held} of {len(found)} phrases hold"
     if not turns:
-        told += " (nobody spoke)"
+        reason += " (no speech)"
     elif not runs:
         there = sorted({turn.speaker for turn in turns})[:5]
-        told += f" (no turn of {show(speaker)}; speakers: {', '.join(map(show, there))})"
+        reason += f" (no turn of {show(speaker)}; speakers: {', '.join(map(show, there))})"
     if not wrong and turns and not runs:
-        # Where the speaker is not heard at all, nobody knows what they said.
         return missing(f"a turn of {show(speaker)}")
     if not wrong:
-        return passed(told, details=details, pointers=tuple(dict.fromkeys(pointers)))
-    more = tell_more(len(wrong), 3, "; and")
+        return passed(reason, details=details, pointers=tuple(dict.fromkeys(pointers)))
+    more = count_rest(len(wrong), 3, "; and")
     return failed(
-        f"{told}: {'; '.join(wrong[:3])}{more}", details=details, pointers=tuple(dict.fromkeys(pointers)), score=held / len(found)
+        f"{reason}: {'; '.join(wrong[:3])}{more}", details=details, pointers=tuple(dict.fromkeys(pointers)), score=held / len(found)
     )
 
 
-def _write_record(said: Said) -> dict[str, Json]:
-    record: dict[str, Json] = {"phrase": said.phrase, "found": said.found, "turn": shorten(said.place[1], 500) if said.place else None}
-    if said.forbidden:
+def _write_record(result: PhraseResult) -> dict[str, Json]:
+    record: dict[str, Json] = {
+        "phrase": result.phrase,
+        "found": result.found,
+        "turn": shorten(result.place[1], 500) if result.place else None,
+    }
+    if result.forbidden:
         record["forbidden"] = True
-    if said.opinion is not None:
-        record["judged"] = {"reason": said.opinion.reason, **said.opinion.details}
+    if result.opinion is not None:
+        record["judged"] = {"reason": result.opinion.reason, **result.opinion.details}
     return record
 
 
-def _describe_place(said: Said) -> str:
-    if said.place is not None:
-        return f" in turn {said.place[0]}: {show(said.place[1])}"
-    return f", in the opinion of the judge: {said.opinion.reason}" if said.opinion is not None else ""
+def _describe_place(result: PhraseResult) -> str:
+    if result.place is not None:
+        return f" in turn {result.place[0]}: {show(result.place[1])}"
+    return f", in the opinion of the judge: {result.opinion.reason}" if result.opinion is not None else ""

@@ -1,7 +1,7 @@
 """Claims about X12 responses.
 
-Of several transactions that fit the last one counts. An empty element counts as absent. A response that cannot be read is left
-out and named; an absence cannot be claimed beside one, nor beside one that breaks off, and nothing is absent in a transaction that does.
+Of several transactions that fit the last one counts. An empty element counts as absent. An unreadable response is left out and named.
+Absence is undecided if a response is unreadable or cut off.
 """
 
 from __future__ import annotations

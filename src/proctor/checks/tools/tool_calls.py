@@ -65,7 +65,7 @@ class ToolCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at_most: int | None = None
     """How many such calls there may be."""
     server_prefix: bool = False
-    """`server:tool` stands for `tool` when no tool has the long name."""
+    """`server:tool` means `tool` if no tool has the long name."""
 
 
 class ToolNotCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -100,7 +100,7 @@ def _declare_call_reads(spec: ToolCalled | ToolNotCalled) -> Reads:
     if isinstance(spec, ToolNotCalled):
         return Reads(("tool_calls", "tool_arguments") if spec.arguments is not None else ("tool_calls",), "absence", tools=(spec.name,))
     with_arguments = spec.arguments is not None or bool(spec.forbidden_arguments)
-    # A further call that nobody saw could break any of these, so only a plain "was called" is safe on half of the evidence.
+    # A further, unseen call could break any of these, so only a plain "was called" is safe on partial evidence.
     counted = spec.index is not None or spec.at_most is not None or bool(spec.forbidden_arguments) or spec.at_least == 0
     parts: tuple[Part, ...] = ("tool_calls", "tool_arguments") if with_arguments else ("tool_calls",)
     # A position is one among all calls.
@@ -146,12 +146,12 @@ def tool_called(spec: ToolCalled) -> Decide:
     _check_counts(spec)
     rule = build_argument_rule(spec.arguments, match=spec.match, values=spec.values, strict=spec.strict)
     ok = passed(_claim(spec, rule, "was called"))
-    told = _describe_wanted(spec, rule)
-    careful = _decide_carefully(spec, told, rule, ok)
+    description = _describe_wanted(spec, rule)
+    careful = _decide_carefully(spec, description, rule, ok)
     once = spec.index is None and spec.at_least == 1 and spec.at_most is None and not spec.forbidden_arguments
     if not once or (rule is not None and rule.plain is None):
         return careful
-    # What `server:tool` stands for depends on the tools that this evidence knows.
+    # The meaning of `server:tool` depends on the tools in this evidence.
     if spec.server_prefix:
         return careful  # a prefix needs a look at all tools
     name = spec.name
@@ -182,7 +182,7 @@ def tool_called(spec: ToolCalled) -> Decide:
         for call in calls:
             if call.aliases:
                 return careful(evidence)
-        return defer_verdict(lambda: _fail_wrong_count(spec, told, name, rule, evidence, calls, find_indexes_of(calls, name), ()))
+        return defer_verdict(lambda: _fail_wrong_count(spec, description, name, rule, evidence, calls, find_indexes_of(calls, name), ()))
 
     return decide
 
@@ -198,10 +198,10 @@ def _check_counts(spec: ToolCalled) -> None:
     if spec.at_most is not None and spec.at_most < spec.at_least:
         raise SpecError(f"at_most {spec.at_most} is below at_least {spec.at_least}", field="at_most")
     if spec.index is not None and (spec.at_least != 1 or spec.at_most is not None):
-        raise SpecError("index speaks of one call; at_least and at_most count calls: use one or the other", field="index")
+        raise SpecError("index is about one call, at_least and at_most count calls: use one of them", field="index")
 
 
-def _decide_carefully(spec: ToolCalled, told: str, rule: ArgumentRule | None, ok: Verdict) -> Decide:
+def _decide_carefully(spec: ToolCalled, description: str, rule: ArgumentRule | None, ok: Verdict) -> Decide:
     forbidden = frozenset(spec.forbidden_arguments)
 
     def decide(evidence: Evidence) -> Verdict:
@@ -215,12 +215,12 @@ def _decide_carefully(spec: ToolCalled, told: str, rule: ArgumentRule | None, ok
             if found is not None:
                 return found
         if spec.index is not None:
-            return _decide_position(told, spec.index, name, rule, evidence, calls, ok)
+            return _decide_position(description, spec.index, name, rule, evidence, calls, ok)
         scope = build_scope(rule, evidence)
         fitting = named if rule is None else [index for index in named if rule.fits(calls[index].arguments, scope)]
         if len(fitting) >= spec.at_least and (spec.at_most is None or len(fitting) <= spec.at_most):
             return ok
-        return defer_verdict(lambda: _fail_wrong_count(spec, told, name, rule, evidence, calls, named, fitting))
+        return defer_verdict(lambda: _fail_wrong_count(spec, description, name, rule, evidence, calls, named, fitting))
 
     return decide
 

@@ -36,7 +36,7 @@ class ExpectedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     name: str
     """The tool's name."""
     arguments: dict[str, Json] = {}
-    """The arguments to expect, compared as the surrounding claim says."""
+    """The expected arguments, compared as configured by the claim."""
 
 
 class ToolCallsMatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -47,7 +47,7 @@ class ToolCallsMatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     order: Literal["ignore", "strict", "superset"] = "ignore"
     """`ignore`: any order; `strict`: position by position; `superset`: in order, others may lie between."""
     arguments: Literal["partial", "exact", "ignore"] = "partial"
-    """How arguments are compared; in `partial` a word such as `any` or `number` stands for a type."""
+    """How arguments are compared; in `partial` a word such as `any` or `number` means a type."""
     max_extra: int | None = None
     """How many further calls are allowed; left out: any number."""
     negative: bool = False
@@ -112,13 +112,13 @@ def _fail_unpaired(spec: ToolCallsMatch, pairing: Pairing, match: ToolCallMatch,
             details={"extra": list_names(calls)},
             pointers=call_paths(evidence, range(len(calls))),
         )
-    told: list[str] = []
+    reasons: list[str] = []
     pointers: list[str] = []
     mismatches: list[Json] = []
     for entry in match.argument_mismatches:
         path = call_path(evidence, entry.actual_index)
         differences = pairing.list_differences(entry, f"{path}.arguments")
-        told.append(f"{entry.tool_name} with other arguments: " + "; ".join(difference.sentence for difference in differences[:4]))
+        reasons.append(f"{entry.tool_name} with other arguments: " + "; ".join(difference.sentence for difference in differences[:4]))
         pointers.extend(difference.path for difference in differences)
         mismatches.append(
             {
@@ -129,18 +129,16 @@ def _fail_unpaired(spec: ToolCallsMatch, pairing: Pairing, match: ToolCallMatch,
             }
         )
     for late in match.out_of_order:
-        told.append(f"{late.tool_name} out of order: expected as number {late.expected_index}, made as number {late.actual_index}")
+        reasons.append(f"{late.tool_name} out of order: expected as number {late.expected_index}, made as number {late.actual_index}")
         pointers.append(call_path(evidence, late.actual_index))
     if match.missing:
-        told.append("missing " + ", ".join(_call_shown(call) for call in match.missing[:5]))
+        reasons.append("missing " + ", ".join(_call_shown(call) for call in match.missing[:5]))
     if spec.max_extra is not None and len(match.extra) > spec.max_extra:
-        told.append(
-            f"{len(match.extra)} further calls where {spec.max_extra} are allowed: {', '.join(call.name for call in match.extra[:5])}"
-        )
-    if not told:
-        told.append("expected some tool call; no tool was called")
+        reasons.append(f"{len(match.extra)} extra calls, {spec.max_extra} allowed: {', '.join(call.name for call in match.extra[:5])}")
+    if not reasons:
+        reasons.append("expected some tool call; no tool was called")
     return failed(
-        "; ".join(told[:8]),
+        "; ".join(reasons[:8]),
         details={
             "missing": [_call_json(call) for call in match.missing],
             "extra": [_call_json(call) for call in match.extra[:100]],

@@ -11,7 +11,7 @@ from typing import Literal
 
 from proctor.cli.show.renderers import print_case
 from proctor.model.result import CaseResult
-from proctor.model.show import tell_more
+from proctor.model.show import count_rest
 from proctor.report.words.faults import CaseFaults, find_case_fault, find_fault
 from proctor.report.words.neutral import to_one_line
 from proctor.runner.ports import Event, Listener
@@ -90,7 +90,7 @@ class _MovingLine:
         rate = self._done / spent
         left = f", about {(self._total - self._done) / rate:.0f} s to go" if self._done and self._done < self._total else ""
         names = ", ".join(to_one_line(case, 24) for case, _ in list(self._running)[:_MOST_NAMES])
-        more = tell_more(len(self._running), _MOST_NAMES)
+        more = count_rest(len(self._running), _MOST_NAMES)
         running = f"; running {names}{more}" if names else ""
         text = f"{self._done}/{self._total} done, {self._failed} failed, {rate:.1f} a second{left}{running}"
         print(f"\r\x1b[2K{text[:160]}", end="", file=sys.stderr, flush=True)

@@ -29,7 +29,7 @@ _shared: asyncio.AbstractEventLoop | None = None
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:
     """Wait for `work`, which runs in another thread. Raises `RuntimeError` inside an event loop."""
     if is_loop_running():
-        # Python warns of a coroutine that nobody ever awaited, unless it is closed.
+        # Python warns of a coroutine that was never awaited, unless it is closed.
         work.close()
         raise RuntimeError("this call would stop the running event loop: use the asynchronous twin with await")
     future = asyncio.run_coroutine_threadsafe(work, HOME_LOOP.get() or _get_shared_loop())
@@ -49,7 +49,7 @@ def _get_shared_loop() -> asyncio.AbstractEventLoop:
             # A daemon: a test function that never ends must not keep the process from ending.
             thread = threading.Thread(target=_serve_loop, args=(_shared,), name="proctor blocking calls", daemon=True)
             thread.start()
-            # Python cuts a daemon thread off where it stands when it ends; only this lets the loop close what is open.
+            # Python stops a daemon thread abruptly at exit; only this lets the loop close what is open.
             atexit.register(_stop_loop, _shared, thread)
         return _shared
 
@@ -63,19 +63,19 @@ def _serve_loop(loop: asyncio.AbstractEventLoop) -> None:
         for task in left:
             task.cancel()
         if left:
-            # Child processes of servers that nobody closed end here.
+            # Child processes of servers that were not closed end here.
             loop.run_until_complete(asyncio.wait(left, timeout=_FAREWELL_S))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 
 
 def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop until it is told to stop; a task that calls `sys.exit` ends itself, not the loop that everybody shares."""
+    """Run the loop until it is stopped; a task that calls `sys.exit` ends itself, not the shared loop."""
     while True:
         try:
             return loop.run_forever()
         except (SystemExit, KeyboardInterrupt):
-            continue  # the task that raised it has it as its result, for whoever waits for it
+            continue  # the task that raised it has it as its result
 
 
 def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:

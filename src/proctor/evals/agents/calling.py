@@ -1,14 +1,16 @@
 """Calls functions of the user's own, asynchronous or not, and ends those that take too long.
 
 A function that is not asynchronous runs in a thread of its own, so that it may block; blocking calls it makes go to the loop that waits for
-it. A function that does not let itself be ended is left behind. One that raises what would end the program (`sys.exit`) ends only itself.
+it. A function that cannot be stopped is abandoned. One that raises `SystemExit` ends only itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
@@ -16,6 +18,42 @@ from proctor.evals.agents.blocking import HOME_LOOP
 from proctor.model.show import exception_text
 from proctor.processes.threads import run_in_thread
 from proctor.targets.shared.interrupts import is_interrupt
+
+# --- the deadline of the prompts of an iteration
+
+
+class Deadline:
+    """When an iteration has to be over, and whether one of its prompts was ended by that."""
+
+    __slots__ = ("at", "missed")
+
+    def __init__(self, limit_s: float) -> None:
+        self.at = time.monotonic() + limit_s
+        self.missed = False
+
+
+DEADLINE: ContextVar[Deadline | None] = ContextVar("DEADLINE", default=None)
+"""Of the iteration that this is a part of, if it is."""
+
+
+class PromptLimit:
+    """How long one prompt may take: its own limit, or what is left of its iteration."""
+
+    __slots__ = ("_deadline", "_own_s", "seconds")
+
+    def __init__(self, own_s: float) -> None:
+        deadline = DEADLINE.get()
+        left = None if deadline is None else deadline.at - time.monotonic()
+        self._own_s = own_s
+        self._deadline = deadline if left is not None and left < own_s else None
+        self.seconds = own_s if self._deadline is None or left is None else left
+
+    def explain_expiry(self) -> str:
+        """Return the message for a prompt that took too long, and mark the iteration if the limit was its own."""
+        if self._deadline is None:
+            return f"Operation timed out after {self._own_s * 1000:g}ms"
+        self._deadline.missed = True
+        return "the iteration ran out of time"
 
 
 def copy_context() -> contextvars.Context:
@@ -49,13 +87,13 @@ def _describe_exit(error: BaseException) -> str:
 
 
 async def end_task(task: asyncio.Task[object]) -> None:
-    """End the task, or leave it behind when it does not let itself be ended."""
+    """End the task, or abandon it if it does not stop."""
     if task.done():
         return
     task.cancel()
     await asyncio.wait({task}, timeout=0.2)
     if not task.done():
-        # Whatever becomes of it, nobody is interested any more.
+        # Its result is ignored from here on.
         task.add_done_callback(lambda late: late.cancelled() or late.exception())
 
 

@@ -4,8 +4,8 @@ A server is a mapping (`command`, `args`, `env`, `cwd` is started; `url`, `heade
 or a server object of the `mcp` package in this process. An address that ends in `/sse`, or `prefer_sse`, means the older way over HTTP; it
 is also tried where a server does not take the newer one, unless `disable_sse_fallback` is true.
 
-Entering the manager connects all servers side by side and says which cannot be reached; with `lazy_connect` each is connected when it is
-first needed. One that was lost is connected anew the next time it is needed. Connections belong to the event loop they were made in.
+Entering the manager connects all servers concurrently and names those that cannot be reached; with `lazy_connect` each is connected on
+first use. A lost one is reconnected on its next use. Connections belong to the event loop they were made in.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class MCPClientManager:
         return self._status.get(server, "disconnected")
 
     def get_server_summaries(self) -> list[dict[str, Json]]:
-        """Return every server with its status, and what a connected one says it is."""
+        """Return every server with its status, and the identity of connected ones."""
         found: list[dict[str, Json]] = []
         for name in self._settings:
             summary: dict[str, Json] = {"id": name, "status": self.get_connection_status(name)}
@@ -94,7 +94,7 @@ class MCPClientManager:
 
     async def connect_all(self) -> None:
         """Connect all servers, side by side. Raises `TargetError` that names each that cannot be reached; then none is connected."""
-        # Every server is waited for: the message names all that cannot be reached, and none goes on connecting behind it.
+        # Wait for every server: the message names all that cannot be reached, and none keeps connecting afterwards.
         outcomes = await asyncio.gather(*(self._get_listing(name) for name in self._settings), return_exceptions=True)
         faults = [each for each in outcomes if isinstance(each, BaseException)]
         if not faults:
@@ -175,7 +175,7 @@ class MCPClientManager:
     async def execute_tool(self, server: str, tool: str, arguments: Mapping[str, Json] | None = None) -> dict[str, Json]:
         """Call a tool, once, and give its result (`content`, `structuredContent`, `isError`). Raises `TargetError` when the call fails.
 
-        A tool that the server does not have is a result with `isError`, whichever way the server says so.
+        A tool that the server does not have is a result with `isError`, however the server reports it.
         """
         listing = await self._get_listing(server)
         answer = await self._call(server, tool, dict(arguments or {}))
@@ -185,8 +185,8 @@ class MCPClientManager:
         if tool in names or answer.gone:
             raise TargetError(f"{tool} on MCP server {server!r}: {answer.error}")
         close = nearest(tool, names)
-        told = f"MCP server {server!r} has no tool {tool!r}" + (f"; nearest: {close[0]!r}" if close else "")
-        return {"content": [{"type": "text", "text": f"{told}: {answer.error}"}], "isError": True}
+        message = f"MCP server {server!r} has no tool {tool!r}" + (f"; nearest: {close[0]!r}" if close else "")
+        return {"content": [{"type": "text", "text": f"{message}: {answer.error}"}], "isError": True}
 
     # --- for code that is not asynchronous --------------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class MCPClientManager:
             entry["transport"] = "sse" if prefers is True else guess_transport(entry["url"])
         if entry.get("transport") == "http":
             entry.setdefault("sse_fallback", only_newer is not True)
-        # MCPJam counts in milliseconds; our own field says that it does not.
+        # MCPJam uses milliseconds, our own field seconds.
         timeout_ms = entry.pop("timeout", None)
         if timeout_ms is not None:
             entry["timeout_s"] = timeout_ms / 1000

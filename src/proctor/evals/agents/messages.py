@@ -2,7 +2,7 @@
 
 `{role, content}` where content is text, or parts: `text`, `tool-call` (`toolCallId`, `toolName`, `input`), `tool-result` (`toolCallId`,
 `toolName`, `output`). The results of one step are one message. An output is `{type: json, value: the result}`, `text` for a tool that gave
-text, and `error-text` for a call that failed; a result that says `isError` is `json` like any other.
+text, and `error-text` for a call that failed; a result with `isError` is `json` like any other.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def compose_messages(prompt: str, text: str, calls: Iterable[ToolCall]) -> list[
 
 
 def read_sdk_messages(messages: Iterable[Mapping[str, Json]]) -> tuple[ChatMessage, ...]:
-    """Return messages of the AI SDK as our models are told them. Raises `ValueError` for what is no message."""
+    """Return messages of the AI SDK as messages of our models. Raises `ValueError` for anything else."""
     return tuple(each for message in messages for each in _read_message(message))
 
 
@@ -111,7 +111,7 @@ def _read_output(output: Json) -> str:
     value: Json = output["value"]
     if str(output.get("type", "")).startswith("error"):
         return f"{_ERROR}{as_text(value) or ''}"
-    # As the loop told it when the tool was called.
+    # As the loop sent it when the tool was called.
     return text_for_model(value) if isinstance(value, dict) and "content" in value else as_text(value) or ""
 
 

@@ -1,8 +1,8 @@
 """Makes a model from `provider/model`.
 
-The provider is what stands before the first `/`. A key that is not given is read from the variable the provider's own tools read
-(`OPENAI_API_KEY`, ...), as are the addresses of OpenAI, Anthropic and Azure; with an address of one's own that key is not sent: it is the
-provider's, and whoever writes another address writes its key beside it. Providers without a client of their own here are reached
+The provider is the part before the first `/`. A missing key is read from the variable that the provider's own tools read
+(`OPENAI_API_KEY`, ...), as are the addresses of OpenAI, Anthropic and Azure; that key is not sent to a custom address, which needs a key of
+its own. Providers without a client of their own here are reached
 through the OpenAI-compatible address they offer, and any other that pydantic-ai knows through it (extra `providers`). A name of ours wins
 over a custom provider of the same name.
 """
@@ -117,7 +117,7 @@ def complete_settings(given: ModelSettings | Mapping[str, object], environment: 
             settings = convert_to(dict(given), ModelSettings)
         except msgspec.ValidationError as error:
             raise SpecError(str(error), field="model") from None
-    # A key of the environment is the provider's, and must not go to an address that somebody wrote into a setting.
+    # A key of the environment is the provider's, and must not be sent to a custom address.
     if settings.base_url is not None or settings.provider not in PROVIDERS:
         return settings
     spoken, address = _find_address(settings.provider, None, environment)

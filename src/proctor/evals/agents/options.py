@@ -1,7 +1,7 @@
 """Options that are given by name: all of them are shown, and one that does not exist is refused with the nearest right word.
 
-Functions of evals may be told many things. What has a default stands in the signature; what is None unless given is a field of a
-`TypedDict` and comes as `**options: Unpack[...]`. Type checkers see both, and so does whoever asks `inspect.signature`.
+An option with a default is in the signature; one that is None by default is a field of a `TypedDict` and comes as `**options: Unpack[...]`.
+Type checkers and `inspect.signature` see both.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def refuse_unknown_options(function: Callable[..., Any], options: Mapping[str, o
     for name in options:
         if name not in known:
             close = nearest(name, known)
-            told = f"; nearest: {close[0]!r}" if close else ""
-            raise TypeError(f"{function.__qualname__.removesuffix('.__init__')}() has no option {name!r}{told}")
+            suggestion = f"; nearest: {close[0]!r}" if close else ""
+            raise TypeError(f"{function.__qualname__.removesuffix('.__init__')}() has no option {name!r}{suggestion}")
 
 
 @functools.cache

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypedDict, Unpack, cast
 
+import msgspec
+
 from proctor.errors import EvidenceError
-from proctor.evals.agents.latency import LatencyBreakdown
 from proctor.evals.agents.messages import Message, compose_messages, write_indented
 from proctor.evals.agents.options import refuse_unknown_options, show_options
 from proctor.evidence.shared.calls import read_call
@@ -17,6 +18,44 @@ from proctor.evidence.shared.usage import add_usage, read_usage
 from proctor.evidence.values.text import parse_json
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
 from proctor.model.show import kind_of, nearest
+
+# --- where the time of prompts went: of one, and the spread over many
+
+
+class LatencyBreakdown(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the time of one prompt went, in milliseconds."""
+
+    e2e_ms: float = 0.0
+    """From the prompt to its result."""
+    llm_ms: float = 0.0
+    """Waiting for the model."""
+    mcp_ms: float = 0.0
+    """Waiting for tools."""
+
+
+class LatencyStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The spread of some times; all zeros where there are none."""
+
+    min: float = 0.0
+    max: float = 0.0
+    mean: float = 0.0
+    p50: float = 0.0
+    p95: float = 0.0
+    count: int = 0
+
+
+class LatencySummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The spread of the three parts of time."""
+
+    e2e: LatencyStats = LatencyStats()
+    llm: LatencyStats = LatencyStats()
+    mcp: LatencyStats = LatencyStats()
+    per_iteration: tuple[LatencyBreakdown, ...] = ()
+    """One entry per prompt, in order."""
+
+
+# ---
+
 
 _FIELDS: Final = {
     "prompt": "prompt",
@@ -43,7 +82,7 @@ class ResultOptions(TypedDict, total=False):
     """What else may be known of a prompt."""
 
     messages: Sequence[Message] | None
-    """Everything said in it; left out, made of prompt, calls and text."""
+    """All messages; by default made of prompt, calls and text."""
     usage: Usage | Mapping[str, Json] | None
     latency: LatencyBreakdown | Mapping[str, float] | float | None
     """In milliseconds; a number is the time of the whole prompt."""
@@ -116,10 +155,10 @@ class PromptResult:
         failed = f", error={self._error!r}" if self._error is not None else ""
         return f"PromptResult(prompt={self.prompt!r}, text={self.text!r}, tools_called={self.tools_called()!r}{failed})"
 
-    # --- what was said ------------------------------------------------------------------------------------------------------
+    # --- messages -----------------------------------------------------------------------------------------------------------
 
     def get_prompt(self) -> str:
-        """Return what was asked."""
+        """Return the prompt."""
         return self.prompt
 
     def get_text(self) -> str:
@@ -127,19 +166,19 @@ class PromptResult:
         return self.text
 
     def get_messages(self) -> list[Message]:
-        """Return everything said in this prompt."""
+        """Return all messages of this prompt."""
         return list(self._messages)
 
     def get_user_messages(self) -> list[Message]:
-        """Return what the user said."""
+        """Return the messages of the user."""
         return self._list_messages_of("user")
 
     def get_assistant_messages(self) -> list[Message]:
-        """Return what the model said."""
+        """Return the messages of the model."""
         return self._list_messages_of("assistant")
 
     def get_tool_messages(self) -> list[Message]:
-        """Return what the tools said."""
+        """Return the messages of the tools."""
         return self._list_messages_of("tool")
 
     def format_trace(self) -> str:
@@ -238,7 +277,7 @@ class PromptResult:
         return list(self._widgets)
 
     def to_eval_result(self, **overrides: Json) -> dict[str, Json]:
-        """Return a row as the MCPJam service takes it. Passed, unless said otherwise, without an error of the prompt or of a tool."""
+        """Return a row in the format of the MCPJam service. By default it passed if neither the prompt nor a tool had an error."""
         failed = self.has_error() or any(call.failed() for call in self._calls)
         row: dict[str, Json] = {
             "caseTitle": self.prompt if self.prompt.strip() else "PromptResult",

@@ -3,7 +3,7 @@
 The agent loop is the one of `mcp_agent` targets. Around it stand a watch on the model, which puts the context before the question, keeps
 the time and ends the loop where the caller wants it ended, and the set of tools. Whatever happens, what was observed is in the result.
 
-Reaching `max_steps` or a stop condition is no error here: the caller asked for it. `get_stop_reason` tells.
+Reaching `max_steps` or a stop condition is not an error here, since the caller set it: see `get_stop_reason`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from uuid import uuid4
 import msgspec
 
 from proctor.cassettes.ports import LIVE
-from proctor.evals.agents.latency import LatencyBreakdown
 from proctor.evals.agents.messages import Message, read_sdk_messages, write_sdk_messages
-from proctor.evals.agents.prompt_result import PromptResult
+from proctor.evals.agents.prompt_result import LatencyBreakdown, PromptResult
 from proctor.evals.agents.spans import ModelSpan, write_spans
 from proctor.evals.agents.tools import AgentTool, ToolSet
 from proctor.evidence.shared.usage import add_usage
@@ -35,14 +34,14 @@ from proctor.targets.mcp.agent_conversation import AgentSettings
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer of the model and the calls it asked for."""
+    """One answer of the model and the calls it requested."""
 
     text: str
     tool_names: tuple[str, ...]
 
 
 StopCondition = Callable[[Sequence[Step]], bool]
-"""Asked after every step with all steps so far; true ends the prompt."""
+"""Called after every step with all steps so far; true ends the prompt."""
 
 
 def has_tool_call(name: str) -> StopCondition:
@@ -79,9 +78,9 @@ def read_timeout(timeout: Timeout | None, timeout_ms: float | None) -> tuple[flo
     if not isinstance(timeout, Mapping):
         return _read_milliseconds(timeout, "timeout"), None
     given = {_TIMEOUT_KEYS.get(key, key): value for key, value in timeout.items()}
-    strange = [key for key in given if key not in _TIMEOUT_KEYS.values()]
-    if strange:
-        raise ValueError(f"timeout: expected total_ms and step_ms, found {strange[0]!r}")
+    unknown = [key for key in given if key not in _TIMEOUT_KEYS.values()]
+    if unknown:
+        raise ValueError(f"timeout: expected total_ms and step_ms, found {unknown[0]!r}")
     # Answers come whole here, so there are no chunks to wait for.
     limits = {key: _read_milliseconds(value, f"timeout.{key}") for key, value in given.items()}
     return limits.get("total_ms"), limits.get("step_ms")
@@ -132,8 +131,8 @@ class WatchedModel:
         self._ended = ended
         self._steps: list[Step] = []
         self.replies: list[ChatReply] = []
-        self.said: tuple[ChatMessage, ...] = ()
-        """The conversation without the context, as the model was last told it."""
+        self.messages: tuple[ChatMessage, ...] = ()
+        """The conversation without the context, as last sent to the model."""
         self.spans: list[ModelSpan] = []
         self.stopped: str | None = None
 
@@ -141,9 +140,9 @@ class WatchedModel:
         """Ask the model, unless the caller wants no more steps."""
         self.stopped = self._ended(self._steps) if self._steps else None
         if self.stopped is not None:
-            # The loop is ended by the only way a model can end it; nobody gets to see this fault.
-            raise ModelFault("bad_answer", "stopped as asked")
-        self.said = request.messages
+            # A fault is the only way for a model to end the loop; it is never shown.
+            raise ModelFault("bad_answer", "stopped as requested")
+        self.messages = request.messages
         first = next((index for index, message in enumerate(request.messages) if message.role != "system"), 0)
         messages = (*request.messages[:first], *self._context, *request.messages[first:])
         started = time.perf_counter()
@@ -165,17 +164,17 @@ class WatchedModel:
             async with bound:
                 return await self._model.complete(request)
         except TimeoutError:
-            # A model may raise `TimeoutError` for reasons of its own; only what this limit ended is told in its words.
+            # A model may raise `TimeoutError` for reasons of its own; only this limit gets its own message.
             if not bound.expired():
                 raise
             raise ModelFault("timeout", f"Operation timed out after {self._step_ms:g}ms") from None
 
     async def close(self) -> None:
-        """Do nothing: whoever made the model closes it."""
+        """Do nothing: the creator of the model closes it."""
 
 
 class Prompting:
-    """One prompt being worked on; `result` can be asked for at any time."""
+    """One prompt in progress; `result` is available at any time."""
 
     def __init__(self, message: str, options: PromptOptions, *, provider: str | None, model: str | None) -> None:
         self._message = message
@@ -212,7 +211,7 @@ class Prompting:
         """Return what was observed so far."""
         evidence, watched = self._evidence, self._watched
         replies = watched.replies if watched is not None else []
-        asked = watched.spans if watched is not None else []
+        model_spans = watched.spans if watched is not None else []
         calls = self._list_calls()
         stop = watched.stopped if watched is not None else None
         if evidence is not None and error is None and stop is None:
@@ -222,7 +221,7 @@ class Prompting:
             elif evidence.error is not None:
                 error, error_code = evidence.error, code
             elif evidence.account is not None and "tool_calls" in evidence.account.unknown:
-                # What the model asked for is unknown: nothing can be said of what it did not.
+                # The requested calls are unknown, so their absence is too.
                 error, error_code = evidence.account.unknown["tool_calls"], "bad_answer"
             else:
                 stop = "answered"
@@ -236,7 +235,7 @@ class Prompting:
             latency=LatencyBreakdown(
                 e2e_ms=self._measure_ms(time.perf_counter()),
                 # An answer that never came counts for nothing.
-                llm_ms=round(sum(each.ended - each.started for each in asked if each.reply is not None) * 1000, 3),
+                llm_ms=round(sum(each.ended - each.started for each in model_spans if each.reply is not None) * 1000, 3),
                 mcp_ms=round(self._tools.spent_ms(), 3),
             ),
             error=error,
@@ -255,26 +254,26 @@ class Prompting:
         return self._evidence.tool_calls or ()
 
     def _list_messages(self, calls: Sequence[ToolCall]) -> list[Message]:
-        said: list[ChatMessage] = list(self._watched.said) if self._watched is not None else []
+        messages: list[ChatMessage] = list(self._watched.messages) if self._watched is not None else []
         if self._evidence is not None:
-            # The evidence keeps long texts shortened; what the model was told is whole.
-            kept = self._evidence.metadata["messages"]
-            said += convert_to(kept[len(said) :], list[ChatMessage])
-        said = said or [ChatMessage(role="user", text=self._message)]
-        return write_sdk_messages((message for message in said if message.role != "system"), calls)
+            # The evidence has shortened texts; the model's messages are whole.
+            stored = self._evidence.metadata["messages"]
+            messages += convert_to(stored[len(messages) :], list[ChatMessage])
+        messages = messages or [ChatMessage(role="user", text=self._message)]
+        return write_sdk_messages((message for message in messages if message.role != "system"), calls)
 
     def _list_spans(self, error: str | None, calls: Sequence[ToolCall]) -> list[Message]:
         sent = [call for call in calls if call.server is not None and not _was_refused(call)]
         ids = [call.id for call in sent] + [None] * len(self._tools.spans)
         called = [msgspec.structs.replace(each, id=id) for each, id in zip(self._tools.spans, ids, strict=False)]
-        asked = self._watched.spans if self._watched is not None else ()
-        return write_spans(asked, called, began=self._started, error=error, provider=self._provider, model=self._model)
+        model_spans = self._watched.spans if self._watched is not None else ()
+        return write_spans(model_spans, called, began=self._started, error=error, provider=self._provider, model=self._model)
 
     def _measure_ms(self, moment: float) -> float:
         return round((moment - self._started) * 1000, 3)
 
 
-_NO_OBJECT: Final = "are no JSON object"
+_NO_OBJECT: Final = "are not a JSON object"
 
 
 def _was_refused(call: ToolCall) -> bool:

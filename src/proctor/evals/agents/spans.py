@@ -1,6 +1,6 @@
 """Writes what took how long in a prompt, as MCPJam shows it: steps, and in each of them the model and the tools it called.
 
-    step    one answer of the model and the calls it asked for
+    step    one answer of the model and the calls it requested
     llm     waiting for the model
     tool    waiting for a tool; status `error` where the call itself failed
     error   where the prompt went wrong
@@ -22,7 +22,7 @@ _SHORTEST_MS: Final = 1.0
 
 
 class ModelSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """One time that the model was asked."""
+    """One call of the model."""
 
     started: float
     ended: float
@@ -42,7 +42,13 @@ class ToolSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_spans(
-    asked: Sequence[ModelSpan], called: Iterable[ToolSpan], *, began: float, error: str | None, provider: str | None, model: str | None
+    model_spans: Sequence[ModelSpan],
+    called: Iterable[ToolSpan],
+    *,
+    began: float,
+    error: str | None,
+    provider: str | None,
+    model: str | None,
 ) -> list[Message]:
     """Return all spans: each step with what happened in it, and the error at the end."""
     found: list[Message] = []
@@ -58,8 +64,8 @@ def write_spans(
     waiting = sorted(called, key=lambda call: call.started)
     # The user's message comes first.
     end, place = began, 1
-    for number, step in enumerate(asked):
-        until = asked[number + 1].started if number + 1 < len(asked) else float("inf")
+    for number, step in enumerate(model_spans):
+        until = model_spans[number + 1].started if number + 1 < len(model_spans) else float("inf")
         own = [call for call in waiting if step.started <= call.started < until]
         end = max([step.ended, *(call.ended for call in own)])
         reply = step.reply

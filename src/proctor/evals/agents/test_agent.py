@@ -1,4 +1,4 @@
-"""An agent to be evaluated: a model, its tools, and a memory of what it was asked.
+"""An agent to be evaluated: a model, its tools, and the history of its prompts.
 
 `prompt` never raises for what happens while it works: a provider that refuses, a server that dies, a time that runs out, a model name
 that cannot be used are results with an error. Nothing is carried from one prompt to the next: a conversation goes on by `context`.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypedDict, Unpack,
 
 from proctor.errors import ProctorError, TargetError
 from proctor.evals.agents.blocking import run_blocking
-from proctor.evals.agents.deadline import PromptLimit
+from proctor.evals.agents.calling import PromptLimit
 from proctor.evals.agents.models import CustomProviders, make_model, split_model
 from proctor.evals.agents.options import refuse_unknown_options, show_options
 from proctor.evals.agents.prompt_result import PromptResult
@@ -76,8 +76,8 @@ class _RememberingAgent:
     ) -> PromptResult:
         """Ask one thing and let the agent work on it.
 
-        `context` are earlier results that the model is told first. At a tool of `stop_after_tool_call` the work ends, and that tool
-        is not executed. `stop_when` is asked after every step. `timeout` is for the whole prompt,
+        `context` are earlier results that the model gets first. At a tool of `stop_after_tool_call` the work ends, and that tool
+        is not executed. `stop_when` is called after every step. `timeout` is for the whole prompt,
         or `{"total_ms", "step_ms"}` for it and for each answer of the model; `timeout_ms` is read where there is none. Raises `ValueError`
         for a limit that is none.
         """
@@ -119,7 +119,7 @@ class AgentOptions(TypedDict, total=False):
     tools: ToolsLike | None
     """Left out, all of `mcp_client_manager`."""
     api_key: str | None
-    """Of the model; left out, the environment is asked."""
+    """Of the model; by default from the environment."""
     temperature: float | None
     """From 0 to 2; left out, it is not sent."""
     base_url: str | None
@@ -190,15 +190,15 @@ class TestAgent(_RememberingAgent):
         return split_model(self.get_model())[1]
 
     def get_max_steps(self) -> int:
-        """Return how often the model may be asked per prompt."""
+        """Return the maximum number of model calls per prompt."""
         return self._given["max_steps"]
 
     def get_system_prompt(self) -> str:
-        """Return what the model is told first."""
+        """Return the system prompt."""
         return self._given["system_prompt"]
 
     def set_system_prompt(self, text: str) -> None:
-        """Set what the model is told first."""
+        """Set the system prompt."""
         self._given["system_prompt"] = text
 
     def get_temperature(self) -> float | None:
@@ -217,7 +217,7 @@ class TestAgent(_RememberingAgent):
         try:
             result = await self._run_in_time(work, _limit(options))
         except asyncio.CancelledError:
-            # Whoever ended us from outside still finds what was done.
+            # After a cancellation from outside the partial result is still available.
             self._history.append(work.make_result("the prompt was cancelled", "timeout"))
             raise
         self._history.append(result)
@@ -238,7 +238,7 @@ class TestAgent(_RememberingAgent):
                     tools = await self._tools()
                 settings = AgentSettings(system=given["system_prompt"], max_turns=given["max_steps"], temperature=given["temperature"])
                 await work.run(model, tools, settings, ends - clock())
-        # Before `ProctorError`, which it is, too: its own code tells more than `bad_request`.
+        # Before `ProctorError`, its base class: its code is more precise than `bad_request`.
         except TargetError as fault:
             return work.make_result(str(fault), fault.code)
         except TimeoutError:
@@ -272,7 +272,7 @@ class TestAgent(_RememberingAgent):
 
 
 class _open_model:
-    """A model for one prompt. Connections belong to an event loop, and an agent outlives many, so none are kept."""
+    """A model for one prompt. Connections belong to an event loop, and an agent outlives many, so none are cached."""
 
     def __init__(self, agent: TestAgent) -> None:
         self._agent = agent
@@ -311,7 +311,7 @@ class MockAgent(_RememberingAgent):
                 if not bound.expired():
                     raise
                 answer = PromptResult.error(limit.explain_expiry(), limit.seconds * 1000, message)
-        # What a function returns is not always what its type says.
+        # A function may return something else than its annotation.
         if not isinstance(answer, PromptResult):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"a mock answers with a PromptResult, found {type(cast(object, answer)).__name__}")
         self._history.append(answer)

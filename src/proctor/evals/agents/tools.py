@@ -51,7 +51,7 @@ def list_tools_of(tools: ToolsLike) -> tuple[AgentTool, ...]:
 
 
 class ToolSet(McpServers):
-    """Tools in the place of the servers they belong to, and a clock beside them."""
+    """Tools in place of their servers, with a clock."""
 
     def __init__(self, tools: Iterable[AgentTool], *, stop_after: Iterable[str] = (), now: Callable[[], float] = time.perf_counter) -> None:
         super().__init__(())
@@ -78,14 +78,14 @@ class ToolSet(McpServers):
         return tuple(self._tools)
 
     async def open(self) -> None:
-        """Do nothing: whoever gave the tools keeps their servers."""
+        """Do nothing: the caller owns the servers."""
 
     async def close(self) -> None:
-        """Do nothing: whoever gave the tools keeps their servers."""
+        """Do nothing: the caller owns the servers."""
 
     @asynccontextmanager
     async def open_session(self) -> AsyncGenerator[ReachedServers]:
-        """Yield these tools: whoever gave them keeps their sessions."""
+        """Yield these tools: the caller owns their sessions."""
         yield self
 
     async def get_listing(self, server: str) -> Listing:
@@ -104,9 +104,9 @@ class ToolSet(McpServers):
         )
 
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
-        """Call a tool, or answer with the stub; what failed is told in the result."""
+        """Call a tool, or answer with the stub; a failure is part of the result."""
         started = self._now()
-        # What is kept of a call that is cancelled while it runs: no `except` below sees that.
+        # Recorded for a call that is cancelled while it runs, which no `except` below sees.
         answer = CallResult(error="not finished")
         try:
             if (server, tool) in self._stop_after:

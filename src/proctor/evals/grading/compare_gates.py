@@ -1,8 +1,8 @@
-"""Gates that hold one run against an earlier one.
+"""Gates that compare a run with an earlier one.
 
-Rates and times of whole runs are compared only where both measured the same: the same tests, asked and graded alike, each repeated equally
-often. Otherwise the report is `incomplete` and says what differs. A deterministic scorer that stood in a test and now falls is told test by
-test, whatever else changed; there both runs need rows that belong to their definitions.
+Rates and times are compared only if both runs measured the same: the same tests, prompted and graded alike, each repeated equally
+often. Otherwise the report is `incomplete` and lists the differences. A deterministic scorer that passed before and fails now is reported
+for each test, whatever else changed; there both runs need rows that belong to their definitions.
 
 The pass rate has dropped when Newcombe's interval of the difference (method 10, 95 %) lies below zero and the drop is not tiny.
 """
@@ -108,10 +108,10 @@ def _decide_pass_rate(gate: str, before: GateInput, after: GateInput, value: obj
     sides = Counts(before.total, before.passed), Counts(after.total, after.passed)
     found = assess_pass_rate_regression(*sides, **options)
     if found.verdict == "insufficient_data":
-        told = f"too few iterations: base {before.total}, compare {after.total}, at least {max(1, options['min_sample_size'])} are needed"
-        return make_undecided(gate, told, observed=found.delta)
-    told = f"the pass rate changed by {found.delta:+.4f} (95 % interval {found.interval.low:+.4f} to {found.interval.high:+.4f})"
-    return make_decided(gate, found.verdict == "no_regression", told, observed=found.delta)
+        reason = f"too few iterations: base {before.total}, compare {after.total}, at least {max(1, options['min_sample_size'])} are needed"
+        return make_undecided(gate, reason, observed=found.delta)
+    reason = f"the pass rate changed by {found.delta:+.4f} (95 % interval {found.interval.low:+.4f} to {found.interval.high:+.4f})"
+    return make_decided(gate, found.verdict == "no_regression", reason, observed=found.delta)
 
 
 def _read_options(value: object) -> tuple[dict[str, Any], str | None]:
@@ -143,8 +143,8 @@ def _decide_latency(gate: str, before: GateInput, after: GateInput, limit: Any) 
     if before.p95_ms is None or after.p95_ms is None:
         return make_undecided(gate, f"no prompt of the {'base' if before.p95_ms is None else 'compare'} run was timed", threshold=limit)
     rise = after.p95_ms - before.p95_ms
-    told = f"the 95th percentile went from {before.p95_ms:g} to {after.p95_ms:g} ms ({rise:+g}), {limit:g} more are allowed"
-    return make_decided(gate, rise <= limit, told, observed=rise, threshold=limit)
+    reason = f"the 95th percentile went from {before.p95_ms:g} to {after.p95_ms:g} ms ({rise:+g}), {limit:g} more are allowed"
+    return make_decided(gate, rise <= limit, reason, observed=rise, threshold=limit)
 
 
 def _decide_regressions(gate: str, before: GateInput, after: GateInput, value: object) -> GateVerdict:
@@ -156,8 +156,8 @@ def _decide_regressions(gate: str, before: GateInput, after: GateInput, value: o
     if not any(_was_graded(before.cases[name]) and _was_graded(after.cases[name]) for name in shared):
         return make_undecided(gate, "no test was graded in both runs")
     fallen = [f"{name}/{id}" for name in shared for id in _list_fallen(before.cases[name], after.cases[name])]
-    told = f"scorers that held before and do not now: {', '.join(fallen)}" if fallen else "every deterministic gating scorer still holds"
-    return make_decided(gate, not fallen, told, observed=len(fallen))
+    reason = f"scorers that held before and do not now: {', '.join(fallen)}" if fallen else "every deterministic gating scorer still holds"
+    return make_decided(gate, not fallen, reason, observed=len(fallen))
 
 
 def _was_graded(case: CaseRun) -> bool:
@@ -194,9 +194,9 @@ def _explain_differences(before: GateInput, after: GateInput) -> str:
     if only:
         found.append(f"tests of one run only: {', '.join(only)}")
     shared = [(name, before.cases[name], after.cases[name]) for name in before.cases if name in after.cases]
-    asked = [name for name, then, now in shared if then.scenario_hash != now.scenario_hash]
-    if asked:
-        found.append(f"tests that ask for something else: {', '.join(asked)}")
+    changed = [name for name, then, now in shared if then.scenario_hash != now.scenario_hash]
+    if changed:
+        found.append(f"tests that ask for something else: {', '.join(changed)}")
     if before.config_hash != after.config_hash:
         found.append("the runs are graded differently")
     repeated = [

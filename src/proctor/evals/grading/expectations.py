@@ -1,4 +1,4 @@
-"""What an eval expects beside the answer of its test function: tool calls, and predicates over what was observed."""
+"""Expectations of an eval apart from its test function: tool calls, and predicates over what was observed."""
 
 from __future__ import annotations
 

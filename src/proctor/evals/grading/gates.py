@@ -66,7 +66,7 @@ class GateVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """What came of one gate."""
 
     gate: str
-    """Its name, with the scorer behind a colon: `minimum_mean_score:tone`."""
+    """Its name, with the scorer after a colon: `minimum_mean_score:tone`."""
     status: GateStatus
     message: str
     observed: float | None = None
@@ -91,7 +91,7 @@ class GateReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GateError(AssertionError):
-    """A run that is not let through; `report` says by which gate."""
+    """A run that was rejected; `report` names the gate."""
 
     def __init__(self, report: GateReport) -> None:
         self.report = report
@@ -261,12 +261,12 @@ def _decide_pass_rate(gate: str, given: GateInput, value: Any) -> list[GateVerdi
     if given.total <= 0:
         return [make_undecided(gate, "there were no iterations", threshold=value)]
     rate = given.passed / given.total
-    told = f"{given.passed} of {given.total} iterations passed ({rate:.4g}), at least {value:g} must"
-    return [make_decided(gate, rate >= value, told, observed=rate, threshold=value)]
+    reason = f"{given.passed} of {given.total} iterations passed ({rate:.4g}), at least {value:g} must"
+    return [make_decided(gate, rate >= value, reason, observed=rate, threshold=value)]
 
 
 def _decide_total_tokens(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
-    return [_decide_at_most(gate, given.tokens, value, "tokens were spent", "not every prompt says how many tokens it took")]
+    return [_decide_at_most(gate, given.tokens, value, "tokens were spent", "a prompt has no token counts")]
 
 
 def _decide_p95(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
@@ -284,16 +284,16 @@ def _decide_at_most(gate: str, found: float | None, limit: Any, what: str, unkno
 def _decide_no_score_errors(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
     if value is not True:
         return [make_usage_error(gate, f"expected true or false, found {show(value)}")]
-    doubt = _explain_doubt(given)
-    if doubt is not None:
-        return [make_undecided(gate, doubt)]
+    why = _explain_undecided(given)
+    if why is not None:
+        return [make_undecided(gate, why)]
     if not given.scores:
         return [make_undecided(gate, "no row was scored")]
     gating = {definition_hash(each) for each in given.definitions if each.role == "gating"}
     errors = [row for row in given.scores if row.status == "error" and row.definition_hash in gating]
     named = ", ".join(dict.fromkeys(row.scorer_id for row in errors))
-    told = f"{len(errors)} rows of gating scorers are errors: {named}" if errors else "no gating scorer ended in an error"
-    return [make_decided(gate, not errors, told, observed=len(errors))]
+    reason = f"{len(errors)} rows of gating scorers are errors: {named}" if errors else "no gating scorer ended in an error"
+    return [make_decided(gate, not errors, reason, observed=len(errors))]
 
 
 def _compute_pass_rate(rows: list[ScoreResult]) -> tuple[float, str] | None:
@@ -326,9 +326,9 @@ def _decide_scorer(
 ) -> GateVerdict:
     if not is_fraction(least):
         return make_usage_error(gate, f"expected a fraction from 0 to 1, found {show(least)}")
-    doubt = _explain_doubt(given)
-    if doubt is not None:
-        return make_undecided(gate, doubt, threshold=least)
+    why = _explain_undecided(given)
+    if why is not None:
+        return make_undecided(gate, why, threshold=least)
     own = [each for each in given.definitions if each.scorer_id == id]
     if not own:
         known = list(dict.fromkeys(each.scorer_id for each in given.definitions if each.id_source == "explicit"))
@@ -338,19 +338,19 @@ def _decide_scorer(
     found = figure([row for row in given.scores if row.scorer_id == id])
     if found is None:
         return make_undecided(gate, "no iteration was scored by it", threshold=least)
-    observed, told = found
+    observed, reason = found
     return make_decided(
-        gate, observed >= least, f"{told} ({observed:.4g}), at least {least:g} is demanded", observed=observed, threshold=least
+        gate, observed >= least, f"{reason} ({observed:.4g}), at least {least:g} is demanded", observed=observed, threshold=least
     )
 
 
-def _explain_doubt(given: GateInput) -> str | None:
-    """Return why nothing can be said by the rows, or None."""
+def _explain_undecided(given: GateInput) -> str | None:
+    """Return why the rows decide nothing, or None."""
     if not given.definitions:
-        return "the run does not say what it was graded by"
+        return "the run has no grading definitions"
     if given.score_integrity == "invalid":
         return "the rows of the run do not belong to its definitions"
-    return None if given.score_integrity == "valid" else "nobody has checked that the rows of the run belong to its definitions"
+    return None if given.score_integrity == "valid" else "the rows of the run were not checked against its definitions"
 
 
 _SINGLE: Final[dict[str, Callable[[str, GateInput, Any], list[GateVerdict]]]] = {

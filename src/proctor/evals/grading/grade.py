@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from proctor.evals.agents.prompt_result import PromptResult
-from proctor.evals.grading.canonical import canonical_digest
 from proctor.evals.grading.expectations import Expectations
 from proctor.evals.grading.results import PredicateResult
 from proctor.evals.grading.score_rows import (
@@ -18,14 +17,14 @@ from proctor.evals.grading.score_rows import (
     ScoreDefinition,
     ScoreOutcome,
     ScoreResult,
+    canonical_digest,
     gating_verdict,
     make_error_outcome,
     make_row,
     not_applicable,
     scored,
 )
-from proctor.evals.grading.scorer_context import Scenario, ScorerContext, make_context
-from proctor.evals.grading.scorers import Scorer, ScorerLimits, define_predicate, run_scorers
+from proctor.evals.grading.scorers import Scenario, Scorer, ScorerContext, ScorerLimits, define_predicate, make_context, run_scorers
 from proctor.matchers.calls import ToolCallMatch
 from proctor.model.evidence import Json, ToolCall
 from proctor.validators import evaluate_tool_calls, read_options
@@ -70,7 +69,7 @@ class Grading:
 
     @property
     def scenario_hash(self) -> str:
-        """Whether two runs asked for the same: all that is known of a test beside its function."""
+        """Hash of a test without its function: equal for runs with the same task."""
         return canonical_digest(
             {
                 "title": self._scenario.title,
@@ -84,8 +83,8 @@ class Grading:
         self, answer: bool, error: str | None, match: ToolCallMatch | None, predicates: Sequence[PredicateResult]
     ) -> tuple[ScoreResult, ...]:
         """Return the rows of the answer, the calls and the predicates."""
-        told = scored(float(answer), f"test() returned {'true' if answer else 'false'}") if error is None else make_error_outcome(error)
-        rows = [make_row(self._test, told), make_row(self._match, _score_match(match))]
+        outcome = scored(float(answer), f"test() returned {'true' if answer else 'false'}") if error is None else make_error_outcome(error)
+        rows = [make_row(self._test, outcome), make_row(self._match, _score_match(match))]
         for definition, found in zip(self._predicates, predicates, strict=True):
             rows.append(make_row(definition, scored(float(found.passed), found.reason)))
         return tuple(rows)
@@ -122,7 +121,7 @@ def _score_match(match: ToolCallMatch | None) -> ScoreOutcome:
         "out of order": [each.tool_name for each in match.out_of_order],
         "extra": [call.name for call in match.extra],
     }
-    told = "; ".join(f"{what}: {', '.join(names)}" for what, names in parts.items() if names)
+    outcome = "; ".join(f"{what}: {', '.join(names)}" for what, names in parts.items() if names)
     if not match.passed:
-        return scored(0.0, told or "no tool was called")
-    return scored(1.0, f"the tool calls fit{f' ({told}, which is allowed)' if told else ''}")
+        return scored(0.0, outcome or "no tool was called")
+    return scored(1.0, f"the tool calls fit{f' ({outcome}, which is allowed)' if outcome else ''}")

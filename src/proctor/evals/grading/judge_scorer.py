@@ -1,7 +1,7 @@
-"""A scorer that asks a judge: the options of MCPJam's `judgeScorer`, over the one judge there is here.
+"""A scorer that uses a judge: the options of MCPJam's `judgeScorer`, with our judge.
 
-The judge is shown the transcript as data and asked for a score from 0 to 1; the threshold alone decides. A judge that gave none is an
-error of the row, never a low score. Advisory unless told otherwise: a model that grades is an opinion.
+The judge gets the transcript as data and gives a score from 0 to 1; the threshold alone decides. A missing score is an error of the row,
+never a low score. Advisory by default: a model that grades is an opinion.
 
 Connections belong to an event loop, and a scorer outlives many: a model that is given by name is opened for each question and closed.
 """
@@ -17,10 +17,17 @@ import msgspec
 from proctor.cassettes.ports import LIVE
 from proctor.evals.agents.models import CustomProviders, complete_settings, make_model
 from proctor.evals.agents.options import refuse_unknown_options, show_options
-from proctor.evals.grading.canonical import canonical_digest
-from proctor.evals.grading.score_rows import Policy, Role, ScoreDefinition, ScoreOutcome, make_error_outcome, scored, skipped
-from proctor.evals.grading.scorer_context import ScorerContext
-from proctor.evals.grading.scorers import Scorer, check_limit
+from proctor.evals.grading.score_rows import (
+    Policy,
+    Role,
+    ScoreDefinition,
+    ScoreOutcome,
+    canonical_digest,
+    make_error_outcome,
+    scored,
+    skipped,
+)
+from proctor.evals.grading.scorers import Scorer, ScorerContext, check_limit
 from proctor.judge.llm_judge import LlmJudge
 from proctor.judge.prompt import load_prompt
 from proctor.judge.request import render_request
@@ -40,20 +47,20 @@ ModelLike = str | ChatModel | ModelSettings | Mapping[str, object]
 
 
 class JudgeScorerOptions(TypedDict, total=False):
-    """Who is asked, and about what: one of `model` and `judge`, and one of `rubric` and `prompt`."""
+    """The judge and its task: one of `model` and `judge`, and one of `rubric` and `prompt`."""
 
     model: ModelLike | None
     """`provider/name`, a mapping of model settings, or a chat model."""
     judge: Judge | None
     """Any judge, such as a jury."""
     api_key: str | None
-    """Of the model; left out, the environment is asked."""
+    """Of the model; by default from the environment."""
     base_url: str | None
     custom_providers: CustomProviders | None
     rubric: Sequence[str] | None
     """Points that all have to be met."""
     prompt: str | None
-    """What the judge is asked instead."""
+    """The question to the judge instead."""
     on_error: Policy | None
     """What an error does to a gating scorer; left out, `fail` for gating and `ignore` for advisory ones."""
     on_skipped: Policy | None
@@ -70,7 +77,7 @@ def judge_scorer(
     scorer_version: str = "1",
     **options: Unpack[JudgeScorerOptions],
 ) -> Scorer:
-    """Return a scorer that asks a model whether the transcript meets a rubric, or what `prompt` says.
+    """Return a scorer that lets a model decide whether the transcript meets a rubric, or answer `prompt`.
 
     `model` is `provider/name` with the key from `api_key` or the environment, a mapping of model settings, or a chat model; instead of it
     `judge` may be any judge, such as a jury. Raises `ValueError`, `TypeError` or `SpecError` for what cannot be used.
@@ -80,23 +87,23 @@ def judge_scorer(
     _require_one("rubric and prompt", bool(points), bool(instruction))
     _require_one("model and judge", options.get("model") is not None, options.get("judge") is not None)
     check_limit(timeout_ms)
-    asked = _JudgeAccess(options, timeout_ms / 1000)
+    access = _JudgeAccess(options, timeout_ms / 1000)
     definition = ScoreDefinition(
         scorer_id=id.strip(),
         scorer_version=scorer_version,
-        implementation_hash=asked.hash_instruction(instruction or {"criterion": BY_RUBRIC, "rubric": points}),
+        implementation_hash=access.hash_instruction(instruction or {"criterion": BY_RUBRIC, "rubric": points}),
         label=options.get("label"),
         deterministic=False,
         pass_threshold=threshold,
         role=role,
         on_error=options.get("on_error"),
         on_skipped=options.get("on_skipped"),
-        model=asked.name,
+        model=access.name,
     )
 
     async def score(context: ScorerContext) -> ScoreOutcome:
         if not context.prompts:
-            return skipped("the agent was not asked anything, so there is nothing to judge")
+            return skipped("the agent got no prompt, so there is nothing to judge")
         question = Question(
             criterion=instruction or BY_RUBRIC,
             label=definition.label or definition.scorer_id,
@@ -105,13 +112,13 @@ def judge_scorer(
             reference=context.expected_output,
             material=Material(subject=build_transcript(context), name="transcript"),
         )
-        return await asked.ask(question, context)
+        return await access.ask(question, context)
 
     return Scorer(definition=definition, score=score, timeout_ms=timeout_ms)
 
 
 class _JudgeAccess:
-    """The judge or the model that is asked."""
+    """The judge or model of a scorer."""
 
     def __init__(self, options: JudgeScorerOptions, timeout_s: float) -> None:
         model, self._judge = options.get("model"), options.get("judge")
@@ -213,10 +220,10 @@ def _read_rubric(rubric: object) -> list[str]:
 
 
 def build_transcript(context: ScorerContext) -> dict[str, Json]:
-    """Return an iteration as JSON: the task, what was expected and done, everything that was said, and the last answer.
+    """Return an iteration as JSON: the task, what was expected and done, all messages, and the last answer.
 
-    As members and not as one text, in which an answer could write headings of its own. Nothing is left out; the judge's own limit cuts
-    what is too long, and says so.
+    Members rather than one text, in which an answer could forge headings. Nothing is left out; the judge's own limit cuts long values and
+    marks the cut.
     """
     transcript, usage = context.transcript, context.usage
     built: dict[str, Json] = {"scenario": context.scenario.title}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.evals.agents.latency import LatencyBreakdown, LatencySummary
-from proctor.evals.agents.prompt_result import PromptResult
+from proctor.evals.agents.prompt_result import LatencyBreakdown, LatencySummary, PromptResult
 from proctor.evals.grading.score_rows import EvaluationConfig, ScoreResult
 from proctor.matchers.calls import ToolCallMatch
 from proctor.model.evidence import Json
@@ -32,7 +31,7 @@ class TokenSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PredicateResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one predicate says."""
+    """The result of one predicate."""
 
     predicate: dict[str, Json]
     passed: bool
@@ -72,7 +71,7 @@ class EvalRunResult(msgspec.Struct, frozen=True, kw_only=True):
     case_id: str = ""
     """The id of the test."""
     scenario_hash: str = ""
-    """Whether another run asked for the same."""
+    """Equal for runs with the same task."""
 
 
 class SuiteTokens(msgspec.Struct, frozen=True, kw_only=True):

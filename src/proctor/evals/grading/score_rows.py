@@ -1,24 +1,85 @@
 """The scoring contract of MCPJam: what a scorer is, what it found, and what follows for an iteration.
 
-* A definition says how a scorer grades. Its hash covers everything that changes the grading, and not the label.
-* A scorer only says what it saw (`scored`, `skipped`, `not_applicable`); whether that passes follows from the threshold, here. A value
+* A definition describes how a scorer grades. Its hash covers everything that changes the grading, and not the label.
+* A scorer only reports what it saw (`scored`, `skipped`, `not_applicable`); the threshold decides here whether that passes. A value
   that is no number from 0 to 1 is an error and is never brought into range, as is a scorer that raises or takes too long.
 * An iteration passes when every row belongs to a definition (by hash), every gating definition has a row, every gating row that was
-  scored passed, and no gating row is an error or was skipped unless its definition says to ignore that. `not_applicable` never counts.
+  scored passed, and no gating row is an error or was skipped unless its definition ignores that. `not_applicable` never counts.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, cast, get_args
 
 import msgspec
 
-from proctor.evals.grading.canonical import canonical_digest, canonical_json, text_digest
 from proctor.model.evidence import Json
-from proctor.model.json_values import is_number
+from proctor.model.json_values import is_number, quote_javascript_text, write_javascript_number
 from proctor.model.show import kind_of, nearest, show
 from proctor.model.typed import convert_to
+
+# --- writes one canonical text per value, and its digest, by which MCPJam compares how runs were graded
+
+DEEPEST: Final = 200
+"""Levels of lists and objects inside each other; what is deeper (or holds itself) is refused."""
+
+
+def canonical_json(value: object) -> str:
+    """Return the one text of a value. Raises `ValueError` or `TypeError` for what has none."""
+    return _write_value(value, 0)
+
+
+def canonical_digest(value: object) -> str:
+    """Return the SHA-256 of that text, in hexadecimal."""
+    return text_digest(canonical_json(value))
+
+
+def text_digest(text: str) -> str:
+    """Return the SHA-256 of a text, in hexadecimal."""
+    # Half of a surrogate pair has no UTF-8, and a text with one must have a digest, too.
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _write_value(value: object, depth: int) -> str:
+    if depth > DEEPEST:
+        raise ValueError(f"nested more than {DEEPEST} levels deep")
+    # Before the test for whole numbers: in Python true is one.
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        return quote_javascript_text(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"not a number JSON can hold: {value}")
+        return write_javascript_number(value)
+    if isinstance(value, Mapping):
+        members = cast("Mapping[Any, object]", value)
+        for key in members:
+            if not isinstance(key, str):
+                raise TypeError(f"the name of a member must be text, found {kind_of(key)}")
+        return (
+            "{"
+            + ",".join(f"{quote_javascript_text(key)}:{_write_value(members[key], depth + 1)}" for key in sorted(members, key=_sort_key))
+            + "}"
+        )
+    if isinstance(value, (list, tuple)):
+        items = cast("list[object]", value)
+        return "[" + ",".join(_write_value(item, depth + 1) for item in items) + "]"
+    raise TypeError(f"expected plain values, lists and objects, found {kind_of(value)}")
+
+
+def _sort_key(key: str) -> bytes:
+    """Return the key by which JavaScript's `sort` orders: a character beyond the basic plane counts as its two surrogates."""
+    return key.encode("utf-16-be", "surrogatepass")
+
+
+# ---
+
 
 Role = Literal["gating", "advisory"]
 Policy = Literal["fail", "ignore"]
@@ -112,7 +173,7 @@ class EvaluationConfig(msgspec.Struct, frozen=True, kw_only=True):
         return cls(hash=evaluation_config_hash(listed), definitions=listed)
 
 
-# --- what a scorer says -------------------------------------------------------------------------------------------------------
+# --- results of a scorer ------------------------------------------------------------------------------------------------------
 
 
 class ScoreOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -152,7 +213,7 @@ def scored(
 
 
 def skipped(rationale: str = "") -> ScoreOutcome:
-    """Return that something should have been scored and was not; a gating scorer fails by that unless told to ignore it."""
+    """Return that scoring was skipped; a gating scorer fails then unless configured to ignore it."""
     return ScoreOutcome(kind="skipped", rationale=rationale)
 
 
@@ -206,7 +267,7 @@ def read_outcome(answer: object) -> ScoreOutcome:
 
 
 class ScoreResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one scorer says of one iteration. `value` and `passed` are there only when it was scored, `error` only with an error."""
+    """The result of one scorer in one iteration. `value` and `passed` are set only when it was scored, `error` only with an error."""
 
     scorer_id: str
     scorer_version: str
@@ -324,10 +385,6 @@ def is_fraction(value: float) -> bool:
 def _require_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name}: expected {' or '.join(allowed)}, found {show(value)}")
-
-
-def _sort_key(text: str) -> bytes:
-    return text.encode("utf-16-be", "surrogatepass")
 
 
 def _cut_end(text: str, limit: int) -> str:

@@ -1,7 +1,7 @@
-"""Scorers: functions that grade an iteration, beside the answer of its test function.
+"""Scorers: functions that grade an iteration, in addition to its test function.
 
-A scorer never says whether it passed, only what it saw; the threshold of its definition decides. It runs after the test function, with a
-time limit of its own, several at once, and its row stands where it was written.
+A scorer never decides whether it passed, only what it saw; the threshold of its definition decides. Scorers run concurrently after the
+test function, each with a time limit, and rows keep the order of the scorers.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any, Final, TypedDict, Unpack, overload
 import msgspec
 
 from proctor.evals.agents.calling import call_function, copy_context, describe_exception, end_task
+from proctor.evals.agents.messages import Message
 from proctor.evals.agents.options import refuse_unknown_options, show_options
-from proctor.evals.grading.canonical import canonical_digest
+from proctor.evals.agents.prompt_result import PromptResult, join_evidence
 from proctor.evals.grading.expectations import Expectations, Predicate
 from proctor.evals.grading.score_rows import (
     Policy,
@@ -22,16 +23,117 @@ from proctor.evals.grading.score_rows import (
     ScoreDefinition,
     ScoreOutcome,
     ScoreResult,
+    canonical_digest,
     make_error_outcome,
     make_row,
     read_outcome,
     scored,
     skipped,
 )
-from proctor.evals.grading.scorer_context import ScorerContext
-from proctor.model.evidence import Json
+from proctor.evidence.shared.usage import add_usage
+from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.json_values import is_finite
 from proctor.model.show import show
+
+# --- what a scorer is shown of an iteration: the fields of MCPJam's scorer context, version 1, in Python spelling
+
+VERSION: Final = 1
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """The test that was run."""
+
+    title: str
+    key: str = ""
+    """The id of the test."""
+    is_negative_test: bool = False
+
+
+class ToolError(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call that failed."""
+
+    tool_name: str
+    kind: str | None = None
+    """`content-error`: the tool reported it. `protocol-error`: the call itself failed."""
+    message: str = ""
+
+
+class Transcript(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent did, over all prompts."""
+
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_errors: tuple[ToolError, ...] = ()
+    final_assistant_message: str | None = None
+    """The text of the last answer; nothing where it has none, with no fallback to an earlier one."""
+    usage: Usage | None = None
+    turn_count: int = 0
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """All messages, and their durations."""
+
+    messages: tuple[Message, ...] = ()
+    spans: tuple[Message, ...] = ()
+
+
+class ScorerContext(msgspec.Struct, frozen=True, kw_only=True):
+    """One iteration, as a scorer sees it."""
+
+    version: int = VERSION
+    scenario: Scenario
+    transcript: Transcript
+    trace: Trace
+    expected_output: str | None = None
+    expected_tool_calls: tuple[ToolCall, ...] = ()
+    usage: Usage | None = None
+    prompts: tuple[PromptResult, ...] = ()
+    iteration: int = 1
+    """Which repetition this is, from 1."""
+
+    @property
+    def evidence(self) -> Evidence:
+        """The same as evidence, for checks and suites."""
+        return join_evidence(self.prompts)
+
+
+def make_context(
+    prompts: Sequence[PromptResult],
+    scenario: Scenario,
+    *,
+    expected_output: str | None = None,
+    expected_tool_calls: Sequence[ToolCall] = (),
+    iteration: int = 1,
+) -> ScorerContext:
+    """Return the context of an iteration with these prompts."""
+    calls = tuple(call for prompt in prompts for call in prompt.get_tool_calls())
+    usage = add_usage(prompt.evidence.usage for prompt in prompts)
+    messages = tuple(message for prompt in prompts for message in prompt.get_messages())
+    last = prompts[-1].text if prompts else ""
+    return ScorerContext(
+        scenario=scenario,
+        transcript=Transcript(
+            tool_calls=calls,
+            tool_errors=tuple(
+                ToolError(tool_name=call.name, kind=call.failure_kind(), message=_describe_failure(call.failure()))
+                for call in calls
+                if call.failed()
+            ),
+            final_assistant_message=last if last.strip() else None,
+            usage=usage,
+            turn_count=sum(message.get("role") == "user" for message in messages),
+        ),
+        trace=Trace(messages=messages, spans=tuple(span for prompt in prompts for span in prompt.get_spans())),
+        expected_output=expected_output,
+        expected_tool_calls=tuple(expected_tool_calls),
+        usage=usage,
+        prompts=tuple(prompts),
+        iteration=iteration,
+    )
+
+
+def _describe_failure(failure: Json) -> str:
+    return failure if isinstance(failure, str) else show(failure, 2000)
+
 
 ScoreFunction = Callable[[ScorerContext], Any]
 PREDICATES_VERSION: Final = "1"
@@ -47,10 +149,10 @@ class Scorer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScorerOptions(TypedDict, total=False):
-    """What else may be said about a scorer."""
+    """Further options of a scorer."""
 
     config: Json
-    """Tells two versions of the function apart, as `scorer_version` does."""
+    """Distinguishes versions of the function, as `scorer_version` does."""
     on_error: Policy | None
     """What an error does to a gating scorer; left out, `fail` for gating and `ignore` for advisory ones."""
     on_skipped: Policy | None
@@ -58,7 +160,7 @@ class ScorerOptions(TypedDict, total=False):
     """Its own limit; left out, that of the run."""
     label: str | None
     model: str | None
-    """The model that is asked, where one is."""
+    """The model in use, if any."""
 
 
 @overload
@@ -97,8 +199,8 @@ def scorer(
     """Return a scorer out of a function of the context, asynchronous or not; without one, a decorator.
 
     The function answers `scored(...)`, `skipped(...)`, `not_applicable(...)`, a number from 0 to 1, or true or false. `config` and
-    `scorer_version` are what tells two versions of it apart: a function itself cannot be compared. `deterministic=False` for one that asks
-    a model: it is not asked about an iteration whose test function raised.
+    `scorer_version` distinguish versions of it: a function itself cannot be compared. `deterministic=False` for one that calls
+    a model: it is not run for an iteration whose test function raised.
     """
     refuse_unknown_options(scorer, options)
     config, timeout_ms = options.get("config"), options.get("timeout_ms")

@@ -21,7 +21,7 @@ from proctor.evidence.values.access import SHOWN, dict_or_empty, list_at, list_o
 from proctor.evidence.values.text import as_text, parse_json
 from proctor.evidence.values.times import measure_ms_between
 from proctor.model.account import CALL_PARTS, MCPLAB_TRACE, UNSEEN_IN_A_PAGE, Part
-from proctor.model.cuts import ANSWER_LIMIT, RESULT_LIMIT, find_kept_part
+from proctor.model.cuts import ANSWER_LIMIT, RESULT_LIMIT, text_before_cut
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.json_values import is_number
 from proctor.model.show import show
@@ -61,7 +61,7 @@ def read(document: Json) -> list[Evidence]:
         unknowns.mark_parts(_ALL, "the line has no messages")
     evidence = _read_messages(messages, unknowns, failed=error is not None) if messages else Evidence()
     text = evidence.text if evidence.text is not None else text_or_none(entry.get("final_text"))
-    kept = None if text is None else find_kept_part(text, ANSWER_LIMIT)
+    kept = None if text is None else text_before_cut(text, ANSWER_LIMIT)
     if kept is not None:
         # The dots after the recorded part are no part of the answer.
         text = kept
@@ -129,7 +129,7 @@ def _finish_call(call: ToolCall, messages: list[dict[str, Any]], unknowns: Unkno
     result, error, duration = call.result, call.error, block.get("duration_ms")
     if error is not None and block.get("is_error") is True:
         error = as_text(dict_or_empty(result).get("error")) or error
-    kept = find_kept_part(result, RESULT_LIMIT) if isinstance(result, str) else None
+    kept = text_before_cut(result, RESULT_LIMIT) if isinstance(result, str) else None
     if kept is not None or (isinstance(result, str) and result.lstrip()[:1] in ("{", "[")):
         unknowns.mark("tool_results", f"only the beginning is recorded of the result of {show(call.name, SHOWN)}")
     return msgspec.structs.replace(

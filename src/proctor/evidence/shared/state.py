@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from proctor.codecs.fhir_types import RESOURCE_TYPES
+from proctor.codecs.fhir_elements import RESOURCE_TYPES
 from proctor.codecs.transcript import read_call
 from proctor.errors import EvidenceError
 from proctor.evidence.unknowns.account import Unknowns

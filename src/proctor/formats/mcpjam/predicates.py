@@ -42,7 +42,7 @@ class _Made(msgspec.Struct, frozen=True):
     check: str
     spec: msgspec.Struct
     about: str = ""
-    """What the label says beside the type."""
+    """The label without the type."""
     fields: Mapping[str, Located] = {}
 
 

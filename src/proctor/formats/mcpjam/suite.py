@@ -8,7 +8,7 @@ retired command line.
 * Match options merge field by field: suite, then case.
 * Expectations about calls make one assertion `tool_calls_match`; a negative case makes the same one, negative. Nothing
   expected and nothing limited makes none, as in the original.
-* What only a live run needs (model, servers, direct calls) is kept in `settings` as written.
+* What only a live run needs (model, servers, direct calls) is stored in `settings` as written.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Steps:
     def list_assertions(self) -> list[Assertion]:
         """Return the assertions among the steps, each about its turn."""
         several = len(self.turns) > 1
-        # One that stands before the first prompt is about the run as well.
+        # A step before the first prompt is about the run as well.
         read = (read_predicate(self._reading, node, turn=turn if several and turn >= 0 else None) for node, turn in self._asserts)
         return [assertion for assertion in read if assertion is not None]
 
@@ -220,7 +220,7 @@ def read_expected_calls(reading: Reading, node: Located, negative: bool | None, 
     at = found if found is not None else node
     if negative:
         if calls or made:
-            message = "a negative case expects no tool call at all; these expected calls are not looked at"
+            message = "a negative case expects no tool call at all; these expected calls are ignored"
             reading.warn(at, message, hint="leave them out, or leave out 'isNegativeTest'", code="contradiction")
         where = node.get("isNegativeTest") or node
         return [draft_assertion(reading, where, "tool_calls_match", ToolCallsMatch(negative=True), label="no tool is called")]
@@ -295,7 +295,7 @@ _LIST_CASE_KEYS = (
     "id", "name", "title", "description", "prompt", "query", "steps", "expectedToolCalls", "expectedTools", "matchOptions", *_GATE_KEYS,
     "isNegativeTest", "repetitions", "iterations", "runs", "passThreshold", "disabled", "tags", *_LIVE_KEYS,
 )  # fmt: skip
-_TELLING = ("expectedToolCalls", "expectedTools", "matchOptions", "predicates", "isNegativeTest")
+_CASE_KEYS = ("expectedToolCalls", "expectedTools", "matchOptions", "predicates", "isNegativeTest")
 _DEFAULT_KEYS = ("model", "provider", "repetitions", "passThreshold", "validity", "toolPolicy", "captureLevel")
 _IMPORT_STATUSES = ("exact", "approximated", "unsupported", "unresolved")
 
@@ -307,7 +307,7 @@ def sniff(document: Located) -> bool:
             return False
         if document.get("schemaVersion") is not None and document.get("cases") is not None:
             return True
-    return any(_tells_case(case) for case in _iterate_cases(document))
+    return any(_is_case(case) for case in _iterate_cases(document))
 
 
 def _iterate_cases(document: Located) -> Iterator[Located]:
@@ -320,8 +320,8 @@ def _iterate_cases(document: Located) -> Iterator[Located]:
     return iter((document,))
 
 
-def _tells_case(case: Located) -> bool:
-    if any(case.get(key) is not None for key in _TELLING):
+def _is_case(case: Located) -> bool:
+    if any(case.get(key) is not None for key in _CASE_KEYS):
         return True
     for key in ("steps", *_GATE_KEYS):
         found = case.get(key)
@@ -439,7 +439,7 @@ def _find_gate(node: Located, reading: Reading) -> Located | None:
 
 
 class _Cases:
-    """Reads cases against what the suite says for all of them."""
+    """Reads cases with the defaults of the suite."""
 
     def __init__(
         self,
@@ -545,10 +545,10 @@ class _Cases:
         return found.plain() if found is not None else {}
 
     def _read_settings(self, node: Located, steps: Steps) -> dict[str, Json]:
-        kept = {key: found.plain() for key in _LIVE_KEYS if (found := node.get(key)) is not None}
+        settings = {key: found.plain() for key in _LIVE_KEYS if (found := node.get(key)) is not None}
         if steps.direct_calls:
-            kept["direct_calls"] = steps.direct_calls
-        return kept
+            settings["direct_calls"] = steps.direct_calls
+        return settings
 
     def _skip(self, node: Located, steps: Steps) -> Skip | None:
         if self._reading.require_boolean(node.get("disabled"), "'disabled'"):

@@ -4,7 +4,7 @@
     <bundle root>/agents.yaml         the same
     <bundle root>/test-cases/*.yaml   one scenario per file (`scenarios/` in older workspaces)
 
-Whoever opens files reads these documents and builds a `Library` with `read_library`; nothing here touches the disk. A library file that
+The caller reads these documents and builds a `Library` with `read_library`; nothing here touches the disk. A library file that
 cannot be read, and an entry that lacks what it needs, only matter when something refers to them: they are left out
 with a warning.
 """
@@ -24,9 +24,9 @@ from proctor.model.problem import Problem
 SERVERS_FILE: Final = "servers.yaml"
 AGENTS_FILE: Final = "agents.yaml"
 SCENARIO_FOLDERS: Final = ("test-cases", "scenarios")
-"""Where scenarios are kept; the second is the old name and counts only when the first does not exist."""
+"""Folders of scenarios; the second is the old name and counts only if the first does not exist."""
 ROOT_FOLDERS: Final = ("evals", "configs")
-"""Where configs are kept, in folders of any depth."""
+"""The folder of configs, nested at any depth."""
 _INSIDE_ROOT: Final = (*ROOT_FOLDERS, *SCENARIO_FOLDERS)
 
 

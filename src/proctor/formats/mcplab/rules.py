@@ -21,13 +21,63 @@ from proctor.checks.tools.tool_arguments import ToolInputContains, ToolInputMatc
 from proctor.checks.tools.tool_calls import ToolCalled, ToolNotCalled
 from proctor.checks.tools.tool_order import ToolsExactly, ToolsInOrder
 from proctor.errors import SpecError
-from proctor.formats.mcplab.keys import EVAL_KEYS
 from proctor.formats.native.drafting import draft_assertion
 from proctor.formats.text.located import Located, Reading
 from proctor.model.case import Assertion, Capture
 from proctor.model.evidence import Json
 from proctor.model.show import show
 from proctor.patterns.engine import compile_pattern
+
+# --- which keys an MCPLab file may have, and the problems of others
+
+CONFIG_KEYS: Final = ("name", "description", "agents", "scenarios", "servers", "run_defaults", "snapshot_eval")
+SCENARIO_KEYS: Final = (
+    "id",
+    "name",
+    "description",
+    "tags",
+    "prompt",
+    "mcp_servers",
+    "servers",
+    "attachments",
+    "eval",
+    "extract",
+    "agent",
+    "snapshot_eval",
+)
+REMOVED_KEYS: Final = {
+    "server_refs": "no longer supported: write {ref: <id>} entries in 'mcp_servers' of the scenario",
+    "agent_refs": "no longer supported: write {ref: <id>} entries in 'agents'",
+    "scenario_refs": "no longer supported: write {ref: <id>} entries in 'scenarios'",
+}
+_OF_A_SCENARIO: Final = ("prompt", "mcp_servers", "attachments", "eval", "extract")
+EVAL_KEYS: Final = (
+    "tool_constraints",
+    "tool_sequence",
+    "tool_input_assertions",
+    "response_assertions",
+    "agent_assertions",
+    "agent_context",
+)
+_MISPLACED_KEYS: Final = {
+    **{key: f"write {key!r} in the scenarios it is meant for" for key in _OF_A_SCENARIO},
+    **{key: f"write {key!r} under 'eval' of a scenario" for key in EVAL_KEYS},
+    "selected_agents": "write it under 'run_defaults'",
+}
+
+
+def check_config_keys(document: Located, reading: Reading) -> None:
+    """Report the top-level keys of a config that are ignored."""
+    reading.check_record_keys(document, CONFIG_KEYS, "an evaluation config", {**_MISPLACED_KEYS, **REMOVED_KEYS})
+
+
+def warn_of_snapshots(node: Located, reading: Reading) -> None:
+    """Warn that `snapshot_eval` has no effect."""
+    if node.get("snapshot_eval") is not None:
+        message = "'snapshot_eval' was removed from MCPLab and has no effect"
+        hint = "`proctor compare BASE CANDIDATE` shows what changed between two runs"
+        reading.warn_at_key(node, "snapshot_eval", message, hint=hint, code="legacy_form")
+
 
 _LISTS: Final = ("tool_input_assertions", "response_assertions", "agent_assertions")
 
@@ -205,7 +255,7 @@ class _Rules:
         else:
             label = f"JSONPath {'exists' if exists else 'not exists'} · {path}"
         made = self._draft_assertion(rule, "json_path", spec, label)
-        # Without `equals` two rules mean the same; whoever writes them down again wants to know which it was.
+        # Without `equals` two rules mean the same; the writer needs to know which it was.
         return msgspec.structs.replace(made, rule={"type": kind})
 
     def _read_agent_check(self, rule: Located, shown: dict[str, Json]) -> Assertion | None:

@@ -1,4 +1,4 @@
-"""What an MCPLab file says about servers, agents and attachments.
+"""Servers, agents and attachments of an MCPLab file.
 
 None of it decides an assertion, but a file that MCPLab would refuse is refused here too, with a position; what MCPLab
 silently drops is dropped with a warning. The results are plain data for a live run.
@@ -169,9 +169,9 @@ def _warn_of_half_variable(node: Located | None, reading: Reading) -> None:
     text: str = node.value
     whole = text.startswith("${") and text.endswith("}") and text[2:-1].isidentifier()
     if "${" in text and not whole:
-        reading.warn(node, "only a whole value of the form ${NAME} is taken from the environment; this text is sent as it stands")
+        reading.warn(node, "only a whole value of the form ${NAME} is taken from the environment; this text is sent unchanged")
     elif text.startswith("$") and text[1:].isidentifier():
-        reading.warn(node, "this text is sent as it stands", hint="write ${NAME} to take the value from the environment")
+        reading.warn(node, "this text is sent unchanged", hint="write ${NAME} to take the value from the environment")
 
 
 def read_agent(node: Located, reading: Reading, what: str, given_id: str | None = None) -> Entry | None:
@@ -236,7 +236,7 @@ def _read_bounded(
 
 
 def read_attachments(node: Located | None, reading: Reading) -> list[Entry]:
-    """Read the files sent beside the prompt; their content is only needed to run the agent."""
+    """Read the files sent with the prompt; their content is only needed to run the agent."""
     if node is None or node.value is None or reading.require_list(node, "'attachments'") is None:
         return []
     found: list[Entry] = []
@@ -264,7 +264,7 @@ def _find_media_type(node: Located, reading: Reading, attachment: Entry) -> str 
     source = attachment.get("path") or attachment.get("url") or ""
     if not source:
         return "application/octet-stream"
-    # An address may have a query behind the name of its file.
+    # An address may have a query after the name of its file.
     ending = source.rsplit("/", 1)[-1].partition("?")[0].rpartition(".")[2].lower()
     if ending not in _MEDIA_TYPES:
         at = node.get("path") or node.get("url") or node

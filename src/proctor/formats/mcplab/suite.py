@@ -1,8 +1,8 @@
 """MCPLab: evaluation configs, and test-case files on their own.
 
 The case is a scenario, its id the scenario's. A scenario runs once per agent in MCPLab; here it is one case, and the
-agents are settings for whoever runs it. The rules are those of MCPLab's loader with two differences: an unknown key is
-told (`mcplab_keys.py`; below the top level it is an error, the loader keeps it silently), and what only fails at run time there is
+agents are settings of the runner. The rules are those of MCPLab's loader with two differences: an unknown key is
+reported (`keys.py`; below the top level it is an error, the loader keeps it silently), and what only fails at run time there is
 refused here while reading. Older forms are read with a warning: `name` for `id`, maps for lists, a top-level `servers` pool,
 `servers` and `agent` in a scenario, `tool_sequence: {allow: ...}`.
 """
@@ -15,9 +15,8 @@ from typing import Final
 
 import msgspec
 
-from proctor.formats.mcplab.keys import REMOVED_KEYS, SCENARIO_KEYS, check_config_keys, warn_of_snapshots
 from proctor.formats.mcplab.library import Library
-from proctor.formats.mcplab.rules import read_captures, read_rules
+from proctor.formats.mcplab.rules import REMOVED_KEYS, SCENARIO_KEYS, check_config_keys, read_captures, read_rules, warn_of_snapshots
 from proctor.formats.mcplab.setup import Entry, iterate_entries, read_agent, read_attachments, read_server, refuse_ref
 from proctor.formats.text.located import Located, Reading
 from proctor.model.case import UNSEEN_TOOLS, Case, Scoring, Suite
@@ -360,7 +359,7 @@ class _Config:
 
 
 def _has_rules(node: Located) -> bool:
-    """Return whether anything stands under `eval`, be it unusable."""
+    """Return whether `eval` has any content, even if unusable."""
     rules = node.get("eval")
     if rules is None or not rules.is_object:
         return rules is not None and rules.value is not None

@@ -1,6 +1,6 @@
 """The assertions of Mibo test cases as our own checks.
 
-Where Mibo's documentation is silent the reading is: `condition` left out is `MUST_CALL` (`CALL_COUNT` beside `expected_count`),
+Where Mibo's documentation is silent the reading is: `condition` left out is `MUST_CALL` (`CALL_COUNT` with `expected_count`),
 `should_match` is true, a semantic threshold is 0.8. Our extensions: `EQUALS`, `EXISTS`, `NOT_EXISTS` in `json_match`, `flags` in
 `response_regex`, `count: items` in `node_call`, and on every assertion `label`, `weight`, `axis`, `required`, `advisory`,
 `when_missing`. An object whose keys all begin with `$` is a plain literal in Mibo, so it is written down as one.
@@ -73,7 +73,7 @@ class AssertionReader:
             f"unknown target {target!r}",
             target,
             self._targets,
-            hint="a semantic assertion has no target and stands in the list 'semantic'" if target == "semantic" else None,
+            hint="a semantic assertion has no target and belongs in the list 'semantic'" if target == "semantic" else None,
             code="unknown_target",
         )
         return None
@@ -98,7 +98,7 @@ class AssertionReader:
             negative_constraints=constraints,
             target_node=target,
             output_key=key,
-            # A criterion such as "answers what was asked" says nothing without the question.
+            # A criterion such as "answers the question" means nothing without the question.
             show_prompt=True,
             show_conversation=True,
         )
@@ -181,14 +181,14 @@ class AssertionReader:
             reading.warn_at_key(node, "expected_value", "'expected_value' has no effect with this condition", code="no_effect")
         if field is None or condition is None or self._has_errors_since(before):
             return None
-        told = {
+        listed = {
             "equals": f"is {show(value, 60)}",
             "not_equals": f"is not {show(value, 60)}",
             "exists": "exists",
             "not_exists": "does not exist",
         }
         spec = JsonField(field=field, value=value, condition=condition)
-        return self._draft(node, "json_field", spec, f"{field} {told[condition]}", fields, find_word(FIELD_CONDITIONS, condition), field)
+        return self._draft(node, "json_field", spec, f"{field} {listed[condition]}", fields, find_word(FIELD_CONDITIONS, condition), field)
 
     def _read_response_regex(self, node: Located) -> Assertion | None:
         reading = self._reading
@@ -245,8 +245,8 @@ class AssertionReader:
             self._reading.error(node, "token_limit needs at least one limit", expected=", ".join(LIMITS), code="missing_key")
         if not limits:
             return None
-        told = ", ".join(f"{limit} {kind}" for kind, limit in limits.items())
-        return self._draft(node, "tokens_within", TokensWithin(**limits), f"at most {told} tokens", fields)
+        listed = ", ".join(f"{limit} {kind}" for kind, limit in limits.items())
+        return self._draft(node, "tokens_within", TokensWithin(**limits), f"at most {listed} tokens", fields)
 
     def _draft(
         self, node: Located, check: str, spec: msgspec.Struct, label: str, fields: Fields | None = None, *named: str
@@ -293,7 +293,7 @@ class AssertionReader:
         return tuple(text for text in found if text is not None)
 
     def _read_word(self, node: Located, key: str, words: dict[str, Json], default: str | None) -> Json:
-        """Return what one of some words stands for; nothing after a problem."""
+        """Return the value of one of some words; None after a problem."""
         place = node.get(key)
         if place is None:
             return None if default is None else words[default]
@@ -350,7 +350,7 @@ def _iterate_expected_values(spec: msgspec.Struct) -> Iterable[tuple[Json, str]]
 
 
 def find_word(words: dict[str, Json], ours: Json) -> str:
-    """Return the word that stands for a value of our specs."""
+    """Return the word for a value of our specs."""
     return next(word for word, meaning in words.items() if meaning == ours)
 
 
@@ -363,12 +363,12 @@ def drop_nulls(node: Located) -> Located:
     """Return an object without the members that are null: exports write out what was never set. An expected value may be null."""
     if not node.is_object or not any(member.value is None for _, member in node.members()):
         return node
-    kept = {key: member for key, member in node.members() if member.value is not None or key == "expected_value"}
-    return msgspec.structs.replace(node, value=kept)
+    members = {key: member for key, member in node.members() if member.value is not None or key == "expected_value"}
+    return msgspec.structs.replace(node, value=members)
 
 
 def read_expected_value(node: Located, field: str, fields: Fields) -> Json:
-    """Return an expected value without positions; `fields` learns where each part of it stands.
+    """Return an expected value without positions; `fields` gets the position of each part.
 
     Our short spelling of matchers is unknown to Mibo: an object such as `{"$gt": 5}` is a literal there, and stays one.
     """

@@ -51,7 +51,7 @@ def draft_assertion(
 
 
 _MOST_CIRCLES = 20
-"""How many assertions that depend on themselves are told: each is a search of its own, and one that is mended mends others."""
+"""Maximum number of circular dependencies reported: each needs a search, and fixing one fixes others."""
 
 
 def verify_dependencies(reading: Reading, entries: Sequence[tuple[Assertion, Located]]) -> None:
@@ -92,9 +92,9 @@ def verify_dependencies(reading: Reading, entries: Sequence[tuple[Assertion, Loc
         for assertion, node in [entry for entry in entries if entry[0].id in circular][:_MOST_CIRCLES]:
             chain = _find_way_back(assertion.id, by_id) if assertion.id is not None else None
             if chain is not None:
-                told = f": {_describe_chain(chain)}" if len(chain) > 2 else ""
+                path = f": {_describe_chain(chain)}" if len(chain) > 2 else ""
                 reading.error(
-                    _find_place(node, "depends_on"), f"assertion {assertion.id!r} depends on itself{told}", code="dependency_cycle"
+                    _find_place(node, "depends_on"), f"assertion {assertion.id!r} depends on itself{path}", code="dependency_cycle"
                 )
 
 
@@ -151,7 +151,7 @@ def make_slug(text: str) -> str:
 
 
 def make_unique(wanted: str, taken: Container[str]) -> str:
-    """Return `wanted`, with the next free number behind it if it is taken; the number is remembered, not searched for."""
+    """Return `wanted`, with the next free number after it if it is taken; the number is remembered, not searched for."""
     if wanted not in taken:
         return wanted
     # Doubling, then halving the gap: n cases of one name cost n log n lookups, where counting up would cost the square of n. A number left

@@ -47,7 +47,7 @@ def read_matrix(node: Located | None, reading: Reading) -> tuple[Variant, ...]:
     sound = True
     for axis, member in node.members():
         if not _AXIS.match(axis) or axis in _TAKEN:
-            why = "means something else already" if axis in _TAKEN else "is no name: letters, digits, _ . and -"
+            why = "means something else already" if axis in _TAKEN else "is not a name: letters, digits, _ . and -"
             reading.error_at_key(node, axis, f"the axis {axis!r} {why}", code="bad_axis")
             sound = False
         axes[axis] = _read_values(axis, member, reading)
@@ -56,8 +56,8 @@ def read_matrix(node: Located | None, reading: Reading) -> tuple[Variant, ...]:
     # Multiplied before any is made: a few short axes can stand for billions of combinations.
     count = math.prod(len(values) for values in axes.values())
     if count > MOST_VARIANTS:
-        told = " x ".join(f"{len(values)} {axis}" for axis, values in axes.items())
-        reading.error(node, f"{told} make {count:,} combinations; a matrix has at most {MOST_VARIANTS:,}", code="too_many_variants")
+        size = " x ".join(f"{len(values)} {axis}" for axis, values in axes.items())
+        reading.error(node, f"{size} make {count:,} combinations; a matrix has at most {MOST_VARIANTS:,}", code="too_many_variants")
         return ()
     if not sound or not axes:
         return ()
@@ -113,7 +113,7 @@ def make_variant(case: Case, variant: Variant, filled: Sequence[str]) -> Case:
     return msgspec.structs.replace(
         case,
         id=make_variant_id(case.id, variant.names),
-        # Two cases of one name would be taken for the same one by whoever names them so.
+        # Two cases with the same name would be confused.
         name=make_variant_id(f"{case.name} ", variant.names) if case.name else "",
         tags={**case.tags, **variant.names},
         context={**case.context, **variant.values},

@@ -15,7 +15,7 @@ from proctor.model.system import System
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """What every case of a suite has, unless it says otherwise."""
+    """Defaults of every case of a suite."""
 
     context: dict[str, Json] = {}
     systems: tuple[System, ...] = ()

@@ -1,12 +1,12 @@
 """Cases from rows of data: `{from: cases.csv, as: {...}}`.
 
-`as` is a case in which `{column}` stands for the value of a column (`placeholders.py`). Claims without a placeholder are read once and
+`as` is a case in which `{column}` is replaced by the value of a column (`placeholders.py`). Claims without a placeholder are read once and
 shared by every row. Left out, the rows are taken for what they are: test cases of promptfoo where the columns say so (`promptfoo_rows.py`),
 or native cases, where every column is a key of a case.
 
 A row's case has the id that `as` gives it, else that of its column `id`, else the name of the file with the number of the row. Problems
-are told at the line of the row. Up to `HELD` cases of a file are held, or as many as the source of data says; of more, the
-rows are put aside and a case is made when it is asked for.
+are reported at the line of the row. Up to `HELD` cases of a file are in memory, or as many as the data source allows; of more, the
+rows are spooled and a case is made on demand.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from proctor.model.evidence import Json
 from proctor.model.lazy_cases import CaseTraits, LazySequence
 from proctor.model.name_table import TakenNames
 from proctor.model.problem import Origin, Problem
-from proctor.model.show import nearest, show, tell_more
+from proctor.model.show import count_rest, nearest, show
 from proctor.model.typed import make_json_decoder, make_msgpack_decoder
 
-# --- what is told about the rows of one file of data, of which there may be a hundred thousand with the same fault
+# --- problems of the rows of one data file, of which a hundred thousand may have the same fault
 
 MOST_PROBLEMS = 100
-"""Errors, and warnings, that are told of one file."""
+"""Maximum number of errors, and of warnings, reported per file."""
 
 
 class RowProblems:
-    """The problems of the rows of one file: after so many errors there is no use in going on, and of warnings so many are told."""
+    """The problems of the rows of one file: reading stops after the maximum of errors, and further warnings are only counted."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
-        self.untold = 0
-        """Warnings beyond those that are told."""
+        self.left_out = 0
+        """Warnings over the maximum."""
         self._counts = {"error": 0, "warning": 0}
         self._warned: set[tuple[str, str | None]] = set()
 
@@ -59,21 +59,21 @@ class RowProblems:
             if self._counts[problem.level] <= MOST_PROBLEMS:
                 self.problems.append(problem)
             elif problem.level == "warning":
-                self.untold += 1
+                self.left_out += 1
             else:
-                told = f"more than {MOST_PROBLEMS} problems; the rest of the file was not looked at"
-                self.problems.append(Problem(message=told, origin=problem.origin, code="too_many_problems"))
+                message = f"more than {MOST_PROBLEMS} problems; the rest of the file was not read"
+                self.problems.append(Problem(message=message, origin=problem.origin, code="too_many_problems"))
                 return False
         return True
 
     def _was_warned(self, problem: Problem) -> bool:
-        """Return whether a row before has had the same warning: what stands in the template is worth one for all of them."""
-        told = (problem.message, problem.origin.path)
-        if told in self._warned:
+        """Return whether an earlier row had the same warning: one from the template is reported once."""
+        warning = (problem.message, problem.origin.path)
+        if warning in self._warned:
             return True
         # Bounded: where a message holds a value of its row, every row would add another one.
         if len(self._warned) < MOST_PROBLEMS:
-            self._warned.add(told)
+            self._warned.add(warning)
         return False
 
 
@@ -82,7 +82,7 @@ class RowProblems:
 
 # --- holds the cases of a file of data while they are few, and puts them aside when they are many
 
-# --- A case as bytes, for cases that are asked for again and again: to decode one is far quicker than to read its row anew
+# --- A case as bytes, for cases that are read repeatedly: decoding one is far quicker than reading its row again
 
 _UNLIKE = (TypeError, ValueError, OverflowError, RecursionError)
 """What is raised for a value that cannot be written, or is not read as what it was; `msgspec.ValidationError` is a `ValueError`."""
@@ -91,7 +91,7 @@ _UNLIKE = (TypeError, ValueError, OverflowError, RecursionError)
 def _copy_type(kind: type[msgspec.Struct], **other: Any) -> Any:
     """Return a type with the same fields, some of them of another type."""
     return msgspec.defstruct(
-        f"Kept{kind.__name__}", [(field.name, other.get(field.name, field.type)) for field in msgspec.structs.fields(kind)], kw_only=True
+        f"Stored{kind.__name__}", [(field.name, other.get(field.name, field.type)) for field in msgspec.structs.fields(kind)], kw_only=True
     )
 
 
@@ -99,7 +99,7 @@ class CaseBytes:
     """Cases of one file as bytes and back."""
 
     def __init__(self) -> None:
-        # The spec stays bytes at first: only the name of the check, which stands beside it, tells its type.
+        # The spec stays bytes at first: its type depends on the name of the check.
         claim = _copy_type(Assertion, spec=msgspec.Raw)
         # A simulated user holds claims, too, and few files have one.
         self._decoder = make_msgpack_decoder(_copy_type(Case, assertions=tuple[claim, ...], user=None))
@@ -119,13 +119,13 @@ class CaseBytes:
 
     def decode(self, found: bytes) -> Case:
         """Return the case that bytes were made of."""
-        kept = msgspec.structs.asdict(self._decoder.decode(found))
-        kept["assertions"] = tuple(map(self._make_claim, kept["assertions"]))
-        return Case(**kept)
+        fields = msgspec.structs.asdict(self._decoder.decode(found))
+        fields["assertions"] = tuple(map(self._make_claim, fields["assertions"]))
+        return Case(**fields)
 
-    def _make_claim(self, kept: Any) -> Assertion:
-        fields = msgspec.structs.asdict(kept)
-        fields["spec"] = self._specs[kept.check].decode(kept.spec)
+    def _make_claim(self, stored: Any) -> Assertion:
+        fields = msgspec.structs.asdict(stored)
+        fields["spec"] = self._specs[stored.check].decode(stored.spec)
         return Assertion(**fields)
 
     def _learn_specs(self, case: Case) -> None:
@@ -185,10 +185,10 @@ class HeldCases:
             self._rows.clear()
 
     def _put_aside(self, spool: Spool, row: Row, cases: Sequence[Case]) -> None:
-        # Every row takes as many places as it has variants, also one that lacks cases: positions are computed, not kept.
+        # Every row takes as many positions as it has variants, also one without cases: positions are computed, not stored.
         width, written = self._maker.width, None
         for number in range(width):
-            # A row that lacks cases has problems, and nobody will ask for them.
+            # A row without cases has problems, and its cases are never requested.
             slow = len(cases) == width and not self._maker.is_quick(number)
             found = self._bytes.encode(cases[number]) if slow else None
             if found is not None:
@@ -224,7 +224,7 @@ HELD = 5_000
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """What a suite says about its data."""
+    """The data section of a suite."""
 
     node: Located
     files: tuple[Located, ...]
@@ -235,7 +235,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_block(node: Located, reading: Reading) -> Block | None:
-    """Return what a block says; None after a problem."""
+    """Return the settings of a block; None after a problem."""
     before = len(reading.problems)
     origin = node.get("from")
     assert origin is not None
@@ -283,7 +283,7 @@ class RowReading(Reading):
         return Origin(file=self._origin.file, line=self._origin.line, column=self._origin.column, path=path)
 
     def warn(self, node: Located, message: str, **more: Json) -> None:
-        """Warn about a value, but report an empty one that makes a claim hold of any answer: nobody reads the warnings of many rows."""
+        """Warn about a value, but report an empty one that makes a claim always pass: warnings of many rows go unread."""
         if more.get("code") == "vacuous_claim" and node.value in ("", None, [], {}):
             more["hint"] = "fill the cell; rows without a value can stand in a file of their own, under other claims"
             self.error(node, message, **more)
@@ -331,7 +331,7 @@ class RowMaker:
         elif not set(columns) <= set(self._reader.case_keys):
             reading.error(
                 self._block.node,
-                f"`as` is missing: nothing says what a case is made of; the columns of {self._table.file} are {_list_columns(columns)}",
+                f"`as` is missing: it defines the case of a row; the columns of {self._table.file} are {_list_columns(columns)}",
                 hint='for example: as: {input: "{' + (columns[0] if columns else "column") + '}"}',
                 code="missing_key",
             )
@@ -352,7 +352,7 @@ class RowMaker:
         written = node.get("id")
         if written is not None:
             self._fill_id = make_filler(written) or (lambda values: written.value)
-        # Read once, and told once where it stands; the very same nodes are in every filled tree.
+        # Read once and reported once; the same nodes are in every filled tree.
         filled = self._template.fill(dict.fromkeys(self._template.placeholders, ""))
         for item, turn in _list_assertion_nodes(filled):
             if any(item is original for original, _ in _list_assertion_nodes(node)):
@@ -392,7 +392,7 @@ class RowMaker:
         if shape is not None and not reading.problems and self._has_all(values):
             name = self.renamed.get(index) or self._name_case(self._find_written_id(values), index)
             case = shape.make(name, values, row.origin, checked=problems is None)
-        # Nothing was learned yet, or the shape does not fit this row: it is read in full, which also tells what is wrong.
+        # Nothing was learned yet, or the shape does not fit this row: reading it in full also finds its problems.
         if case is None:
             case = self._read_case(row, index, values, number, reading)
             if problems is not None:
@@ -468,7 +468,7 @@ class RowReader:
     def _read_table(self, table: Table, block: Block, source: DataSource) -> Sequence[Case]:
         maker = RowMaker(self._reader, self._shared, self._variants, table, block)
         held = HeldCases(maker, source, HELD if source.held is None else source.held)
-        told = RowProblems()
+        found = RowProblems()
         before = len(self._reading.problems)
         for index, row in enumerate(_peek(table, maker, self._reading)):
             problems: list[Problem] = []
@@ -476,14 +476,14 @@ class RowReader:
             if cases and not self._claim_id(cases[0], index, row, maker, problems):
                 # Made again, now under the id that is free; the problems of the row are known already.
                 cases = maker.make_row(row, index, [])
-            if not told.add(problems):
+            if not found.add(problems):
                 break
             held.add(row, cases)
-        if not held.count and not told.problems and len(self._reading.problems) == before:
+        if not held.count and not found.problems and len(self._reading.problems) == before:
             self._reading.warn(block.node, f"{table.file} has no rows, so it makes no cases", code="no_rows")
-        self._reading.problems.extend(told.problems)
-        if told.untold:
-            self._reading.warn(block.node, f"{told.untold:,} more warnings about rows of {table.file}", code="too_many_problems")
+        self._reading.problems.extend(found.problems)
+        if found.left_out:
+            self._reading.warn(block.node, f"{found.left_out:,} more warnings about rows of {table.file}", code="too_many_problems")
         return held.finish()
 
     def _claim_id(self, case: Case, index: int, row: Row, maker: RowMaker, problems: list[Problem]) -> bool:
@@ -498,7 +498,7 @@ class RowReader:
                     origin=row.origin,
                     level="warning",
                     code="duplicate_id",
-                    hint="every case of a suite has its own id: give `as` an `id` made of columns that tell the rows apart",
+                    hint="every case of a suite has its own id: give `as` an `id` made of columns that are unique per row",
                 )
             )
             maker.renamed[index] = base = free
@@ -533,4 +533,4 @@ def _list_assertion_nodes(node: Located) -> list[tuple[Located, int | None]]:
 
 def _list_columns(columns: Sequence[str]) -> str:
     shown = ", ".join(columns[:30])
-    return shown + tell_more(len(columns), 30) if columns else "none"
+    return shown + count_rest(len(columns), 30) if columns else "none"

@@ -1,10 +1,15 @@
-"""The JSON Schema of the native format, generated from the registry so that it cannot fall behind.
+"""The JSON Schema of the native format, generated from the registry so that it is always up to date.
 
 Editors use it to complete and check a suite while it is written: put `# yaml-language-server: $schema=...` at the top of the file.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
+import sys
+
+import msgspec
 from msgspec import inspect as mi
 
 from proctor.checks.registry import CheckEntry, Registry
@@ -13,12 +18,53 @@ from proctor.formats.native.suite import ASSERTION_KEYS, CASE_KEYS, SUITE_KEYS
 from proctor.formats.native.systems import build_systems_schema
 from proctor.formats.native.user import build_user_schema
 from proctor.formats.text.building import describe_struct_type
-from proctor.formats.text.field_docs import read_field_docs
 from proctor.formats.text.located import MAX_WEIGHT
 from proctor.formats.text.row_types import TYPES
 from proctor.model.case import Capture, Scoring, Skip
 from proctor.model.evidence import Json
 from proctor.model.mapping import EvidenceSettings
+
+# --- the sentence written under a field, read back for reference pages, `describe` and the schema
+
+
+@functools.cache
+def read_field_docs(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """Return the text under each field in the source by field name, inherited ones too; empty if there is no source."""
+    docs: dict[str, str] = {}
+    for each in reversed(struct.__mro__):
+        if issubclass(each, msgspec.Struct) and each is not msgspec.Struct:
+            docs |= _own(each)
+    return docs
+
+
+def _own(struct: type[msgspec.Struct]) -> dict[str, str]:
+    import inspect  # only reference pages and `describe` come here
+
+    module = sys.modules.get(struct.__module__)
+    try:
+        tree = ast.parse(inspect.getsource(module)) if module is not None else None
+    # Installed without sources, or typed into a prompt: the pages then lack these sentences, and nothing else does.
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    for item in ast.walk(tree) if tree is not None else ():
+        if isinstance(item, ast.ClassDef) and item.name == struct.__name__:
+            return _read_class_docs(item)
+    return {}
+
+
+def _read_class_docs(item: ast.ClassDef) -> dict[str, str]:
+    docs: dict[str, str] = {}
+    for field, following in zip(item.body, item.body[1:], strict=False):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+            and isinstance(following.value.value, str)
+        ):
+            docs[field.target.id] = " ".join(following.value.value.split())
+    return docs
+
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -154,8 +200,8 @@ def _build_rows_schema() -> dict[str, Json]:
     """Return the schema of cases from data. A placeholder may stand for a value of any type, so of the template only the keys are known."""
     template = dict.fromkeys(CASE_KEYS, True)
     properties: dict[str, Json] = {
-        "from": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}], "description": "A file of data, beside the suite."},
-        "as": {**_make_closed_object(template), "description": "A case in which {column} stands for a value of the row."},
+        "from": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}], "description": "A data file, relative to the suite."},
+        "as": {**_make_closed_object(template), "description": "A case in which {column} is replaced by a value of the row."},
         "types": {"type": "object", "additionalProperties": {"enum": list(TYPES)}, "description": "What cells of a column are."},
         "prompt": {**_TEXT, "description": "The message of every test of a file of promptfoo, with {{variables}}."},
         "sheet": {**_TEXT, "description": "The sheet of an Excel file."},
@@ -192,7 +238,7 @@ def build_type_schema(info: mi.Type, docs: dict[str, str] | None = None) -> dict
         case mi.LiteralType():
             return {"enum": list(info.values)}
         case mi.VarTupleType() | mi.ListType():
-            # One bare value stands for a list of one, as in `building`.
+            # One bare value means a list of one, as in `building`.
             item = build_type_schema(info.item_type)
             return {"anyOf": [{"type": "array", "items": item}, item]}
         case mi.DictType():

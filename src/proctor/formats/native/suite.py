@@ -12,7 +12,7 @@
             weight: 2
 
 An assertion is an object with one check name as a key; its value holds the fields of the check, or, where the check has a
-shorthand, just that one. Beside it may stand `id`, `label`, `weight`, `axis`, `required`, `advisory`, `when_missing`, `depends_on`.
+shorthand, just that one. Other keys are `id`, `label`, `weight`, `axis`, `required`, `advisory`, `when_missing`, `depends_on`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class CasesReader:
         before = len(self._reading.problems)
         base: str | None = None
         for variant in self._variants:
-            # Only the first variant has to find its id free: the others have the same one until `make_variant` tells them apart.
+            # Only the first variant has to find its id free: the others share it until `make_variant` renames them.
             known = self._taken if base is None else TakenNames()
             case = self._reader.read_case(template.fill(variant.values), base or given_id, known, self._shared)
             if case is not None:
@@ -109,7 +109,7 @@ class CasesReader:
                 self._by_hand.append(make_variant(case, variant, filled))
         if base is not None:
             self._taken.add(base)
-        # What is wrong with every variant is told once.
+        # A problem of every variant is reported once.
         self._reading.problems[before:] = dict.fromkeys(self._reading.problems[before:])
 
     def _add_rows(self, node: Located) -> None:
@@ -129,7 +129,7 @@ class CasesReader:
         block = read_block(node, self._reading)
         if block is None:
             return
-        # The cases that were written out above the data come before its rows: the order of the suite is kept.
+        # The cases written above the data come before its rows: the order of the suite is preserved.
         self._close_by_hand()
         rows = RowReader(self._reader, self._reading, self._shared, self._variants, self._taken)
         self._parts.extend(rows.read_files(block, self._source))
@@ -155,7 +155,7 @@ ASSERTION_KEYS = ("id", "label", "weight", "axis", "required", "advisory", "when
 
 
 def sniff(document: Located) -> bool:
-    """Return whether the document says `proctor:` at the top."""
+    """Return whether the document has `proctor:` at the top."""
     return document.get("proctor") is not None
 
 
@@ -277,8 +277,8 @@ class _Reader:
             if self.reading.require_object(item, "a turn") is None:
                 continue
             self.reading.check_keys(item, ("input", "expect"), "a turn")
-            said = self.reading.require_text(self.reading.require_member(item, "input", "a turn"), "input")
-            turns.append(Turn(input=said or "", origin=self.reading.origin(item)))
+            text = self.reading.require_text(self.reading.require_member(item, "input", "a turn"), "input")
+            turns.append(Turn(input=text or "", origin=self.reading.origin(item)))
             entries.extend(self.read_assertions(item.get("expect"), index))
         return tuple(turns), entries
 
@@ -374,7 +374,7 @@ class _Reader:
 
     @staticmethod
     def _is_shorthand(entry: CheckEntry, value: Located) -> bool:
-        """Return whether a bare value stands for the shorthand field; an object always holds the fields by name."""
+        """Return whether a bare value means the shorthand field; an object always has the fields by name."""
         return entry.takes_whole or not value.is_object
 
     def _read_common(self, node: Located) -> dict[str, Json]:
@@ -487,8 +487,8 @@ class _Reader:
     def _read_pass_rate(self, node: Located | None) -> float | None:
         rate = self._read_share(node, "pass_rate")
         if node is not None and rate == 0:
-            told = "pass_rate: 0 lets a case pass that never passes"
-            self.reading.warn(node, told, hint="give a number above 0", code="vacuous_claim")
+            message = "pass_rate: 0 lets a case pass that never passes"
+            self.reading.warn(node, message, hint="give a number above 0", code="vacuous_claim")
         return rate
 
     def _read_share(self, node: Located | None, what: str) -> float | None:

@@ -11,7 +11,7 @@
           - drop_file_inbox: {path: referral.json, content: {patient: ann}}
           - {drop_file_inbox: {path: reminder.txt, content: call back}, after_s: 30}
 
-The systems of a suite are those of each of its cases; a case that names one of them anew has its own in its place. A case has one system of
+The systems of a suite are those of each of its cases; a case may replace one of them. A case has one system of
 a kind at most: the state that checks read has one place for each.
 """
 
@@ -114,12 +114,12 @@ def _read_delay(node: Located | None, reading: Reading) -> float:
 
 
 def _can_be_made(system: System, node: Located, reading: Reading) -> bool:
-    """Return whether a system can be provisioned; what is wrong is told where it stands."""
+    """Return whether a system can be provisioned; problems are reported at their positions."""
     from proctor.simulators.ports import make_still_surroundings
     from proctor.simulators.sandbox import provision_rows
 
     try:
-        # Late steps are tried as well: what cannot work is told now, and not in the middle of a run.
+        # Late steps are tried as well: invalid ones are reported now, and not in the middle of a run.
         provision_rows((system,), make_still_surroundings(), with_late=True)
     except SpecError as error:
         field = (error.field or "").removeprefix(f"{system.name}.")
@@ -133,8 +133,8 @@ def _refuse_doubles(systems: tuple[System, ...], node: Located, reading: Reading
     for system in systems:
         if system.kind in kinds:
             first = kinds[system.kind]
-            told = f"{first!r} and {system.name!r} are both of kind {system.kind}; a case has one system of a kind"
-            reading.error_at_key(node, system.name if node.get(system.name) is not None else first, told, code="two_systems")
+            message = f"{first!r} and {system.name!r} are both of kind {system.kind}; a case has one system of a kind"
+            reading.error_at_key(node, system.name if node.get(system.name) is not None else first, message, code="two_systems")
         kinds.setdefault(system.kind, system.name)
 
 
@@ -144,9 +144,9 @@ def refuse_unknown_systems(entries: Sequence[tuple[Assertion, Located]], systems
     for assertion, node in entries if systems else ():
         for name in _list_named(assertion.spec):
             if name not in names:
-                told = f"{assertion.check} is about a system {name!r}, and the case has none of that name; there are {', '.join(names)}"
+                message = f"{assertion.check} is about a system {name!r}, and the case has none of that name; there are {', '.join(names)}"
                 place = node.get(assertion.check) if node.is_object else None
-                reading.error(place or node, told, nearest=nearest(name, names), code="unknown_system")
+                reading.error(place or node, message, nearest=nearest(name, names), code="unknown_system")
 
 
 def _list_named(spec: object) -> list[str]:

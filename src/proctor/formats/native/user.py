@@ -10,7 +10,7 @@
       stop_when: The assistant has named a day.    # or a check, as in `expect`
 
 A claim `goal_reached` of such a case takes the goal from here and, where a check or a script decides when the user is done, is decided by
-that unless it says otherwise.
+that by default.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class UserReader:
         self._read_assertion = read_assertion
 
     def read(self, case: Located) -> tuple[SimulatedUser | None, str | None]:
-        """Return the user of a case and its first message, where the user's own `opening` says it."""
+        """Return the user of a case and its first message, if `opening` has it."""
         node, reading = case.get("user"), self._reading
         if node is None or reading.require_object(node, "user") is None:
             return None, None
@@ -49,10 +49,10 @@ class UserReader:
         for key in ("turns", "body"):
             if case.get(key) is not None:
                 reading.error_at_key(
-                    case, key, f"a case with a simulated user has no {key!r}: the user says what is said", code="two_inputs"
+                    case, key, f"a case with a simulated user has no {key!r}: the user writes the messages", code="two_inputs"
                 )
         if node.get("opening") is not None and case.get("input") is not None:
-            reading.error_at_key(node, "opening", "the first message stands twice: in 'input' and in 'opening'", code="two_inputs")
+            reading.error_at_key(node, "opening", "two first messages, in 'input' and in 'opening'", code="two_inputs")
         texts = {key: reading.require_text(node.get(key), key) for key in ("persona", "goal", "style", "opening", "model")}
         user = SimulatedUser(
             persona=texts["persona"] or "",
@@ -76,14 +76,14 @@ class UserReader:
             reading.error(
                 node,
                 "a user is played by a model or by a script, and this one has " + ("both" if scripted else "neither"),
-                hint="`model` names one of `models`; `script` lists what is said",
+                hint="`model` names one of `models`; `script` lists the messages",
                 code="user_without_player",
             )
         elif scripted and isinstance(user.stop_when, str):
             reading.error_at_key(
                 node,
                 "stop_when",
-                "a script cannot tell whether a condition in plain words is met",
+                "a script cannot decide a condition in plain language",
                 hint="write a check, as in stop_when: {response_contains: refund}, or a line {when: ..., done: true}",
                 code="wrong_value",
             )
@@ -103,9 +103,7 @@ class UserReader:
     def _read_claim(self, node: Located, what: str) -> Assertion | None:
         claim = self._read_assertion(node, None)
         if claim is not None and self._registry.get(claim.check).judged:
-            self._reading.error(
-                node, f"{what}: {claim.check!r} needs a judge, who is asked when the conversation is over", code="wrong_value"
-            )
+            self._reading.error(node, f"{what}: {claim.check!r} needs a judge, which only runs after the conversation", code="wrong_value")
             return None
         return claim
 
@@ -121,7 +119,7 @@ class UserReader:
         reading = self._reading
         if isinstance(node.value, str):
             if not node.value.strip():
-                reading.error(node, "a line of a script says something, found empty text")
+                reading.error(node, "a line of a script needs text, found an empty one")
             return UserLine(say=node.value)
         if reading.require_object(node, "a line of a script") is None:
             return None
@@ -156,12 +154,12 @@ class UserReader:
             self._reading.error(
                 node,
                 "goal_reached by stop_when needs a simulated user with a script, or with a check as stop_when",
-                hint="what the user's model says of itself proves nothing; `by: judge` shows a judge the whole conversation",
+                hint="the opinion of the user's model proves nothing; `by: judge` shows a judge the whole conversation",
                 code="wrong_value",
             )
         if spec.by == "stop_when" and user is not None and user.stop_when is None and all(line.ends != "done" for line in user.script):
-            told = "this can never hold: the script is never done, and there is no stop_when"
-            self._reading.warn(node, told, hint="write stop_when, or a line {when: ..., done: true}", code="never_holds")
+            message = "this can never hold: the script is never done, and there is no stop_when"
+            self._reading.warn(node, message, hint="write stop_when, or a line {when: ..., done: true}", code="never_holds")
         if not spec.goal and user is not None:
             spec = msgspec.structs.replace(spec, goal=user.goal)
         if spec.by == "judge" and not spec.goal.strip():
@@ -218,8 +216,8 @@ def build_user_schema() -> dict[str, Json]:
             "type": "array",
             "minItems": 1,
             "items": {"anyOf": [_TEXT, line]},
-            "description": "What the user says, without a model.",
+            "description": "The user's messages, without a model.",
         },
     }
     assert set(properties) == set(USER_KEYS)
-    return {"type": "object", "additionalProperties": False, "properties": properties, "description": "Somebody who talks to the agent."}
+    return {"type": "object", "additionalProperties": False, "properties": properties, "description": "A simulated user."}

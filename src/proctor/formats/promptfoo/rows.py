@@ -2,8 +2,8 @@
 
 Read as promptfoo 0.123 does (`testCaseFromCsvRow`): every other column is a variable, names of columns are trimmed, `{{name}}` in a cell is
 the value of a variable, and the message is the prompt with the variables filled in, between `__prefix` and `__suffix`. The prompt is that
-of `prompt` beside `from`, else the axis `prompt` of the matrix, else, where there is only one variable, that variable.
-`promptfoo_claims.py` reads what stands under `__expected`.
+of `prompt` next to `from`, else the axis `prompt` of the matrix, else, if there is only one variable, that variable.
+`__expected` is read as claims.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
 from proctor.patterns.engine import compile_pattern
 
-# --- what stands in a cell `__expected` of promptfoo, as claims of our own
+# --- claims in a cell `__expected` of promptfoo, as our own
 
 Claim = dict[str, Json]
 Fill = Callable[[str], str]
@@ -100,15 +100,15 @@ def find_misspelt(cell: str) -> str | None:
 
 def _describe_refusal(negation: str, kind: str, value: str) -> str:
     """Return why a type is refused, and what to write instead where there is something."""
-    told = f"promptfoo's {negation}{kind}"
+    message = f"promptfoo's {negation}{kind}"
     if kind == "latency" and not negation:
-        return f"{told} needs its bound in brackets: latency({value if read_number(value) else 2000})"
+        return f"{message} needs its bound in brackets: latency({value if read_number(value) else 2000})"
     other = find_counterpart(kind)
     if not negation and kind in _WITH_VALUE and not value:
-        return f"{told} needs a value: {kind}:VALUE"
+        return f"{message} needs a value: {kind}:VALUE"
     if other is None:
-        return f"{told} has no counterpart"
-    return f"{told} is not read out of a cell; a case in a suite says `{other}`"
+        return f"{message} has no counterpart"
+    return f"{message} is not supported in a cell; write a case of a suite with `{other}`"
 
 
 def _refuse(reason: str) -> Claim:
@@ -147,7 +147,7 @@ def _make(kind: str, values: list[str], threshold: float | None) -> list[Claim] 
         case "llm-rubric" | "model-graded-closedqa":
             return [_judge(value, threshold)]
         case "factuality" | "model-graded-factuality" | "similar" if value:
-            # Nearness of meaning is measured there by embeddings; here a judge compares, and says yes or no.
+            # promptfoo measures similarity by embeddings; here a judge compares and decides yes or no.
             claim = "The answer says the same as the reference answer." if kind == "similar" else "The answer agrees with the reference."
             return [{"judged": {"criteria": claim, "reference": value, "show_prompt": True}}]
         case "latency" if threshold is not None and threshold > 0:
@@ -156,7 +156,7 @@ def _make(kind: str, values: list[str], threshold: float | None) -> list[Claim] 
             # A distance in characters, not a share of the text; there a bound that is left out, or 0, is 0.75, which no edit is below.
             return [{"similar_to": {"text": [value], "most_edits": int(threshold or 0)}}]
         case "cost":
-            # What a provider tells there is in dollars.
+            # Providers report cost in dollars there.
             return [{"cost_within": {"most": threshold or _NO_THRESHOLD, "currency": "USD"}}]
         case _:
             return None
@@ -215,7 +215,7 @@ def split_values(text: str) -> list[str]:
             while at < len(text) and text[at].isspace():
                 at += 1
             if at < len(text) and text[at] != ",":
-                raise ValueError("expected a comma behind a closing quote")
+                raise ValueError("expected a comma after a closing quote")
         else:
             end = text.find(",", at)
             end = len(text) if end < 0 else end
@@ -224,7 +224,7 @@ def split_values(text: str) -> list[str]:
 
 
 def _read_quoted(text: str, at: int) -> tuple[str, int]:
-    """Return a part and where it ends; a quote inside is doubled or behind a backslash."""
+    """Return a part and its end; a quote inside is doubled or escaped by a backslash."""
     found: list[str] = []
     while at < len(text):
         if text[at : at + 2] in ('""', '\\"', "\\\\"):
@@ -269,8 +269,8 @@ class PromptfooRows:
         if self._prompt is None and not self._prompt_is_axis and len(self._variables) != 1:
             reading.error(
                 place,
-                f"nothing says what is sent: the file has the variables {', '.join(self._variables) or 'none'}",
-                hint="add `prompt` beside `from`, with variables in double braces: prompt: 'Translate {{body}} into {{language}}'",
+                f"no prompt: the file has the variables {', '.join(self._variables) or 'none'}",
+                hint="add `prompt` next to `from`, with variables in double braces: prompt: 'Translate {{body}} into {{language}}'",
                 code="missing_prompt",
             )
         self._expected = [column for column in columns if column.startswith("__expected")]
@@ -284,7 +284,7 @@ class PromptfooRows:
         elif column.startswith("__config") and (found := _CONFIG.match(column)) is None:
             message, hint = "no setting that is known", "expected __config:__expected:threshold, or __config:__expected2:threshold"
         elif column.startswith("__config") and (found := _CONFIG.match(column)) is not None and found[2] != "threshold":
-            message = f"{found[2]!r} is no setting of a claim; expected threshold"
+            message = f"{found[2]!r} is not a setting of a claim; expected threshold"
         elif column == "__metadata":
             message, hint = "it needs a key", "for example __metadata:category"
         elif column.startswith("_") and not column.startswith("__") and ("_" + column).startswith(SPECIAL):
@@ -348,8 +348,8 @@ class PromptfooRows:
         for index, (column, cell) in enumerate(written):
             meant = find_misspelt(cell)
             if meant is not None:
-                told = f"{column}: {show(cell, 60)} is no claim of a type, so the answer must be exactly this text"
-                reading.warn(self._place, told, hint=f"did you mean {meant}:?", code="misspelt_claim")
+                message = f"{column}: {show(cell, 60)} has no known claim type, so the answer must be exactly this text"
+                reading.warn(self._place, message, hint=f"did you mean {meant}:?", code="misspelt_claim")
             for claim in read_claim(cell, lambda text, column=column: render.fill(text, column), thresholds.get(index)):
                 if metric:
                     claim["axis"] = metric
@@ -357,8 +357,8 @@ class PromptfooRows:
                     # A mean over other claims must not carry it over a threshold.
                     claim["required"] = True
                     claim["label"] = shorten(cell, 80)
-                    told = f"{column}: {claim['unsupported']['reason']}; the case fails by it"
-                    reading.warn(self._place, told, code="unsupported_assertion")
+                    message = f"{column}: {claim['unsupported']['reason']}; the case fails by it"
+                    reading.warn(self._place, message, code="unsupported_assertion")
                 claims.append(claim)
         return claims
 

@@ -1,7 +1,7 @@
 """Typed values out of a located document, driven by the type itself.
 
 Any `msgspec.Struct` (a check's spec, above all) is built from an object in the document: every unknown key, missing field and
-wrong kind of value is reported at its own place, all in one pass. Two kindnesses: one bare value stands for a list of one,
+wrong kind of value is reported at its own place, all in one pass. Two shortcuts: one bare value means a list of one,
 and a whole number written as `3.0` is a whole number.
 """
 
@@ -129,7 +129,7 @@ def _build_union(info: mi.UnionType, node: Located, reading: Reading, what: str)
     if node.value is None and any(isinstance(choice, mi.NoneType) for choice in choices):
         return None
     real = [choice for choice in choices if not isinstance(choice, mi.NoneType)]
-    # Where nothing fits, the first choice is asked to build it, so that the error says what was expected.
+    # If nothing fits, the first choice builds it, so that the error names what was expected.
     fitting = [choice for choice in real if _accepts_kind(choice, node)] or real
     return build(fitting[0], node, reading, what)
 

@@ -1,4 +1,4 @@
-"""What claims of other systems are called here, for whoever writes by habit: `llm-rubric` is `judged`."""
+"""Names of claims in other systems and our checks for them: `llm-rubric` is `judged`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ COUNTERPARTS: dict[str, str] = {
     "trajectory:tool-sequence": "tools_in_order",
     "trajectory:tool-used": "tool_called",
 }
-"""Types of promptfoo, and a few metrics of DeepEval and Ragas, with the check that says the same or comes nearest."""
+"""Types of promptfoo, and a few metrics of DeepEval and Ragas, with the equivalent or nearest check."""
 
 
 def find_counterpart(name: str) -> str | None:

@@ -3,7 +3,7 @@
 Strict JSON (RFC 8259) with what a suite must not have on top: a key that appears twice is a problem. Faults with only one
 sensible reading (a comma too many, a comment, `NaN`, a repeated key) are reported and reading goes on, so that the
 rest of the file is checked in the same pass; any other fault ends the reading. Whole numbers are exact however large,
-a lone surrogate escape is the replacement character, and nesting is bounded, because everything behind this reader walks the tree
+a lone surrogate escape is the replacement character, and nesting is bounded, because everything after this reader walks the tree
 recursively.
 """
 
@@ -13,15 +13,14 @@ import math
 import re
 from typing import Final, NoReturn
 
-from proctor.formats.text.located import MAX_VALUES, SPLIT, Located, Reading, item_path, member_path
-from proctor.formats.text.places import LINE_END
+from proctor.formats.text.located import LINE_END, MAX_VALUES, SPLIT, Located, Reading, item_path, member_path
 from proctor.model.evidence import Json
 from proctor.model.json_values import join_surrogates
 
 MAX_DEPTH: Final = 200
 """Levels of nesting; they are read by recursion."""
 MAX_NUMBER: Final = 1000
-"""Characters of one number. Python refuses to print integers of more than 4300 digits; nobody writes one."""
+"""Characters of one number. Python refuses to print integers of more than 4300 digits."""
 MAX_COMPLAINTS: Final = 100
 """Faults that are reported before giving up: a file of a million commas is not worth a million messages."""
 
@@ -102,7 +101,7 @@ class _Scanner:
         found.key_at = {}
         while not self._reads_end("}", has_members=bool(members)):
             self._expect_key()
-            # The place is that of the key itself, one column behind its quote.
+            # The position is that of the key itself, one column after its quote.
             start, place = self.at, (self.line, self.at - self.line_start + 2)
             key = self._read_string()
             self._skip_space()
@@ -113,7 +112,7 @@ class _Scanner:
             item = self._read_value(member_path(found.path, key), depth + 1)
             if key in members:
                 line, column = found.key_at[key]
-                message = f"duplicate key {key!r}: it already stands at line {line}, column {column}"
+                message = f"duplicate key {key!r}: first at line {line}, column {column}"
                 self._report(start, message, place, width=len(key), path=item.path, code="duplicate_key")
             else:
                 members[key] = item
@@ -126,7 +125,7 @@ class _Scanner:
             items.append(self._read_value(item_path(found.path, len(items)), depth + 1))
 
     def _reads_end(self, end: str, *, has_members: bool) -> bool:
-        """Return whether the container ends here; otherwise stands at the next member, past its comma."""
+        """Return whether the container ends here; otherwise move to the next member, past its comma."""
         self._skip_space()
         if self.text[self.at : self.at + 1] == end:
             self.at += 1
@@ -137,7 +136,7 @@ class _Scanner:
             return False
         if self.text[self.at : self.at + 1] != ",":
             self._stop(self.at, f"expected ',' or {end!r}, found {self._describe_found()}")
-        # Noted here: the blanks behind the comma may hold line ends, and the fault is the comma.
+        # Noted here: the blanks after the comma may contain line ends, and the fault is the comma.
         comma, place = self.at, (self.line, self.at - self.line_start + 1)
         self.at += 1
         self._skip_space()
@@ -185,20 +184,20 @@ class _Scanner:
             self.at += 6
             return chr(int(digits.group(), 16))
         hint = "a backslash itself is written \\\\" if char else None
-        self._stop(self.at, f"\\{char} is no escape of JSON", hint=hint)
+        self._stop(self.at, f"\\{char} is not a JSON escape", hint=hint)
 
     def _number(self) -> int | float | None:
         start = self.at
         found = _NUMBER.match(self.text, start)
-        # Letters right behind the digits, or behind a lone minus (`12abc`, `-Infinity`), were meant as one value with them.
+        # Letters right after the digits, or after a lone minus (`12abc`, `-Infinity`), belong to the same value.
         following = _WORD.match(self.text, found.end() if found else start)
         if found is None or following is not None:
             word = self.text[start : following.end()] if following else "-"
             if word.lower() in _NOT_NUMBERS:
                 return self._refuse_number(word)
-            self._stop(start, f"{word[:40]!r} is no number of JSON")
+            self._stop(start, f"{word[:40]!r} is not a JSON number")
         digits = found.group()
-        # The grammar ends a number behind its leading zero, so a digit right after it was meant to belong to it.
+        # The grammar ends a number after its leading zero, so a digit right after it was meant to belong to it.
         if len(digits) < 3 and self.text[found.end() : found.end() + 1].isdigit():
             self._stop(start, "a number cannot begin with 0", hint="remove the leading zero, or put it in quotes")
         self.at = found.end()
@@ -226,7 +225,7 @@ class _Scanner:
         if word.lower() in _NOT_NUMBERS:
             return self._refuse_number(word)
         nearest = tuple(known for known in _WORDS if known == word.lower())
-        self._stop(self.at, f"{word[:40]!r} is no value of JSON", width=len(word), nearest=nearest, hint="put texts in double quotes")
+        self._stop(self.at, f"{word[:40]!r} is not a JSON value", width=len(word), nearest=nearest, hint="put texts in double quotes")
 
     def _refuse_number(self, word: str) -> None:
         self._report(self.at, f"JSON has no {word}", width=len(word), hint="write null, or a text in double quotes")

@@ -4,6 +4,8 @@ Both readers (`yaml12`, `json_text`) build this tree; the dialect readers walk i
 `Reading`, which collects all of them in one pass.
 """
 
+import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Literal
@@ -11,11 +13,39 @@ from typing import Literal
 import msgspec
 
 from proctor.errors import InputError, SpecError
-from proctor.formats.text.places import LINE_END
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_finite
 from proctor.model.problem import Origin, Problem
 from proctor.model.show import kind_of, nearest, show
+
+# --- lines and columns of a text, the way editors count them
+
+LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+class Places:
+    """The lines of one text, to turn offsets into positions."""
+
+    def __init__(self, text: str) -> None:
+        self._length = len(text)
+        self._starts = [0]
+        self._ends: list[int] = []
+        for end in LINE_END.finditer(text):
+            self._ends.append(end.start())
+            self._starts.append(end.end())
+        self._ends.append(len(text))
+
+    def locate(self, offset: int) -> tuple[int, int]:
+        """Return the line and the column of an offset; past the end counts as the end."""
+        offset = min(offset, self._length)
+        line = bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1] + 1
+
+    def measure_width(self, start: int, end: int) -> int:
+        """Return how many characters from `start` to `end` stand on the line of `start`; at least one."""
+        line, _ = self.locate(start)
+        return max(1, min(end, self._ends[line - 1]) - start)
+
 
 MAX_WEIGHT = 10**9
 """Far more than anybody means; larger ones add up to infinity."""
@@ -187,7 +217,7 @@ class Reading:
 
     def finish(self) -> tuple[Problem, ...]:
         """Return the warnings; raises `InputError` with everything in file order when there is any error."""
-        # Problems in the files of a library stand behind those of the document that refers to them.
+        # Problems in the files of a library come after those of the document that refers to them.
         ordered = sorted(
             self.problems, key=lambda p: (p.origin.file != self.file, p.origin.file or "", p.origin.line or 0, p.origin.column or 0)
         )

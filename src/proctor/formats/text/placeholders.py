@@ -26,7 +26,7 @@ class LocatedTemplate:
     def __init__(self, node: Located, *, only: frozenset[str] | None = None) -> None:
         """Raises `SpecError` for a brace that is neither a placeholder nor doubled.
 
-        With `only` nothing but these names is a placeholder, and every other brace stands for itself.
+        With `only` nothing but these names is a placeholder, and every other brace is literal.
         """
         self._names: dict[str, Located] = {}
         self._only = only
@@ -87,7 +87,7 @@ def split_known(text: str, names: frozenset[str]) -> list[Part]:
     """Return literal texts and those of `names` that stand in braces; all other braces are text."""
     parts: list[Part] = []
     at = 0
-    # Not behind a dollar: that names a variable of the environment.
+    # Not after a dollar: that names a variable of the environment.
     for found in re.finditer(r"(?<!\$)\{([^{}]+)\}", text):
         if found[1] in names:
             if found.start() > at:
@@ -127,7 +127,7 @@ def replace_value(node: Located, value: Json) -> Located:
 
 
 def locate_value(value: Json, place: Located, path: str | None = None) -> Located:
-    """Return plain data as a tree in which everything stands at `place`."""
+    """Return plain data as a tree in which everything has the position `place`."""
     path = place.path if path is None else path
     inner: Json = value
     if isinstance(value, dict):

@@ -11,7 +11,7 @@ from proctor.formats.text.located import Located, Reading
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
 
-# The closing brace is optional, so that a reference without one is found and told instead of being sent.
+# The closing brace is optional, so that a reference without one is reported instead of being sent.
 _MARK = re.compile(r"\$(\$?)\{([^}]*)(\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 # An address without a user, a password or a query holds no secret, and messages are of little use without it.
@@ -19,15 +19,15 @@ _BARE_ADDRESS = re.compile(r"https?://[^@?#]*\Z")
 _SHORTEST_SECRET = 4
 """Characters: masking a shorter value would black out half of a report and protect nothing."""
 _SECRET_PLACE = re.compile(r"\.(?:api_key|token|password|client_secret)\Z|\.(?:auth|headers|env)\b")
-_BEHIND_HOST = re.compile(r"https?://[^/?#$]+[/?]")
-_REDACTED = "[redacted]"  # what stands in a recording for a secret
+_AFTER_HOST = re.compile(r"https?://[^/?#$]+[/?]")
+_REDACTED = "[redacted]"  # a secret in a recording
 
 
 class References:
-    """The variables that `${NAME}` may name, and the values that were asked for."""
+    """The variables that `${NAME}` may name, and the values that were used."""
 
     missing = "the environment variable {name} is not set"
-    """What is said of a name that is not there."""
+    """The message for a missing name."""
     remedy = "set it before the run: export {name}=..."
 
     def __init__(self, variables: Mapping[str, str]) -> None:
@@ -52,7 +52,7 @@ class References:
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Values that must not be shown or kept: all that were used, bare addresses excepted."""
+        """Values that must not be shown or stored: all that were used, except bare addresses."""
         return frozenset(value for value in self._used.values() if len(value) >= _SHORTEST_SECRET and not _BARE_ADDRESS.match(value))
 
     def fill(self, value: Json) -> Json:
@@ -73,11 +73,11 @@ class References:
 
 
 class ReplayedReferences(References):
-    """The variables of a run that asks nobody: a secret that is not set stands as recordings show it, since nothing is sent."""
+    """The variables of an offline run: an unset secret is redacted as in recordings, since nothing is sent."""
 
     def is_excused(self, path: str, before: str) -> bool:
-        """Return whether the place is a key, a token, a header or behind the host of an address; a host or a name may not be missing."""
-        return _SECRET_PLACE.search(path) is not None or (path.endswith("url") and _BEHIND_HOST.match(before) is not None)
+        """Return whether the place is a key, a token, a header or after the host of an address; a host or a name may not be missing."""
+        return _SECRET_PLACE.search(path) is not None or (path.endswith("url") and _AFTER_HOST.match(before) is not None)
 
     def find_value(self, name: str) -> str:
         """Return the value of the variable, or what recordings have in its place."""
@@ -101,7 +101,7 @@ def _check_reference(node: Located, found: re.Match[str], reading: Reading, refe
     if not found[3] or not _NAME.match(name):
         reading.error(
             node,
-            f"{found[0][:40]!r} is no reference to a variable",
+            f"{found[0][:40]!r} is not a reference to a variable",
             expected="${NAME}, with letters, digits and underscores",
             hint="a literal ${ is written $${",
             code="missing_variable",

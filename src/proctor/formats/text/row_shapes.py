@@ -2,7 +2,7 @@
 
 All cases of one template are alike: they differ in the texts and values that hold placeholders. What can differ is known from the template
 and from the case of the first row, so that the case of another row is that one with a few fields replaced. A row whose values are of
-another kind than the fields take, or make a claim that cannot be used, is left to the reader, who tells what is wrong with it.
+another kind than the fields take, or make a claim that cannot be used, is left to the reader, who reports the problem.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class RowShape:
         spec = msgspec.structs.replace(shape.first.spec, **changes)
         if not checked:
             try:
-                # The values of this row may make a claim that cannot be used: then the reader reads the row in full and says why.
+                # The values of this row may make an invalid claim: then the reader reads the row in full and reports why.
                 self._registry.prepare(shape.entry.name, spec)
             except SpecError:
                 return None

@@ -1,4 +1,4 @@
-"""What the cells of a text file are: text, unless `types` says otherwise.
+"""The types of the cells of a text file: text, unless `types` sets another one.
 
 An empty cell of any other type is null.
 """
@@ -68,7 +68,7 @@ def _read_json(text: str) -> Json:
         built = dict(members)
         if len(built) < len(members):
             twice = next(key for number, (key, _) in enumerate(members) if any(key == other for other, _ in members[:number]))
-            raise ValueError(f"the key {show(twice, 60)} stands twice in one object")
+            raise ValueError(f"duplicate key {show(twice, 60)} in one object")
         return built
 
     try:

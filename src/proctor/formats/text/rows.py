@@ -26,7 +26,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
 
 class TableOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a suite says about how a file is to be read."""
+    """Settings of a suite for reading a file."""
 
     sheet: str | None = None
     """The sheet of an Excel file; left out: the first."""

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 
-from proctor.formats.text.located import Located, Reading, item_path, member_path
-from proctor.formats.text.places import Places
+from proctor.formats.text.located import Located, Places, Reading, item_path, member_path
 from proctor.model.evidence import Json
 from proctor.model.json_values import join_surrogates
 from proctor.model.show import kind_of
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from proctor.formats.text.yaml_events import EventStream
 
 MAX_DEPTH: Final = 200
-"""Levels of nesting; whoever walks the document does so by recursion."""
+"""Maximum nesting; documents are walked by recursion."""
 MAX_EXPANDED: Final = 100_000
 """Values that aliases may add to a document; long texts and keys count as several."""
 _CHARACTERS_OF_A_VALUE: Final = 100
@@ -71,20 +70,20 @@ def read_yaml(text: str, reading: Reading) -> Located | None:
     builder = _Builder(reading, places, stream)
     document = builder.build(events)
     if document is not None:
-        _warn_of_kept_escapes(reading, places, stream)
+        _warn_of_unknown_escapes(reading, places, stream)
     return document
 
 
-def _warn_of_kept_escapes(reading: Reading, places: Places, stream: EventStream) -> None:
+def _warn_of_unknown_escapes(reading: Reading, places: Places, stream: EventStream) -> None:
     warned: set[int] = set()
-    for offset in stream.kept:
+    for offset in stream.unknown_escapes:
         line, column = places.locate(offset)
         if line not in warned and len(warned) < MAX_COMPLAINTS:
             warned.add(line)
             shown = stream.text[offset : offset + 2]
             reading.warn(
                 Located(value=None, line=line, column=column, width=2),
-                f"{shown} is no escape of YAML; the backslash is kept as written",
+                f"{shown} is not a YAML escape; the backslash stays as written",
                 hint="write the text in single quotes, where a backslash is a backslash",
                 code="kept_escape",
             )
@@ -197,7 +196,7 @@ class _Builder:
                 return value
         elif not _NOT_A_NUMBER.fullmatch(text):
             return text
-        self._report(node, f"{text[:60]} is no number that JSON can carry", hint="put it in quotes if it is meant as text")
+        self._report(node, f"{text[:60]} is not a number that JSON can represent", hint="put it in quotes if it is meant as text")
         return text
 
     def _open_collection(self, event: CollectionStartEvent) -> None:
@@ -206,7 +205,7 @@ class _Builder:
         self._is_known_tag(node, event.tag, ("seq",) if is_list else ("map",))
         node.value = [] if is_list else {}
         node.key_at = {}
-        # Before its end, so that an alias inside it is told as one that contains itself and not as one of no anchor.
+        # Before its end, so that an alias inside it is reported as one that contains itself and not as one without an anchor.
         self._add_anchor(event.anchor, node)
         if len(self.open) >= MAX_DEPTH:
             self._stop(node, f"nested more than {MAX_DEPTH} levels deep")
@@ -267,7 +266,7 @@ class _Builder:
         if not isinstance(key, str):
             message = "a key is missing before ':'" if key is None else "a key that is not text"
             self._report(node, message, hint="a key is one word or a text in quotes")
-            # The value is read all the same, and dropped: its own problems are told in the same pass.
+            # The value is read all the same, and dropped: its own problems are reported in the same pass.
             level.key, level.drop = "", True
             return
         level.key = key
@@ -275,7 +274,7 @@ class _Builder:
         if key in level.node.key_at:
             line, column = level.node.key_at[key]
             at = Located(value=key, line=place[0], column=place[1], path=member_path(level.node.path, key), width=len(key))
-            self._report(at, f"duplicate key {key!r}: it already stands at line {line}, column {column}", code="duplicate_key")
+            self._report(at, f"duplicate key {key!r}: first at line {line}, column {column}", code="duplicate_key")
             level.drop = True
         else:
             level.node.key_at[key] = place

@@ -51,12 +51,12 @@ class YamlFault(Exception):
 
 
 class EventStream:
-    """The events of `text`, and after the last one the offsets of backslashes that were kept as written."""
+    """The events of `text`, and after the last one the offsets of backslashes that are no escapes."""
 
     def __init__(self, text: str, *, max_depth: int) -> None:
         self.text = text
         self.max_depth = max_depth
-        self.kept: list[int] = []
+        self.unknown_escapes: list[int] = []
         self._hide, self._restore = _choose_placeholders(text)
 
     def read_events(self) -> list[Event]:
@@ -72,7 +72,7 @@ class EventStream:
             if cyaml is None or not any(words in (error.problem or "") for words in _ESCAPE_FAULTS):
                 raise YamlFault(_describe_fault(error, self.text)) from None
         try:
-            # A fault over an escape stops libyaml, so that all of the text is read anew by the slower parser.
+            # A bad escape stops libyaml, so the slower parser reads the whole text again.
             return list(self._drain_events(text, tolerant=True))
         except yaml.MarkedYAMLError as error:
             raise YamlFault(_describe_fault(error, self.text)) from None
@@ -83,8 +83,8 @@ class EventStream:
 
     def _drain_events(self, text: str, *, tolerant: bool) -> Iterator[Event]:
         # libyaml's own composer recurses in C for every level and takes the process down with it; events do not.
-        self.kept.clear()
-        parser: Any = _TolerantParser(text, self.kept) if tolerant else cast(Any, cyaml).CParser(text)
+        self.unknown_escapes.clear()
+        parser: Any = _TolerantParser(text, self.unknown_escapes) if tolerant else cast(Any, cyaml).CParser(text)
         depth = 0
         values = 0
         while parser.check_event():
@@ -95,7 +95,7 @@ class EventStream:
                 raise YamlFault(Fault(f"more than {MAX_VALUES:,} values and keys", event.start_mark.index, SPLIT))
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
-                # The builder meets the same bound at this event and tells it with its place; nothing behind it is worth parsing.
+                # The builder reaches the same limit at this event and reports it; nothing after it needs parsing.
                 if depth > self.max_depth:
                     return
             elif isinstance(event, yaml.CollectionEndEvent):
@@ -113,7 +113,7 @@ def _choose_placeholders(text: str) -> tuple[dict[int, str], dict[int, str]]:
     return {ord(char): spare for char, spare in pairs}, {ord(spare): char for char, spare in pairs}
 
 
-class _KeptEscapes(dict[str, str]):
+class _UnknownEscapes(dict[str, str]):
     """The escapes of YAML, and every other character after a backslash standing for itself and the backslash."""
 
     def __init__(self, scanner: "_TolerantParser") -> None:
@@ -127,7 +127,7 @@ class _KeptEscapes(dict[str, str]):
         if char in ("\0", "\r", "\n"):
             return False
         # The scanner asks this table before it looks for the digits of `\x`, `\u`
-        # and `\U`: one without its digits is claimed here, so that it is kept.
+        # and `\U`: one without its digits is handled here and stays as written.
         length = Scanner.ESCAPE_CODES.get(str(char))
         if length is None:
             return True
@@ -136,20 +136,20 @@ class _KeptEscapes(dict[str, str]):
         return not valid
 
     def __missing__(self, char: str) -> str:
-        self.scanner.kept.append(self.scanner.index - 1)
+        self.scanner.unknown_escapes.append(self.scanner.index - 1)
         return "\\" + char
 
 
 class _TolerantParser(Reader, Scanner, Parser):
-    """PyYAML's pure Python parser with `_KeptEscapes`."""
+    """PyYAML's pure Python parser with `_UnknownEscapes`."""
 
-    def __init__(self, text: str, kept: list[int]) -> None:
-        self.kept = kept
+    def __init__(self, text: str, unknown_escapes: list[int]) -> None:
+        self.unknown_escapes = unknown_escapes
         Reader.__init__(self, text)
         Scanner.__init__(self)
         Parser.__init__(self)
         # On the instance alone: the table of the class is shared with everybody else who uses PyYAML in this process.
-        self.ESCAPE_REPLACEMENTS = _KeptEscapes(self)
+        self.ESCAPE_REPLACEMENTS = _UnknownEscapes(self)
 
 
 _INDENTATION = "check the indentation: it must fit the lines above"

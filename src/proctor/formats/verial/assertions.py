@@ -7,6 +7,7 @@ from typing import Literal, cast
 
 import msgspec
 
+from proctor.checks.run.requests import RequestMade, RequestNotMade
 from proctor.checks.shared.fields import RowField, TextField
 from proctor.checks.systems.cds import CdsCard
 from proctor.checks.systems.fax import FaxDocument
@@ -16,21 +17,62 @@ from proctor.checks.systems.hl7 import Hl7Message
 from proctor.checks.systems.messages import MessageSent
 from proctor.checks.systems.portal import PortalRecord
 from proctor.checks.systems.records import RecordsMatch
+from proctor.checks.systems.unchanged import Unchanged
 from proctor.checks.systems.voice import VoiceSaid
 from proctor.checks.systems.x12 import X12Response
 from proctor.formats.text.located import Located
 from proctor.formats.verial.parts import Entity, Malformed, Parts, Translated, find_entity_field, read_path, to_snake_case
-from proctor.formats.verial.system_claims import SYSTEM_CLAIMS, read_spec
 from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, write_as_text
 from proctor.model.show import nearest
+from proctor.model.typed import convert_to
+
+# --- verial's assertions about what was done to simulated systems
+
+SYSTEM_CLAIMS: dict[str, tuple[str, type[msgspec.Struct]]] = {
+    "unchanged": ("unchanged", Unchanged),
+    "request-made": ("request_made", RequestMade),
+    "request-not-made": ("request_not_made", RequestNotMade),
+}
+"""Kinds of assertion about systems, each with its check and spec."""
+
+_LISTS = ("besides", "allowed", "then")
+"""Members that are lists; one value alone is a list of one."""
+
+
+def read_spec(parts: Parts, spec: type[msgspec.Struct]) -> msgspec.Struct:
+    """Return the spec that an assertion writes out. Raises `ValueError` for a member of the wrong form."""
+    given: dict[str, Json] = {}
+    for name in spec.__struct_fields__:
+        node = parts.take(name)
+        if node is not None:
+            value = parts.resolve(node)
+            if name in _LISTS:
+                value = [_name_members(entry) for entry in (cast("list[Json]", value) if isinstance(value, list) else [value])]
+            given[name] = value
+    try:
+        return convert_to(given, spec)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+
+
+def _name_members(entry: Json) -> Json:
+    if not isinstance(entry, dict):
+        return entry
+    named: dict[str, Json] = {}
+    for key, value in cast("dict[str, Json]", entry).items():
+        if to_snake_case(key) in named:
+            raise ValueError(f"{to_snake_case(key)!r} and {key!r} are two spellings of one key")
+        named[to_snake_case(key)] = value
+    return named
+
 
 _HL7_WORDS = ("message_type", "trigger_event", "control_id")
 _PORTAL_WORDS = ("resource", "key", "value")
 _MATCHES = ("first", "any", "all", "exactly_one")
 _FORBIDDEN = ("not_contains", "must_not_contain", "forbidden")
 CORRELATION_WORDS = frozenset((*_HL7_WORDS, *_PORTAL_WORDS))
-"""What `correlate_by` takes beside paths into what is looked for; read in camelCase, too."""
+"""Keys of `correlate_by` other than paths; also read in camelCase."""
 
 
 def find_kind(text: str) -> str | None:
@@ -112,7 +154,7 @@ def _translate_voice(parts: Parts) -> Translated:
     forbidden = parts.read_texts(*_FORBIDDEN)
     match = parts.read_word("match", "auto", "exact", "normalized", "semantic")
     if parts.read_flag("absent"):
-        # Nothing may correlate: what would have to be said must not be.
+        # Nothing may correlate: required phrases become forbidden.
         contains, forbidden = (), (*contains, *forbidden)
     return parts.finish(
         "voice_said",
@@ -152,7 +194,7 @@ class ByFields(msgspec.Struct, frozen=True):
     spec: type[msgspec.Struct]
     row: type[RowField] | type[TextField] = RowField
     words: tuple[str, ...] = ()
-    """What `correlate_by` takes beside paths."""
+    """Keys of `correlate_by` other than paths."""
 
     def __call__(self, parts: Parts) -> Translated:
         """Return the spec of an assertion."""

@@ -1,6 +1,6 @@
-"""The parts of one of Verial's typed assertions, asked for by name, and what is wrong with one that cannot be understood.
+"""The parts of one of Verial's typed assertions, read by name, and the problems of one that cannot be understood.
 
-An assertion that does not parse is not an error of the file: Verial writes a failed criterion that says so, and so does the reader.
+An assertion that does not parse is not an error of the file: Verial writes a failed criterion with the reason, and so does the reader.
 Here that is `Malformed`, with the place and the nearest right word. An unknown key counts as malformed, too: a condition that is
 left out would let a claim pass that its author narrowed down.
 
@@ -85,7 +85,7 @@ def find_repeated(node: Located) -> tuple[str, str] | None:
 
 
 def describe_repeated(keys: tuple[str, str]) -> str:
-    """Return what is wrong with a key in two spellings: which of them was meant nobody knows."""
+    """Return the problem of a key in two spellings: it is unclear which one was meant."""
     return f"{keys[0]!r} and {keys[1]!r} are two spellings of one key"
 
 
@@ -97,7 +97,7 @@ def refuse_repeated(node: Located) -> None:
 
 
 class Parts:
-    """The members of one assertion, asked for by name; what nobody asks for is unknown."""
+    """The members of one assertion, read by name; members that are never read are unknown."""
 
     def __init__(self, node: Located, kind: str, entity: Entity | None) -> None:
         self.node = node
@@ -106,18 +106,18 @@ class Parts:
         refuse_repeated(node)
         self.members = list_members(node)
         self.fields: dict[str, Located] = {}
-        self._asked: set[str] = set()
+        self._known_keys: set[str] = set()
 
     def finish(self, check: str, spec: msgspec.Struct) -> Translated:
-        """Return the result, after a look for keys that nobody asked for."""
+        """Return the result after a check for unknown keys."""
         for key, _ in self.node.members():
-            if to_snake_case(key) not in self._asked and to_snake_case(key) not in _REMARKS:
-                raise Malformed(f"unknown key {key!r} in {self.kind}", self.node, nearest(to_snake_case(key), self._asked), key=key)
+            if to_snake_case(key) not in self._known_keys and to_snake_case(key) not in _REMARKS:
+                raise Malformed(f"unknown key {key!r} in {self.kind}", self.node, nearest(to_snake_case(key), self._known_keys), key=key)
         return Translated(check, spec, self.fields)
 
     def take(self, *names: str) -> Located | None:
         """Return the member under the first of its names; null counts as left out."""
-        self._asked.update(names)
+        self._known_keys.update(names)
         found = [self.members[name] for name in names if name in self.members and self.members[name].value is not None]
         if len(found) > 1:
             raise Malformed(
@@ -266,7 +266,7 @@ def _read_entity_field(name: str, node: Located, entity: Entity | None) -> Json:
 
 
 def find_entity_field(entity: Entity, name: str) -> Json:
-    """Return a field of an entity by dot path: beside its id, or inside `data` or `fields`; `MISSING` when it has none."""
+    """Return a field of an entity by dot path: next to its id, or inside `data` or `fields`; `MISSING` when it has none."""
     for holder in (entity, entity.get("data"), entity.get("fields")):
         if isinstance(holder, dict):
             found = find_dotted(holder, name)
@@ -292,7 +292,7 @@ def report_repeated(reading: Reading, node: Located) -> None:
 
 
 def decode_text(text: str, node: Located) -> Located:
-    """Return the JSON inside a text, every value placed where the text stands."""
+    """Return the JSON inside a text, every value at the position of the text."""
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

@@ -6,7 +6,7 @@ All names come in snake_case or camelCase; `evals` and a text `assert` are the g
 typed assertion, English is left to a judge, who sees the state. A document that brings its environment (`verial_systems.py`) can be run:
 every attempt gets the simulated systems, and the criteria are decided on what they hold in the end.
 
-A criterion that cannot be understood fails with its full weight and is warned about where it stands; the rest of the file
+A criterion that cannot be understood fails with its full weight and a warning at its position; the rest of the file
 counts. A weight that is not above zero, and FHIRPath (our extension) that cannot be read, are errors of the file.
 """
 
@@ -34,11 +34,33 @@ from proctor.formats.verial.parts import (
     report_repeated,
     to_snake_case,
 )
-from proctor.formats.verial.scoring import SCORING, make_scoring, read_threshold
 from proctor.formats.verial.systems import PLACES, SystemsReader, write_task_item
-from proctor.model.case import Assertion, Case, Suite
+from proctor.model.case import Assertion, Case, Scoring, Suite
 from proctor.model.evidence import Json
+from proctor.model.json_values import is_number
 from proctor.model.show import nearest, show
+
+# --- from scores to verdicts as Verial does: by fixed bounds today, by a threshold of the benchmark in the first generation
+
+SCORING = Scoring(mode="weighted", pass_at=0.9, partial_above=0.0, when_empty="fail")
+"""Verial's rule: pass from 0.9 on, partial above 0."""
+
+
+def make_scoring(threshold: float | None) -> Scoring:
+    """Return the rule of a benchmark: with a threshold of its own pass from there on, else fail."""
+    return SCORING if threshold is None else msgspec.structs.replace(SCORING, pass_at=threshold, partial_above=threshold)
+
+
+def read_threshold(reading: Reading, node: Located | None) -> float | None:
+    """Return the threshold of a benchmark; one that is no share is an error of the file."""
+    if node is None or node.value is None:
+        return None
+    value = node.plain()
+    if not is_number(value) or not 0 < value <= 1:
+        reading.error(node, f"threshold: expected a number above 0 and at most 1, found {show(value)}", code="wrong_value")
+        return None
+    return value
+
 
 _ROW = ("id", "organization_id", "created_at", "updated_at", "action")
 _CRITERION = (
@@ -128,7 +150,7 @@ class _Reader:
     def _report_not_verial(self, document: Located) -> None:
         self.reading.error(
             document,
-            "this is no Verial document",
+            "this is not a Verial document",
             expected="a task with criteria, a benchmark with tasks, or a list of criteria",
             code="not_verial",
         )
@@ -180,7 +202,7 @@ class _Reader:
             by_task.setdefault(str(task.value) if task is not None else "", []).append(node)
         self.scoring = make_scoring(read_threshold(self.reading, stated.get("threshold")))
         tasks = self.reading.require_list(stated.get("tasks"), "tasks")
-        # Beside `benchmark` there may be one `task` alone: criteria and entities that name none are its own.
+        # Next to `benchmark` there may be a single `task`: criteria and entities without a task belong to it.
         alone = stated["task"] if "task" in stated and stated["task"].is_object and tasks is None else None
         for node in [alone] if alone is not None else tasks.items() if tasks is not None else ():
             key = list_members(node).get("id")
@@ -195,13 +217,13 @@ class _Reader:
                 self.reading.error(node, "the criterion names no task of this benchmark", code="unknown_task")
         name = stated.get("name")
         description = stated.get("description")
-        kept = ("id", "slug", "version", "environment_id", "timeout", "concurrency", "visibility", "published", "threshold")
+        stated_keys = ("id", "slug", "version", "environment_id", "timeout", "concurrency", "visibility", "published", "threshold")
         return Suite(
             name=name.value if name is not None and isinstance(name.value, str) and name.value else self.name,
             dialect="verial",
             description=description.value if description is not None and isinstance(description.value, str) else "",
             cases=tuple(self.cases),
-            settings={key: stated[key].plain() for key in kept if key in stated and stated[key].value is not None},
+            settings={key: stated[key].plain() for key in stated_keys if key in stated and stated[key].value is not None},
         )
 
     def _read_task(
@@ -335,7 +357,7 @@ class _Reader:
         if stated is None:
             stated = found.get("assert")
             if stated is not None and isinstance(stated.value, str) and find_kind(stated.value) is not None:
-                # The assertion itself, with the keys of a criterion beside its own.
+                # The assertion itself, mixed with the keys of a criterion.
                 stated = _without(node, _CRITERION)
             else:
                 self._warn_unknown(node, _CRITERION, "a criterion")
@@ -394,5 +416,5 @@ def _find_criteria(found: dict[str, Located]) -> list[Located]:
 
 
 def _without(node: Located, keys: tuple[str, ...]) -> Located:
-    kept = {key: value for key, value in node.members() if to_snake_case(key) not in keys or to_snake_case(key) == "assert"}
-    return Located(value=kept, line=node.line, column=node.column, path=node.path, width=node.width, key_at=node.key_at)
+    stated_keys = {key: value for key, value in node.members() if to_snake_case(key) not in keys or to_snake_case(key) == "assert"}
+    return Located(value=stated_keys, line=node.line, column=node.column, path=node.path, width=node.width, key_at=node.key_at)

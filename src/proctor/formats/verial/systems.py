@@ -149,7 +149,7 @@ class SystemsReader:
         from proctor.simulators.scenarios import read_scenario
 
         steps: dict[str, list[Step]] = {system.kind: [] for system in systems}
-        # Tried on what the systems hold: a row goes into a collection, a message comes from somebody who is known.
+        # Tried on the seeded systems: a row needs its collection, a message a known sender.
         desks = {system.kind: Desk(Draft(self._fill(system), system.name), make_still_surroundings()) for system in systems}
         try:
             for index, one in enumerate(read_scenario(scenario.plain())):
@@ -171,7 +171,7 @@ class SystemsReader:
         from proctor.simulators.ports import make_still_surroundings
         from proctor.simulators.sandbox import provision_rows
 
-        # The system is held beside its rows, so that its identity is not given to another.
+        # The system is stored with its rows, so that its id is not reused.
         if id(system) not in self._filled:
             self._filled[id(system)] = (system, provision_rows((system,), make_still_surroundings()))
         return self._filled[id(system)][1]
@@ -185,7 +185,7 @@ class SystemsReader:
 
 
 def write_task_item(item: Located | None) -> str | None:
-    """Return what an agent is told of a task that has no instruction: the whole of what the author hands to it, as JSON."""
+    """Return the input of a task without an instruction: everything the author gave, as JSON."""
     return None if item is None or item.value is None else msgspec.json.encode(item.plain()).decode()
 
 

@@ -6,9 +6,9 @@
     models: {main: {provider: openai, model: some-model, api_key: "${KEY}"}}
     judge: {model: main}
 
-A suite may hold the same keys; what it says wins, name by name. `${NAME}` inside a text is replaced by the variable of that name out of
-a mapping that is passed in, `$${` is a literal `${`. Only the entry that is used has its references resolved: a target that nobody
-runs may lack its secret. Kinds of values are checked before the references are resolved, so that no message can show a secret.
+A suite may have the same keys and wins, name by name. `${NAME}` inside a text is replaced by the variable of that name out of
+a mapping that is passed in, `$${` is a literal `${`. Only the entry that is used has its references resolved: a target that is not
+run may lack its secret. Kinds of values are checked before the references are resolved, so that no message can show a secret.
 
 The settings of a suite are plain values: their lines are looked up in its text when there is something to say about them, and not before.
 """
@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -28,14 +28,112 @@ from proctor.formats.text.building import UNUSABLE, build_struct
 from proctor.formats.text.documents import read_text
 from proctor.formats.text.located import Located, Reading, item_path, member_path
 from proctor.formats.text.references import References, check_references
-from proctor.formats.workspace_file.checks import OwnCheckSettings, read_own_check_settings
-from proctor.formats.workspace_file.prices import read_prices
-from proctor.model.cost import PriceList
+from proctor.model.cost import Price, PriceList
 from proctor.model.evidence import Json
+from proctor.model.json_values import is_finite
 from proctor.model.mapping import DeclaredEvidence
 from proctor.model.problem import Origin, Problem
 from proctor.model.show import nearest, shorten, show
 from proctor.patterns.globs import compile_glob
+
+# --- prices of models, from the workspace file or a file of their own; not from a suite: it could make itself cheap
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+def read_prices(node: Located | None, reading: Reading) -> PriceList | None:
+    """Return the prices under `prices:`, by name or pattern of models; None where there are none."""
+    if node is None or reading.require_object(node, "prices") is None:
+        return None
+    prices: dict[str, Price] = {}
+    for name, member in node.members():
+        price = build_struct(Price, member, reading, f"the price of {name!r}")
+        if price is UNUSABLE:
+            continue
+        _check_price(name, price, member, reading)
+        prices[name] = price
+        first = next(iter(prices.values()))
+        if price.currency != first.currency:
+            reading.error(
+                member,
+                f"prices: {name!r} is in {price.currency}, others are in {first.currency}",
+                hint="costs of one run are summed, so all prices are in one currency",
+            )
+    return PriceList(prices) if prices else None
+
+
+def _check_price(name: str, price: Price, node: Located, reading: Reading) -> None:
+    for field in ("input", "output", "cached_input", "cache_write"):
+        value = getattr(price, field)
+        if value is not None and (not is_finite(value) or value < 0):
+            reading.error(node.get(field) or node, f"prices: {field} of {name!r} must be a number of at least 0")
+    if price.per < 1:
+        reading.error(node.get("per") or node, f"prices: per of {name!r} must be a whole number of at least 1")
+    if price.as_of is not None and _DAY.fullmatch(price.as_of) is None:
+        reading.error(node.get("as_of") or node, f"prices: as_of of {name!r} must be a day such as 2026-11-01")
+
+
+def read_price_file(text: str, *, file: str) -> PriceList:
+    """Return the prices of a file: the entries themselves, or under `prices:` as in the workspace file. Raises `InputError`."""
+    reading = Reading(file=file, text=text)
+    document = read_text(text, file=file, reading=reading)
+    inner = document.get("prices") if document is not None and document.is_object else None
+    prices = read_prices(inner if inner is not None else document, reading)
+    reading.finish()
+    if prices is None:
+        raise InputError(f"{file}: no prices in this file")
+    return prices
+
+
+# ---
+
+
+# --- what the workspace file alone may say of own checks: which Python files hold them, and how long one may take
+
+CHECK_TIMEOUT_S: Final = 10.0
+"""Default limit in seconds of one custom check on one evidence."""
+_MOST_S: Final = 86_400.0
+
+
+class OwnCheckSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The `checks:` section of a workspace file."""
+
+    files: tuple[str, ...] = ()
+    """Python files with own checks, from the folder of the workspace file."""
+
+    timeout_s: float = CHECK_TIMEOUT_S
+    """Seconds that one of them may take on one evidence."""
+
+
+def read_own_check_settings(node: Located | None, reading: Reading) -> OwnCheckSettings:
+    """Return the `checks:` section: one file, a list of them, or `files` and `timeout_s`."""
+    if node is None:
+        return OwnCheckSettings()
+    if not node.is_object:
+        return OwnCheckSettings(files=_read_files(node, reading))
+    reading.check_keys(node, ("files", "timeout_s"), "checks")
+    files, limit = node.get("files"), node.get("timeout_s")
+    seconds = reading.number(limit, "checks.timeout_s")
+    if limit is not None and seconds is not None and not 0 < seconds <= _MOST_S:
+        reading.error(limit, f"checks.timeout_s: expected seconds above 0 and at most {_MOST_S:,.0f}, found {seconds:g}")
+    return OwnCheckSettings(
+        files=_read_files(files, reading) if files is not None else (),
+        timeout_s=float(seconds) if seconds is not None else CHECK_TIMEOUT_S,
+    )
+
+
+def _read_files(node: Located, reading: Reading) -> tuple[str, ...]:
+    listed = [node] if isinstance(node.value, str) else list(node.items()) if reading.require_list(node, "checks") is not None else []
+    files: list[str] = []
+    for item in listed:
+        name = reading.require_text(item, "checks")
+        if name is None:
+            continue
+        if not name.endswith(".py"):
+            reading.error(item, f"checks: expected a Python file such as checks.py, found {name!r}", code="wrong_type")
+        files.append(name)
+    return tuple(files)
+
 
 WORKSPACE_KEYS = ("targets", "default_target", "models", "judge")
 """What a suite may say too."""
@@ -90,7 +188,7 @@ class Section:
             check_references(section.node, reading, references)
             section._finish(reading)
             assert found is not UNUSABLE  # `_finish` has raised
-            # Only now, when everything that is wrong has been told: no message can hold the value of a variable.
+            # Only now, after all problems were reported: no message can contain the value of a variable.
             return references.fill(found)
 
         return self._locate_problems(built)
@@ -209,7 +307,7 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
         if name is None:
             many = f"several targets and no default_target; name one of {known}" if known else "no target is described"
             more = "" if known else "; without either, name it: module:function, a URL, or a command in quotes"
-            raise InputError(f"{many}: `targets` in proctor.yaml or in the suite says how the agent is reached{more}")
+            raise InputError(f"{many}: `targets` in proctor.yaml or in the suite defines how the agent is reached{more}")
         if name not in self.targets:
             close = nearest(name, self.targets)
             hint = f"; nearest: {', '.join(close)}" if close else ""
@@ -245,7 +343,7 @@ def read_workspace(text: str, *, file: str | None = None) -> Workspace:
 
 
 def read_workspace_settings(settings: Mapping[str, Json], *, file: str, path: str = "$.tool.proctor") -> Workspace:
-    """Return what a workspace file says that is no YAML, whose lines are unknown; raises `InputError` with every problem in it."""
+    """Return a workspace file that is not YAML, whose lines are unknown; raises `InputError` with every problem in it."""
     reading = Reading(file=file, text="")
     workspace = _read_file(_locate(settings, path), reading, text=None)
     if reading.problems:
@@ -270,9 +368,9 @@ def _read_file(document: Located, reading: Reading, *, text: str | None) -> Work
 def build_workspace(
     settings: Mapping[str, Json], *, file: str | None = None, trusted: bool = False, text: Callable[[], str] | None = None
 ) -> Workspace:
-    """Return the same keys out of a suite's settings; others beside them are passed over.
+    """Return the same keys of a suite's settings; other keys are ignored.
 
-    `text` gives the text of the suite, for the lines of problems; one that says something else by now is not used.
+    `text` gives the text of the suite, for the lines of problems; it is not used if it has changed.
     """
     known = {key: settings[key] for key in WORKSPACE_KEYS if settings.get(key) is not None}
     reading = Reading(file=file, text="")

@@ -28,7 +28,7 @@ from proctor.model.evidence import Json
 from proctor.model.json_values import is_finite, is_number
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
-from proctor.model.show import tell_more
+from proctor.model.show import count_rest
 from proctor.report.data.json_text import CaseEncoder
 
 EVENT = "gen_ai.evaluation.result"
@@ -263,7 +263,7 @@ def _explain_assertions(assertions: Sequence[Mapping[str, Json]]) -> str | None:
         held = sum(one.get("outcome") == "pass" for one in assertions)
         return f"{held} of {len(assertions)} assertions passed"
     reasons = [str(one.get("reason")) for one in against[:_MOST_REASONS]]
-    return "; ".join(reasons) + tell_more(len(against), _MOST_REASONS, "; and")
+    return "; ".join(reasons) + count_rest(len(against), _MOST_REASONS, "; and")
 
 
 def _read_id(text: str, digits: int) -> str:

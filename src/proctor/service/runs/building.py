@@ -17,8 +17,7 @@ from proctor.errors import InputError
 from proctor.formats.mcplab.library import Library
 from proctor.formats.suites import read_suite
 from proctor.formats.text.located import Reading
-from proctor.formats.workspace_file.prices import read_prices
-from proctor.formats.workspace_file.workspace import Section
+from proctor.formats.workspace_file.workspace import Section, read_prices
 from proctor.model.case import Suite
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Json

@@ -1,7 +1,7 @@
 """Services of CDS Hooks 1.1 and their cards: those that a suite writes, and those that a real service answers.
 
-A card has a summary of up to 140 characters, an indicator and a source with a label, as the specification asks; what a service answers that
-is no card is told and not kept.
+A card has a summary of up to 140 characters, an indicator and a source with a label, as the specification requires; anything else that a
+service answers is reported and dropped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
     description: str = ""
     url: str = ""
-    """Where it is asked; empty for one that the suite plays itself."""
+    """Its address; empty for one that the suite plays itself."""
     cards: tuple[Canned, ...] = ()
 
 
@@ -63,7 +63,7 @@ def read_service(value: Json, at: str) -> Service:
 def _read_hook(value: Json, at: str) -> str:
     hook = read_word(value, at)
     if not HOOK.fullmatch(hook):
-        # Nobody could ever call it.
+        # It could never be called.
         raise SpecError(f"expected the name of a hook such as patient-view, found {show(hook)}", field=at)
     return hook
 
@@ -94,9 +94,9 @@ def find_problem(card: Json) -> str:
     return ""
 
 
-def choose_cards(service: Service, asked: dict[str, Json]) -> list[dict[str, Json]]:
+def choose_cards(service: Service, request: dict[str, Json]) -> list[dict[str, Json]]:
     """Return the cards of a service that the suite plays: those whose values the request has."""
-    return [canned.card for canned in service.cards if holds_condition(canned.when, lambda path: find_dotted(asked, path))]
+    return [canned.card for canned in service.cards if holds_condition(canned.when, lambda path: find_dotted(request, path))]
 
 
 def read_services(body: bytes, services_url: str) -> list[Service] | str:

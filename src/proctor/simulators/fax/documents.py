@@ -1,8 +1,7 @@
 """Documents of faxes: PDF and TIFF, their pages and their text layer, and text that becomes a PDF.
 
 The text layer of a PDF is read by `pypdf`, an extra: `pip install 'proctor-evals[fax]'`, in a process of its own.
-Without it, and of a TIFF always, the text is empty, so that a claim about words does not hold: there is nobody who reads pictures.
-What is broken is told in `note`, never raised.
+Without it, and for a TIFF always, the text is empty, so that a claim about words does not hold. Problems are in `note`, never raised.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MOST_BYTES = 20_000_000
 MOST_PAGES = 500
 """Pages of one document that are looked at."""
 MOST_TEXT = 500_000
-"""Characters of text that are kept of one document."""
+"""Maximum characters of text per document."""
 _PDF_S = 20.0
 """How long a process that reads a PDF is waited for; on a busy machine its start alone can take seconds."""
 _LINES, _WIDTH = 54, 90
@@ -35,12 +34,12 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     pages: int | None = None
-    """None where nobody could count them."""
+    """None if unknown."""
     text: str = ""
     note: str = ""
     """Why there is no text, or no number of pages."""
     unread: str = ""
-    """What of its text nobody could read, where there is some."""
+    """Which part of its text could not be read, if any."""
 
 
 def read_document(data: bytes) -> Document | None:
@@ -70,19 +69,19 @@ def _read_pdf(data: bytes) -> Document:
     count, text = found["pages"], found["text"]
     if not text.strip():
         return Document(kind=PDF, pages=count, note="the document has no text layer")
-    return Document(kind=PDF, pages=count, text=text[:MOST_TEXT], unread=_tell_unread(found["pictures"], count, len(text)))
+    return Document(kind=PDF, pages=count, text=text[:MOST_TEXT], unread=_describe_unread(found["pictures"], count, len(text)))
 
 
-def _tell_unread(pictures: list[int], count: int, length: int) -> str:
-    """Return what of a document with text nobody could read."""
-    told: list[str] = []
+def _describe_unread(pictures: list[int], count: int, length: int) -> str:
+    """Return which part of a document's text could not be read."""
+    notes: list[str] = []
     if pictures:
-        told.append(f"page {pictures[0]} has no text layer" if len(pictures) == 1 else f"{len(pictures)} pages have no text layer")
+        notes.append(f"page {pictures[0]} has no text layer" if len(pictures) == 1 else f"{len(pictures)} pages have no text layer")
     if count > MOST_PAGES:
-        told.append(f"only the first {MOST_PAGES} of {count} pages are read")
+        notes.append(f"only the first {MOST_PAGES} of {count} pages are read")
     if length > MOST_TEXT:
-        told.append(f"only the first {MOST_TEXT} of {length} characters are kept")
-    return "; ".join(told)
+        notes.append(f"only the first {MOST_TEXT} of {length} characters are stored")
+    return "; ".join(notes)
 
 
 def _read_tiff(data: bytes) -> Document:
@@ -127,8 +126,8 @@ def count_sheets(text: str) -> int:
 
 
 def _escape(line: str) -> bytes:
-    kept = "".join(char if char.isprintable() else " " for char in line).encode("cp1252", "replace")
-    return kept.replace(b"\\", b"\\\\").replace(b"(", b"\\(").replace(b")", b"\\)")
+    printable = "".join(char if char.isprintable() else " " for char in line).encode("cp1252", "replace")
+    return printable.replace(b"\\", b"\\\\").replace(b"(", b"\\(").replace(b")", b"\\)")
 
 
 def _join_objects(objects: list[bytes]) -> bytes:

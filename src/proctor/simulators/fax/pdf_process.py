@@ -30,7 +30,7 @@ def read_pdf(data: bytes, most_pages: int) -> dict[str, Any]:
 
 
 def _is_drawn(page: Any) -> bool:
-    """Return whether something stands on a page, be it a picture."""
+    """Return whether a page has any content, including pictures."""
     content = page.get_contents()
     return content is not None and bool(content.get_data().strip())
 
@@ -39,7 +39,7 @@ def main() -> None:
     """Read one document."""
     sys.path.append(sys.argv[1])
     with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource  # not everywhere; whoever waits has a time limit too
+        import resource  # not on every platform; the caller has a time limit too
 
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))

@@ -1,11 +1,11 @@
-"""What a client says about the answer it wants: its format, its page, and how much of each resource.
+"""Client options for the answer: its format, its page, and how much of each resource.
 
     _format, Accept     JSON is written, and nothing else: who takes no JSON is refused with 406
-    _elements           these members of each resource beside its id
+    _elements           these members of each resource and its id
     _summary            `data` leaves out the text, `text` all but it, `count` the resources; `true` is not simulated
     _offset             where a page begins: how our own `next` links go on
 
-What is passed over is told in the answer, and refused where the client says `Prefer: handling=strict`.
+Ignored options are listed in the answer, and refused with `Prefer: handling=strict`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class AnswerOptions(msgspec.Struct, frozen=True, kw_only=True):
     summary: str = "false"
     elements: frozenset[str] = frozenset()
     passed_over: tuple[str, ...] = ()
-    """What the client said and the server does not do, in words."""
+    """Options that the server ignores, as messages."""
 
 
 def is_strict(request: Request) -> bool:
@@ -46,10 +46,10 @@ def is_strict(request: Request) -> bool:
 
 
 def check_format(request: Request) -> None:
-    """Refuse with 406 a client that takes no JSON; `_format` says more than `Accept`."""
+    """Reject a client that accepts no JSON with 406; `_format` wins over `Accept`."""
     stated = next((value for name, value in request.query if name == "_format" and value), None)
     wanted = [stated] if stated is not None else request.headers.get("accept", "").split(",")
-    # A plus that nobody encoded is a space.
+    # An unencoded plus is a space.
     words = [word.partition(";")[0].strip().lower().replace(" ", "+") for word in wanted]
     if any(words) and not any(word in _JSON for word in words):
         raise refuse_fhir(
@@ -60,16 +60,16 @@ def check_format(request: Request) -> None:
 def read_options(request: Request, pairs: Pairs, passed_over: Sequence[str] = ()) -> AnswerOptions:
     """Return what the parameters about the answer say. Raises `Refused` with 400 for a value that none of them has."""
     given = dict(pairs)
-    told = list(passed_over)
+    notes = list(passed_over)
     summary = _choose("_summary", given.get("_summary", "false"), _SUMMARIES)
     _choose("_total", given.get("_total", "accurate"), _TOTALS)
     if summary == "true":
-        told.append("_summary=true: whole resources are answered; _elements chooses members")
-    if told and is_strict(request):
-        raise refuse_fhir(400, "not-supported", "; ".join(told))
+        notes.append("_summary=true: whole resources are answered; _elements chooses members")
+    if notes and is_strict(request):
+        raise refuse_fhir(400, "not-supported", "; ".join(notes))
     elements = frozenset(name.strip() for name in given.get("_elements", "").split(",") if name.strip())
     return AnswerOptions(
-        offset=read_number("_offset", given.get("_offset", "0")), summary=summary, elements=elements, passed_over=tuple(told)
+        offset=read_number("_offset", given.get("_offset", "0")), summary=summary, elements=elements, passed_over=tuple(notes)
     )
 
 
@@ -80,7 +80,7 @@ def _choose(name: str, value: str, known: tuple[str, ...]) -> str:
 
 
 def read_number(name: str, text: str) -> int:
-    """Return a whole number that a parameter says. Raises `Refused` with 400 for anything else."""
+    """Return the whole number of a parameter. Raises `Refused` with 400 for anything else."""
     number = read_digits(text, 9)
     if number is None:
         raise refuse_fhir(400, "value", f"{name}: expected a whole number, found {show(text, 80)}")
@@ -90,24 +90,24 @@ def read_number(name: str, text: str) -> int:
 def shape_resource(resource: Resource, options: AnswerOptions) -> Resource:
     """Return as much of a resource as the client wants, marked as a part where it is one."""
     if options.elements:
-        kept = {name: value for name, value in resource.items() if name in options.elements}
+        members = {name: value for name, value in resource.items() if name in options.elements}
     elif options.summary == "text":
-        kept = {name: value for name, value in resource.items() if name in _TEXT}
+        members = {name: value for name, value in resource.items() if name in _TEXT}
     elif options.summary == "data":
-        kept = {name: value for name, value in resource.items() if name != "text"}
+        members = {name: value for name, value in resource.items() if name != "text"}
     else:
         return resource
     tag = {"system": "http://terminology.hl7.org/CodeSystem/v3-ObservationValue", "code": "SUBSETTED"}
     meta: dict[str, Json] = resource.get("meta", {})
-    shaped = {"resourceType": resource["resourceType"], "id": resource.get("id"), **kept}
+    shaped = {"resourceType": resource["resourceType"], "id": resource.get("id"), **members}
     return {**shaped, "meta": {**meta, "tag": [*meta.get("tag", []), tag]}}
 
 
 def make_warning(options: AnswerOptions) -> list[Resource]:
-    """Return the entry of a bundle that tells what was passed over; none where nothing was."""
+    """Return the bundle entry that lists ignored options; none if there are none."""
     if not options.passed_over:
         return []
-    issues = [{"severity": "warning", "code": "not-supported", "diagnostics": told} for told in options.passed_over]
+    issues = [{"severity": "warning", "code": "not-supported", "diagnostics": notes} for notes in options.passed_over]
     return [{"resource": {"resourceType": "OperationOutcome", "issue": issues}, "search": {"mode": "outcome"}}]
 
 

@@ -1,7 +1,7 @@
 """Batches and transactions: many requests in one bundle.
 
 The entries of a batch are handled one by one, each for itself. Those of a transaction are handled in FHIR's order (delete, create, update
-and patch, read) and all or nothing is kept. Before, references inside the bundle are resolved: an entry's `fullUrl` to the id it gets,
+and patch, read), all or nothing. Before that, references inside the bundle are resolved: an entry's `fullUrl` to the id it gets,
 and a condition (`Patient?identifier=17`) to the one resource that fits.
 """
 
@@ -13,7 +13,7 @@ from typing import cast
 
 import msgspec
 
-from proctor.codecs.fhir_types import RESOURCE_TYPES
+from proctor.codecs.fhir_elements import RESOURCE_TYPES
 from proctor.codecs.query import decode_query
 from proctor.model.evidence import InnerRequest, Json
 from proctor.model.show import kind_of, show
@@ -60,20 +60,20 @@ def answer_bundle(request: Request, desk: Desk, handle: Handle) -> Response:
         try:
             _run_transaction(entries, desk, handle)
         except Refused as refused:
-            # Nothing of it is kept, and it was asked for all the same.
+            # It was requested, although nothing of it is stored.
             status = refused.response.status
             inside = tuple(InnerRequest(method=one.request.method, path=one.request.target, status=status) for one in entries)
             raise Refused(msgspec.structs.replace(refused.response, inside=inside)) from None
     else:
         for entry in entries:
-            # A branch for each: an entry that is refused halfway leaves nothing behind.
+            # A branch for each: an entry that is rejected halfway leaves no changes.
             branch = desk.rows.branch()
             entry.response = _handle_entry(entry, Desk(branch, desk.around), handle)
             if entry.response.status < 400:
                 desk.rows.absorb(branch)
     answered = [_write_entry(entry) for entry in entries]
     response = answer_json(200, {"resourceType": "Bundle", "type": f"{kind}-response", "entry": answered}, kind=FHIR_JSON)
-    return msgspec.structs.replace(response, inside=tuple(_tell_entry(entry) for entry in entries))
+    return msgspec.structs.replace(response, inside=tuple(_describe_entry(entry) for entry in entries))
 
 
 def _is_search(request: Request) -> bool:
@@ -81,17 +81,17 @@ def _is_search(request: Request) -> bool:
 
 
 def _read_entry(given: Json, place: str, outer: Request) -> _Entry:
-    asked = given.get("request") if isinstance(given, dict) else None
-    method = asked.get("method") if isinstance(asked, dict) else None
-    if not isinstance(asked, dict) or not isinstance(method, str) or method not in _ORDER or not isinstance(asked.get("url"), str):
-        told = f"{place}.request: expected method ({', '.join(_ORDER)}) and url, found {show(asked)}"
-        raise refuse_fhir(400, "required", told, expression=f"{place}.request")
-    address = asked["url"].removeprefix(outer.base).lstrip("/")
+    wanted = given.get("request") if isinstance(given, dict) else None
+    method = wanted.get("method") if isinstance(wanted, dict) else None
+    if not isinstance(wanted, dict) or not isinstance(method, str) or method not in _ORDER or not isinstance(wanted.get("url"), str):
+        message = f"{place}.request: expected method ({', '.join(_ORDER)}) and url, found {show(wanted)}"
+        raise refuse_fhir(400, "required", message, expression=f"{place}.request")
+    address = wanted["url"].removeprefix(outer.base).lstrip("/")
     path, _, query = address.partition("?")
     headers: dict[str, str] = {"prefer": "return=representation", "content-type": "application/fhir+json"}
     for name, header in (("ifMatch", "if-match"), ("ifNoneMatch", "if-none-match"), ("ifNoneExist", "if-none-exist")):
-        if isinstance(asked.get(name), str):
-            headers[header] = asked[name]
+        if isinstance(wanted.get(name), str):
+            headers[header] = wanted[name]
     resource = given.get("resource")
     if method == "PATCH" and isinstance(resource, dict) and resource.get("resourceType") == "Binary":
         headers["content-type"] = str(resource.get("contentType", ""))
@@ -106,7 +106,7 @@ def _run_transaction(entries: list[_Entry], desk: Desk, handle: Handle) -> None:
     links: dict[str, str] = {}
     try:
         for entry in entries:
-            # All ids before the first reference: an entry may refer to one that stands behind it.
+            # All ids before the first reference: an entry may refer to a later one.
             _assign_id(entry, inside, links)
         for entry in entries:
             entry.resource = _resolve(entry.resource, _Links(links, _find_root(entry.full_url), entry.place), inside)
@@ -116,8 +116,8 @@ def _run_transaction(entries: list[_Entry], desk: Desk, handle: Handle) -> None:
     for entry in sorted(entries, key=lambda entry: _ORDER[entry.request.method]):
         entry.response = _handle_entry(entry, inside, handle)
         if entry.response.status >= 400:
-            told = describe_refusal(Refused(entry.response))
-            raise refuse_fhir(entry.response.status, "processing", f"{entry.place}: {told}; nothing of the transaction is kept")
+            message = describe_refusal(Refused(entry.response))
+            raise refuse_fhir(entry.response.status, "processing", f"{entry.place}: {message}; the transaction was rolled back")
     desk.rows.absorb(branch)
 
 
@@ -143,7 +143,7 @@ def _assign_id(entry: _Entry, desk: Desk, links: dict[str, str]) -> None:
         name = entry.request.path.strip("/")
     if entry.full_url is not None and entry.request.method not in ("GET", "HEAD"):
         if links.get(entry.full_url, name) != name:
-            raise refuse_fhir(400, "invariant", f"{entry.place}.fullUrl: {show(entry.full_url, 200)} stands twice in the transaction")
+            raise refuse_fhir(400, "invariant", f"{entry.place}.fullUrl: duplicate fullUrl {show(entry.full_url, 200)} in the transaction")
         links[entry.full_url] = name
 
 
@@ -170,13 +170,13 @@ class _Links(msgspec.Struct, frozen=True):
         """Return the resource that a reference to an entry means; None for one to anything else."""
         found = self.names.get(reference) or (self.names.get(f"{self.root}{reference}") if self.root else None)
         if found is None and reference.startswith(("urn:uuid:", "urn:oid:")):
-            told = f"{self.place}: the reference {show(reference, 200)} is the fullUrl of no entry that is written"
-            raise refuse_fhir(400, "not-found", told)
+            message = f"{self.place}: the reference {show(reference, 200)} is the fullUrl of no entry that is written"
+            raise refuse_fhir(400, "not-found", message)
         return found
 
 
 def _find_root(full_url: str | None) -> str:
-    """Return what stands before `Patient/17` in the address of an entry."""
+    """Return what precedes `Patient/17` in the address of an entry."""
     parts = full_url.rsplit("/", 2) if full_url is not None and "://" in full_url else []
     return f"{parts[0]}/" if len(parts) == 3 and parts[1] in RESOURCE_TYPES else ""
 
@@ -237,11 +237,11 @@ def _find_body(entry: _Entry) -> bytes:
         try:
             return base64.b64decode(str(resource.get("data", "")), validate=True)
         except ValueError:
-            raise refuse_fhir(400, "value", f"{entry.place}: the data of the patch is no base64") from None
+            raise refuse_fhir(400, "value", f"{entry.place}: the data of the patch is not base64") from None
     return msgspec.json.encode(resource)
 
 
-def _tell_entry(entry: _Entry) -> InnerRequest:
+def _describe_entry(entry: _Entry) -> InnerRequest:
     """Return an entry as a request like any other: who counts requests counts these, too."""
     assert entry.response is not None, "every entry was handled"
     return InnerRequest(method=entry.request.method, path=entry.request.target, status=entry.response.status)
@@ -250,16 +250,16 @@ def _tell_entry(entry: _Entry) -> InnerRequest:
 def _write_entry(entry: _Entry) -> dict[str, Json]:
     response = entry.response
     assert response is not None, "every entry was handled"
-    told: dict[str, Json] = {"status": str(response.status)}
+    result: dict[str, Json] = {"status": str(response.status)}
     for name in ("location", "etag"):
         if name in response.headers:
-            told[name] = response.headers[name]
-    written: dict[str, Json] = {"response": told}
+            result[name] = response.headers[name]
+    written: dict[str, Json] = {"response": result}
     if response.body:
         # As it is: read and written again, a large answer would take many times its size.
         body = msgspec.Raw(response.body)
         if response.status >= 400:
-            told["outcome"] = body
+            result["outcome"] = body
         else:
             written["resource"] = body
     return written

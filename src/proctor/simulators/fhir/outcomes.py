@@ -20,12 +20,12 @@ def refuse_fhir(status: int, code: str, message: str, *, expression: str | None 
 
 def refuse_invalid(issues: list[tuple[str, str, str]]) -> Refused:
     """Return the refusal of a resource that is not valid: code, place and reason of each issue."""
-    told = [{"severity": "error", "code": code, "diagnostics": f"{at}: {why}", "expression": [at]} for code, at, why in issues]
-    return Refused(answer_json(422, {"resourceType": "OperationOutcome", "issue": told}, kind=FHIR_JSON))
+    entries = [{"severity": "error", "code": code, "diagnostics": f"{at}: {why}", "expression": [at]} for code, at, why in issues]
+    return Refused(answer_json(422, {"resourceType": "OperationOutcome", "issue": entries}, kind=FHIR_JSON))
 
 
 def describe_refusal(refused: Refused) -> str:
-    """Return what a refusal says, in words."""
+    """Return the message of a refusal."""
     return msgspec.json.decode(refused.response.body)["issue"][0]["diagnostics"]
 
 

@@ -40,8 +40,8 @@ def answer_read(request: Request, resource_type: str, key: str, rows: Draft) -> 
     known = request.headers.get("if-none-match")
     if known is not None and names_version(known, found["meta"]["versionId"]):
         return Response(status=304)
-    strange = [f"a read has no parameter {show(name, 80)}" for name, _ in request.query if name not in OPTIONS]
-    return answer_resource(200, shape_resource(found, read_options(request, request.query, strange)))
+    ignored = [f"a read has no parameter {show(name, 80)}" for name, _ in request.query if name not in OPTIONS]
+    return answer_resource(200, shape_resource(found, read_options(request, request.query, ignored)))
 
 
 def names_version(header: str, version: str) -> bool:
@@ -55,36 +55,36 @@ def answer_version(resource_type: str, key: str, version: str, rows: Draft) -> R
     current: Json = rows.get(resource_type, check_id(key))
     if current is not None and current["meta"]["versionId"] == version:
         return answer_resource(200, current)
-    kept = rows.get(f"{HISTORY}/{resource_type}", f"{key}/{version}")
-    if kept is None:
+    versions = rows.get(f"{HISTORY}/{resource_type}", f"{key}/{version}")
+    if versions is None:
         raise refuse_fhir(404, "not-found", f"{resource_type}/{key} has no version {show(version, 80)}")
-    if "deleted" in kept:
+    if "deleted" in versions:
         raise refuse_fhir(410, "deleted", f"{resource_type}/{key} was deleted in version {version}")
-    return answer_resource(200, kept["resource"])
+    return answer_resource(200, versions["resource"])
 
 
 def answer_history(request: Request, resource_type: str, key: str | None, rows: Draft) -> Response:
     """Answer the history of a resource, or of all of a type, the newest first."""
-    kept: list[Json] = [row for row in rows.list(f"{HISTORY}/{resource_type}").values() if key in (None, row["id"])]
+    versions: list[Json] = [row for row in rows.list(f"{HISTORY}/{resource_type}").values() if key in (None, row["id"])]
     current = [row for row in rows.list(resource_type).values() if key in (None, row["id"])]
     spend(len(rows.list(f"{HISTORY}/{resource_type}")) + len(rows.list(resource_type)))
-    if key is not None and not kept and not current:
+    if key is not None and not versions and not current:
         raise refuse_fhir(404, "not-found", f"there is no {resource_type}/{key}")
-    kept += [{"resource": row, "version": int(row["meta"]["versionId"]), "id": row["id"]} for row in current]
+    versions += [{"resource": row, "version": int(row["meta"]["versionId"]), "id": row["id"]} for row in current]
     used = [pair for pair in request.query if pair[1] and (pair[0] in OPTIONS or pair[0] in _HISTORY)]
     options = read_options(request, used, [f"history has no parameter {show(pair[0], 80)}" for pair in request.query if pair not in used])
     given = dict(used)
     since = _read_since(given["_since"]) if "_since" in given else None
-    kept = [row for row in kept if since is None or _is_since(row, since)]
-    kept.sort(key=lambda row: (_find_time(row), row["version"]), reverse=True)
+    versions = [row for row in versions if since is None or _is_since(row, since)]
+    versions.sort(key=lambda row: (_find_time(row), row["version"]), reverse=True)
     size = min(read_number("_count", given["_count"]) if "_count" in given else MOST_PER_PAGE, MOST_PER_PAGE)
-    page = kept[options.offset : options.offset + size]
+    page = versions[options.offset : options.offset + size]
     links = [make_link(request, request.path, "self", encode_query(used))]
-    if size and options.offset + size < len(kept):
+    if size and options.offset + size < len(versions):
         following = [*(pair for pair in used if pair[0] != "_offset"), ("_offset", str(options.offset + size))]
         links.append(make_link(request, request.path, "next", encode_query(following)))
     entries = [*(_make_entry(request, resource_type, row) for row in page), *make_warning(options)]
-    bundle: dict[str, Json] = {"resourceType": "Bundle", "type": "history", "total": len(kept), "link": links}
+    bundle: dict[str, Json] = {"resourceType": "Bundle", "type": "history", "total": len(versions), "link": links}
     if entries:
         bundle["entry"] = entries
     return answer_json(200, bundle, kind=FHIR_JSON)

@@ -1,4 +1,4 @@
-"""Resources of a FHIR server as rows: their types, whether they can be kept, and their versions.
+"""Resources of a FHIR server as rows: their types, validation and versions.
 
 The current version of a resource is a row of the collection of its type. Earlier versions are in `_history/TYPE` under `id/version`, and of
 deleted resources `_deleted/TYPE` keeps the version that the deletion was, so that nothing ever has the same version twice.
@@ -18,9 +18,8 @@ from typing import cast
 import msgspec
 
 from proctor.codecs.fhir_dates import read_date
-from proctor.codecs.fhir_elements import iterate_values
+from proctor.codecs.fhir_elements import RESOURCE_TYPES, iterate_values
 from proctor.codecs.fhir_parameters import Parameter, Place, list_parameters
-from proctor.codecs.fhir_types import RESOURCE_TYPES
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, nearest, show
 from proctor.simulators.exchange import Request
@@ -41,7 +40,7 @@ def check_type(resource_type: str) -> str:
     if resource_type not in RESOURCE_TYPES:
         near = nearest(resource_type, RESOURCE_TYPES)
         more = f"; nearest: {', '.join(near)}" if near else ""
-        raise refuse_fhir(404, "not-supported", f"{show(resource_type, 80)} is no resource type of FHIR R4{more}")
+        raise refuse_fhir(404, "not-supported", f"{show(resource_type, 80)} is not a FHIR R4 resource type{more}")
     return resource_type
 
 
@@ -59,11 +58,11 @@ def read_body(request: Request) -> Json:
     try:
         return msgspec.json.decode(request.body)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise refuse_fhir(400, "structure", f"the body is no JSON: {error}") from None
+        raise refuse_fhir(400, "structure", f"the body is not JSON: {error}") from None
 
 
 def check_resource(value: Json, resource_type: str) -> Resource:
-    """Return a resource that can be kept. Raises `Refused` with 400 or 422."""
+    """Return a valid resource. Raises `Refused` with 400 or 422."""
     if not isinstance(value, dict):
         raise refuse_fhir(400, "structure", f"a resource is an object, found {kind_of(value)}")
     resource = cast(Resource, value)
@@ -121,7 +120,7 @@ def _iterate_faults(resource: Resource, resource_type: str) -> Iterator[tuple[st
         elif isinstance(value, list):
             if not value:
                 yield path, "a list has something in it"
-            # Of a primitive that repeats, null stands where only the list beside it, with an underscore, says something.
+            # In a repeated primitive, null is a placeholder for an entry of the parallel list with an underscore.
             waiting.extend(
                 (item, f"{path}[{index}]", depth + 1) for index, item in enumerate(cast("list[Json]", value)) if item is not None
             )
@@ -138,9 +137,9 @@ def _iterate_wrong_dates(resource: Resource, resource_type: str) -> Iterator[tup
 
 
 def _is_free_text(element: str, resource: Resource, parameter: Parameter) -> bool:
-    """Return whether a choice says a time in words (`occurrenceString: January 2012`), as R4 lets it."""
-    said = tuple(Place((*place.steps[:-1], f"{place.steps[-1]}String")) for place in parameter.places)
-    return element in iterate_values(resource, Parameter(parameter.name, "string", said))
+    """Return whether a choice has a time as text (`occurrenceString: January 2012`), which R4 allows."""
+    as_text = tuple(Place((*place.steps[:-1], f"{place.steps[-1]}String")) for place in parameter.places)
+    return element in iterate_values(resource, Parameter(parameter.name, "string", as_text))
 
 
 @functools.cache
@@ -154,15 +153,15 @@ def find_version(resource: Resource) -> int:
 
 
 def make_version(resource: Resource, key: str, version: int, now: str) -> Resource:
-    """Return the resource as it is kept: with its id, its version and its time."""
+    """Return the resource as stored: with its id, version and time."""
     meta = resource.get("meta")
-    kept = {**(meta if isinstance(meta, dict) else {}), "versionId": str(version), "lastUpdated": now}
+    new_meta = {**(meta if isinstance(meta, dict) else {}), "versionId": str(version), "lastUpdated": now}
     rest = {name: value for name, value in resource.items() if name not in ("resourceType", "id", "meta")}
-    return {"resourceType": resource["resourceType"], "id": key, "meta": kept, **rest}
+    return {"resourceType": resource["resourceType"], "id": key, "meta": new_meta, **rest}
 
 
 def put_resource(resource: Resource, key: str, desk: Desk) -> Resource:
-    """Keep a resource as the newest version of its id, and return it as it is kept.
+    """Store a resource as the newest version of its id, and return it.
 
     Raises `Refused` with 422 and one issue for each fault, where the server validates and the resource is not valid.
     """

@@ -1,8 +1,8 @@
 """Search on a FHIR server: the very search that `fhir_resource` makes, answered as a bundle in pages.
 
-A parameter without a value is passed over, and so is one that begins with an underscore and is no parameter of FHIR; the answer says so,
-and where the client says `Prefer: handling=strict` they are refused. Any other unknown parameter is always refused, as it would find too
-much: so are `_has`, `_filter` and the others of FHIR that are not simulated, which are an error of `fhir_resource` as well.
+A parameter without a value is ignored, as is an unknown one that begins with an underscore; the answer lists them, and `Prefer:
+handling=strict` rejects them. Any other unknown parameter is always rejected, as it would find too much, and so are FHIR parameters that
+are not simulated (`_has`, `_filter` and others), which are an error of `fhir_resource` as well.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ _SEARCHED = ("_count", "_sort", "_include", "_revinclude")
 def answer_search(request: Request, resource_type: str, pairs: Pairs, rows: Draft) -> Response:
     """Answer a search with a page of its matches and what they bring along."""
     _check_size(pairs)
-    told = {pair: _find_passed_over(pair, resource_type) for pair in pairs}
-    used = [pair for pair in pairs if told[pair] is None]
-    options = read_options(request, used, [words for words in told.values() if words is not None])
+    notes = {pair: _find_passed_over(pair, resource_type) for pair in pairs}
+    used = [pair for pair in pairs if notes[pair] is None]
+    options = read_options(request, used, [words for words in notes.values() if words is not None])
     search = compile_pairs(resource_type, [(name, value) for name, value in used if name not in OPTIONS])
     shelves = Shelves(rows, _STEPS * (1 + len(pairs)))
     with _refuse_costly_search():
@@ -101,14 +101,14 @@ def answer_search(request: Request, resource_type: str, pairs: Pairs, rows: Draf
 
 
 def _make_links(request: Request, resource_type: str, used: Pairs, place: tuple[int, int, int]) -> list[dict[str, str]]:
-    """Return the links of a page: to itself, and to the pages beside it."""
+    """Return the links of a page: to itself, and to the previous and next page."""
     offset, size, total = place
-    kept = [(name, value) for name, value in used if name != "_offset"]
+    repeated = [(name, value) for name, value in used if name != "_offset"]
     starts = {"next": offset + size if offset + size < total else None, "previous": max(0, offset - size) if offset else None}
     links = [make_link(request, f"/{resource_type}", "self", encode_query(used))]
     for relation, start in starts.items() if size else ():
         if start is not None:
-            links.append(make_link(request, f"/{resource_type}", relation, encode_query([*kept, ("_offset", str(start))])))
+            links.append(make_link(request, f"/{resource_type}", relation, encode_query([*repeated, ("_offset", str(start))])))
     return links
 
 
@@ -126,8 +126,8 @@ def compile_pairs(resource_type: str, pairs: Pairs) -> Search:
 def _describe_value(error: SpecError) -> str:
     """Return what is wrong with a value, and of which parameter it is."""
     name = (error.field or "").removeprefix("search.")
-    told = error.message if not name or error.message.startswith(name) else f"{name}: {error.message}"
-    return f"{told}; {error.hint}" if error.hint else told
+    notes = error.message if not name or error.message.startswith(name) else f"{name}: {error.message}"
+    return f"{notes}; {error.hint}" if error.hint else notes
 
 
 def find_matches(resource_type: str, pairs: Pairs, rows: Draft) -> list[Resource]:
@@ -160,14 +160,14 @@ def _refuse_costly_search() -> Generator[None]:
 
 
 def _find_passed_over(pair: tuple[str, str], resource_type: str) -> str | None:
-    """Return why a parameter is passed over, or None where it is not. Raises `Refused` for one that nobody knows."""
+    """Return why a parameter is ignored, or None. Raises `Refused` for an unknown one."""
     name, value = pair
     known = list_parameters(resource_type)
     head = name.partition(":")[0].partition(".")[0]
     if name in OPTIONS or name in _SEARCHED or head in known:
-        return None if value else f"{show(name, 80)} has no value, and is passed over"
+        return None if value else f"{show(name, 80)} has no value and is ignored"
     if name.startswith("_") and head not in _NOT_SIMULATED:
-        return f"unknown search parameter {show(name, 80)} is passed over"
+        return f"unknown search parameter {show(name, 80)} is ignored"
     near = nearest(head, known)
     more = f"; nearest: {', '.join(near)}" if near else ""
     raise refuse_fhir(400, "not-supported", f"search parameter {show(name, 80)} of {resource_type} is not supported{more}")

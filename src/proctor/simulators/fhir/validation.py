@@ -95,7 +95,7 @@ def _iterate_issues(element: dict[str, Json], kind: str, path: str) -> Iterator[
         if place is None:
             known = (*load_definitions()["path2Type"], *load_definitions()["parents"])
             near = nearest(name, dict.fromkeys(one.rpartition(".")[2] for one in known if one.rpartition(".")[0] == kind))
-            yield "structure", f"{path}.{name}", "is no element of R4" + (f"; nearest: {', '.join(near)}" if near else "")
+            yield "structure", f"{path}.{name}", "is not an R4 element" + (f"; nearest: {', '.join(near)}" if near else "")
             continue
         for index, item in enumerate(cast("list[Json]", value) if isinstance(value, list) else [value]):
             at = f"{path}.{name}[{index}]" if isinstance(value, list) else f"{path}.{name}"

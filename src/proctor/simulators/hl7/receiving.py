@@ -2,10 +2,10 @@
 
 A message is looked at in this order, and the first thing that is wrong decides (codes of table 0357):
 
-    AR 100  no message, several at once, or a line that is no segment
+    AR 100  no message, several at once, or a line that is not a segment
     AR 101  no message type (MSH.9) or no control id (MSH.10)
     AR 200  a type that is not among `accepts`; AR 201 the type is, its event is not
-    AE, AR  what the first rule says whose `when` holds: paths with the value they have, null for one that is empty
+        AE, AR  as in the first rule whose `when` holds: paths with the value they have, null for one that is empty
     AA      everything else
 """
 
@@ -46,7 +46,7 @@ _TEXTS = {
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """Which messages are not accepted, and how that is told."""
+    """Which messages are rejected, and how."""
 
     when: tuple[tuple[str, str | None], ...]
     """Paths with the value they have; None for one that is empty."""
@@ -137,9 +137,9 @@ def judge_message(text: str, rules: Rules) -> Answer:
     if not kind or not message.value(_CONTROL):
         return Answer("AR", f"{'MSH.10, the control id' if kind else 'MSH.9, the message type'}, is missing", "101", message)
     if rules.accepts and not {kind, f"{kind}^{event}"} & set(rules.accepts):
-        told = f"{kind}^{event}" if event else kind
+        name = f"{kind}^{event}" if event else kind
         known = any(one.partition("^")[0] == kind for one in rules.accepts)
-        return Answer("AR", f"{told} is not taken here; {', '.join(rules.accepts)} are", "201" if known else "200", message)
+        return Answer("AR", f"{name} is not taken here; {', '.join(rules.accepts)} are", "201" if known else "200", message)
     for rule in rules.rules:
         if all(message.value(compile_segment_path(path)) == expected for path, expected in rule.when):
             return Answer(rule.ack, rule.reason, rule.code, message)
@@ -147,7 +147,7 @@ def judge_message(text: str, rules: Rules) -> Answer:
 
 
 def write_ack(answer: Answer, now: str, control_id: str) -> str:
-    """Return the acknowledgement: MSH, MSA, and ERR where there is something to tell."""
+    """Return the acknowledgement: MSH, MSA, and ERR after a rejection."""
     message = answer.message
     names = ["", "", "", ""] if message is None else [message.value(path) or "" for path in _SENDER]
     event = (message.value(_EVENT) or "") if message is not None else ""
@@ -159,8 +159,8 @@ def write_ack(answer: Answer, now: str, control_id: str) -> str:
     header = [*(_escape(name) for name in (*names[2:], *names[:2])), moment, "", kind, control_id, _escape(processing), _escape(version)]
     segments = ["MSH|^~\\&|" + "|".join(header), f"MSA|{answer.ack}|{_escape(answer.control_id)}|{_escape(answer.reason)}".rstrip("|")]
     if answer.ack != "AA":
-        told = f"{answer.code}^{_TEXTS.get(answer.code, '')}^HL70357"
-        segments.append(f"ERR|||{told}|E||||{_escape(answer.reason)}")
+        code = f"{answer.code}^{_TEXTS.get(answer.code, '')}^HL70357"
+        segments.append(f"ERR|||{code}|E||||{_escape(answer.reason)}")
     return "\r".join(segments) + "\r"
 
 

@@ -2,15 +2,15 @@
 
 As the EHR:
 
-    POST /services          `{"discovery_url": "http://..."}`: the services there are asked for and registered; they are below it,
+        POST /services          `{"discovery_url": "http://..."}`: its services are fetched and registered; they are below it,
                             or below `services_url`
     GET  /services          all services, registered and of the suite
     POST /hooks/HOOK        `{"patient_id": "ann", ...}`: every service of that hook is called; answers its cards
-    POST /feedback          `{"card": UUID, "outcome": "accepted"}`, also `overridden` and `ignored`; the service that answered it is told
+    POST /feedback          `{"card": UUID, "outcome": "accepted"}`, also `overridden` and `ignored`; sent on to its service
 
 As services, for an agent that is the EHR: `GET /cds-services`, `POST /cds-services/ID` and `POST /cds-services/ID/feedback`, as the
-specification has them. The state are the cards that were answered, with the feedback that they got. A registered service is asked by
-whoever serves the sandbox (`exchange.Errand`); what is no card is told in `problems` and not kept.
+specification has them. The state are the answered cards with their feedback. A registered service is called by the server of the sandbox
+(`exchange.Errand`); answers that are not cards are listed in `problems` and dropped.
 """
 
 from __future__ import annotations
@@ -106,18 +106,23 @@ class CdsSimulator:
         given = read_object(request)
         context = {_write_camel(name): value for name, value in given.items() if name != "prefetch"}
         instance = str(uuid.uuid5(_IDS, desk.around.new_id()))
-        asked: dict[str, Json] = {"hook": hook, "hookInstance": instance, "context": context, "prefetch": given.get("prefetch") or {}}
+        hook_request: dict[str, Json] = {
+            "hook": hook,
+            "hookInstance": instance,
+            "context": context,
+            "prefetch": given.get("prefetch") or {},
+        }
         if server := desk.rows.get(_CONFIG, "fhir_server"):
-            asked["fhirServer"] = server
-        kept: list[Json] = []
+            hook_request["fhirServer"] = server
+        stored_cards: list[Json] = []
         problems: list[str] = []
         for service in _load_services(desk.rows):
             if service.hook != hook:
                 continue
-            cards, wrong = _ask(service, asked, request)
+            cards, wrong = _ask(service, hook_request, request)
             problems += [f"{service.id}: {problem}" for problem in wrong]
-            kept += [_keep_card(card, service, desk) for card in cards]
-        return answer_json(200, {"hook": hook, "hook_instance": instance, "cards": kept, "problems": problems})
+            stored_cards += [_keep_card(card, service, desk) for card in cards]
+        return answer_json(200, {"hook": hook, "hook_instance": instance, "cards": stored_cards, "problems": problems})
 
     def _serve(self, names: list[str], request: Request, desk: Desk) -> Response:
         """Answer as the services that the suite plays."""
@@ -159,7 +164,7 @@ class CdsSimulator:
             ),
             Tool(
                 name="cds_feedback",
-                description="Tell what became of a card.",
+                description="Report the outcome of a card.",
                 schema={
                     "type": "object",
                     "properties": {"card": words, "outcome": {"enum": list(OUTCOMES)}},
@@ -171,17 +176,17 @@ class CdsSimulator:
 
 
 def _fetch(request: Request, method: str, url: str, body: bytes = b"") -> Fetched:
-    """Return what came of asking outside; the first time it is asked for, the errand begins."""
+    """Return the result of an outgoing request; the first time, the errand is raised."""
     for fetched in request.fetched:
         if fetched.url == url:
             return fetched
     raise Errand(method, url, body)
 
 
-def _ask(service: Service, asked: dict[str, Json], request: Request) -> tuple[list[dict[str, Json]], list[str]]:
+def _ask(service: Service, hook_request: dict[str, Json], request: Request) -> tuple[list[dict[str, Json]], list[str]]:
     if not service.url:
-        return choose_cards(service, asked), []
-    fetched = _fetch(request, "POST", service.url, msgspec.json.encode(asked))
+        return choose_cards(service, hook_request), []
+    fetched = _fetch(request, "POST", service.url, msgspec.json.encode(hook_request))
     if fetched.status != 200:
         return [], [fetched.problem or f"the service answers {fetched.status}"]
     return read_cards(fetched.body)
@@ -217,16 +222,16 @@ def _take_feedback(given: dict[str, Json], rows: Draft) -> Response:
 
 
 def _give_feedback(given: dict[str, Json], request: Request, desk: Desk) -> Response:
-    """Keep feedback on a card, and tell it to the registered service that answered the card."""
+    """Store feedback on a card, and send it to the registered service of the card."""
     row = _keep_feedback(given, desk.rows)
     service = next((one for one in _load_services(desk.rows) if one.id == row["service"]), None)
     # The specification has two outcomes: a service does not hear of a card that was ignored.
     if service is None or not service.url or row["feedback"] == "ignored":
         return answer_json(200, row)
-    told: dict[str, Json] = {"card": row["uuid"], "outcome": row["feedback"], "outcomeTimestamp": desk.around.now()}
+    feedback: dict[str, Json] = {"card": row["uuid"], "outcome": row["feedback"], "outcomeTimestamp": desk.around.now()}
     if row["feedback"] == "overridden" and "feedback_reason" in row:
-        told["overrideReason"] = row["feedback_reason"]
-    fetched = _fetch(request, "POST", f"{service.url}/feedback", msgspec.json.encode({"feedback": [told]}))
+        feedback["overrideReason"] = row["feedback_reason"]
+    fetched = _fetch(request, "POST", f"{service.url}/feedback", msgspec.json.encode({"feedback": [feedback]}))
     problem = "" if 200 <= fetched.status < 300 else fetched.problem or f"the service takes no feedback: it answers {fetched.status}"
     return answer_json(200, {**row, "delivered": not problem, "problems": [problem] if problem else []})
 

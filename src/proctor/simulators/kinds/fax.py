@@ -7,7 +7,7 @@
     GET  /faxes/ID/document    its document
 
 A `content_reference` is the id of another fax, which is passed on, or a `data:` address. Text becomes a PDF.
-`simulators/fax/documents.py` tells what is read of documents. A scenario lets a fax arrive: `fax_arrives: {from, text, document_type,
+`simulators/fax/documents.py` reads documents. A scenario lets a fax arrive: `fax_arrives: {from, text, document_type,
 patient_id}`, or with `document`. The state are all faxes, sent and received.
 """
 
@@ -22,7 +22,7 @@ from proctor.codecs.query import encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import FaxState, Json, State
 from proctor.model.show import show
-from proctor.simulators.bodies import read_object, require_method, split_path, take_text, tell_refusal
+from proctor.simulators.bodies import read_object, refusal_message, require_method, split_path, take_text
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
 from proctor.simulators.fax.documents import MOST_BYTES, MOST_TEXT, PDF, Document, count_sheets, read_document, write_pdf
 from proctor.simulators.messages.people import is_address, read_number
@@ -35,7 +35,7 @@ _CONFIG, _DOCUMENTS = "_config", "_documents"
 _FAXES = "faxes"
 _ARRIVING = ("from", "text", "document", "document_type", "patient_id")
 _UNREAD = "unread"
-"""What of the text nobody could read; no claim that forbids words holds then (`checks/systems/_entries.py`)."""
+"""Which part of the text could not be read; claims that forbid words do not hold then (`checks/systems/_entries.py`)."""
 _DESCRIBED = ("patient_id", "document_type")
 _NUMBER = "+15550200"
 """The agent's own, where the seed names none."""
@@ -70,7 +70,7 @@ class FaxSimulator:
         try:
             data, known = _read_content(given, desk.rows)
         except Refused as refused:
-            raise SpecError(tell_refusal(refused), field=at or None) from None
+            raise SpecError(refusal_message(refused), field=at or None) from None
         described = {name: read_word(given.get(name), f"{place}{name}", default="") for name in _DESCRIBED}
         sender = read_number(given.get("from"), f"{place}from", "fax", "+15550299")
         _keep(data, known, {"direction": "inbound", "to": _find_own(desk.rows), "from": sender, "status": "received", **described}, desk)
@@ -87,8 +87,8 @@ class FaxSimulator:
                 return self._get(names, desk.rows)
             if request.method == "POST":
                 return self._send(request, desk)
-            asked = [(name, value) for name, value in request.query if name in ("direction", *_DESCRIBED)]
-            rows = [row for row in desk.rows.list(_FAXES).values() if all(row[name] == value for name, value in asked)]
+            filters = [(name, value) for name, value in request.query if name in ("direction", *_DESCRIBED)]
+            rows = [row for row in desk.rows.list(_FAXES).values() if all(row[name] == value for name, value in filters)]
             return answer_json(200, {_FAXES: rows, "total": len(rows)})
         except Refused as refused:
             return refused.response
@@ -120,7 +120,7 @@ class FaxSimulator:
         return answer_json(201, row, headers={"location": f"{request.base}/faxes/{encode_percent(row['id'])}"})
 
     def read_state(self, desk: Desk) -> State:
-        """Return all faxes, sent and received; the number of pages is left out where nobody could count them."""
+        """Return all faxes, sent and received, without the number of pages if it is unknown."""
         documents = [{name: value for name, value in row.items() if value is not None} for row in desk.rows.list(_FAXES).values()]
         return State(fax=FaxState(documents=tuple(documents)))
 
@@ -173,9 +173,9 @@ def _read_content(given: dict[str, Json], rows: Draft) -> tuple[bytes, Document]
     return data, found
 
 
-def _keep(data: bytes, known: Document, told: dict[str, Json], desk: Desk) -> dict[str, Json]:
+def _keep(data: bytes, known: Document, fields: dict[str, Json], desk: Desk) -> dict[str, Json]:
     key = f"fax_{desk.around.new_id()}"
-    row: dict[str, Json] = {"id": key, **told, "pages": known.pages, "text": known.text, "content_type": known.kind, "size": len(data)}
+    row: dict[str, Json] = {"id": key, **fields, "pages": known.pages, "text": known.text, "content_type": known.kind, "size": len(data)}
     row = {**row, **({"note": known.note} if known.note else {}), **({_UNREAD: known.unread} if known.unread else {})}
     row["at"] = desk.around.now()
     desk.rows.put(_FAXES, key, row)

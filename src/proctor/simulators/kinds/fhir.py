@@ -5,18 +5,20 @@ Create, read, vread, history, update, patch and delete, by id and by condition; 
 `simulators/fhir/` do one of these each. Every refusal is an OperationOutcome. JSON only; operations (`$everything`) are not simulated.
 
 Seeded by a list of resources or bundles: `seed: [{resourceType: Patient, id: "1"}]`. Of a resource without an id, one is made. References
-between entries of bundles are resolved (`seeded_links.py`).
+between entries of bundles are resolved.
 """
 
 from __future__ import annotations
 
 import base64
 import hmac
+import re
 from typing import cast
 
 import msgspec
 
-from proctor.codecs.fhir_elements import open_store
+from proctor.codecs.fhir_elements import RESOURCE_TYPES, open_store
+from proctor.codecs.fhir_parameters import list_parameters, list_resource_types
 from proctor.codecs.query import decode_percent, decode_query, encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import FhirState, Json, State
@@ -24,17 +26,152 @@ from proctor.model.show import show
 from proctor.simulators.exchange import Refused, Request, Response, answer_json
 from proctor.simulators.fhir.answer_options import check_format
 from proctor.simulators.fhir.bundles import answer_bundle
-from proctor.simulators.fhir.capability import build_capability, build_smart_configuration
 from proctor.simulators.fhir.outcomes import FHIR_JSON, describe_refusal, refuse_fhir
 from proctor.simulators.fhir.reading import answer_history, answer_read, answer_version
 from proctor.simulators.fhir.resources import CONFIG, Resource, check_id, check_resource, check_type, list_resources, make_version
-from proctor.simulators.fhir.searching import answer_search
-from proctor.simulators.fhir.seeded_links import link_conditions, link_entries
+from proctor.simulators.fhir.searching import answer_search, find_matches
 from proctor.simulators.fhir.validation import load_definitions
 from proctor.simulators.fhir.writing import create, delete, find_one, patch, update, update_by_condition
 from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import read_flag, read_members
 from proctor.simulators.tools import make_query
+
+# --- references in seeded bundles, as Synthea writes them: a `fullUrl` of an entry (`urn:uuid:...`), or a condition on another resource
+
+_ID_IN_URL = re.compile(r"(?:^urn:(?:uuid|oid):|/)([A-Za-z0-9\-.]{1,64})$")
+
+
+def link_entries(listed: list[Json]) -> list[Json]:
+    """Return resources and bundles with the references to entries of all these bundles resolved."""
+    names: dict[str, str] = {}
+    named = [_name_entries(one, names) for one in listed]
+    return [_replace(one, names) for one in named] if names else named
+
+
+def _name_entries(given: Json, names: dict[str, str]) -> Json:
+    entries = given.get("entry") if isinstance(given, dict) and given.get("resourceType") == "Bundle" else None
+    if not isinstance(entries, list):
+        return given
+    return {**given, "entry": [_name_entry(entry, names) for entry in cast("list[Json]", entries)]}
+
+
+def _name_entry(entry: Json, names: dict[str, str]) -> Json:
+    resource = entry.get("resource") if isinstance(entry, dict) else None
+    if not isinstance(resource, dict):
+        return entry
+    url: Json = entry.get("fullUrl")
+    found = _ID_IN_URL.search(url) if isinstance(url, str) else None
+    if found is not None and "id" not in resource:
+        resource = {**resource, "id": found[1]}
+    if found is not None:
+        names[url] = f"{resource.get('resourceType')}/{resource['id']}"
+    return {**entry, "resource": _name_entries(resource, names)}
+
+
+def _replace(value: Json, names: dict[str, str]) -> Json:
+    if isinstance(value, list):
+        return [_replace(item, names) for item in cast("list[Json]", value)]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: names.get(member, member) if name == "reference" and isinstance(member, str) else _replace(member, names)
+        for name, member in cast("dict[str, Json]", value).items()
+    }
+
+
+def link_conditions(resource: Resource, rows: Draft) -> Resource | None:
+    """Return a resource with the conditions in its references resolved; None where it has none that one resource fits."""
+    conditions = {text for text in _iterate_references(resource) if "?" in text and text.partition("?")[0] in RESOURCE_TYPES}
+    names = {text: name for text in conditions if (name := _find_only(text, rows)) is not None}
+    return cast(Resource, _replace(resource, names)) if names else None
+
+
+def _iterate_references(value: Json) -> list[str]:
+    found: list[str] = []
+    waiting: list[Json] = [value]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, dict):
+            if isinstance(inner.get("reference"), str):
+                found.append(inner["reference"])
+            waiting.extend(cast("dict[str, Json]", inner).values())
+        elif isinstance(inner, list):
+            waiting.extend(cast("list[Json]", inner))
+    return found
+
+
+def _find_only(reference: str, rows: Draft) -> str | None:
+    resource_type, _, query = reference.partition("?")
+    try:
+        found = find_matches(resource_type, decode_query(query), rows)
+    except Refused:
+        return None
+    return f"{resource_type}/{found[0]['id']}" if len(found) == 1 else None
+
+
+# ---
+
+
+# --- the metadata of a FHIR server: `/metadata` and `.well-known/smart-configuration`
+
+_INTERACTIONS = ("read", "vread", "update", "patch", "delete", "history-instance", "history-type", "create", "search-type")
+_OAUTH = "http://fhir-registry.smarthealthit.org/StructureDefinition/oauth-uris"
+"""Where SMART looks in a CapabilityStatement for the addresses of tokens."""
+
+
+def build_capability(base: str, now: str) -> dict[str, Json]:
+    """Return the CapabilityStatement."""
+    return {
+        "resourceType": "CapabilityStatement",
+        "status": "active",
+        "date": now,
+        "kind": "instance",
+        "software": {"name": "proctor simulated FHIR server"},
+        "implementation": {"description": "A simulated FHIR server for one attempt of an agent", "url": base},
+        "fhirVersion": "4.0.1",
+        "format": ["json"],
+        "patchFormat": ["application/json-patch+json", "application/merge-patch+json"],
+        "rest": [
+            {
+                "mode": "server",
+                "security": {
+                    # Some clients ask for this statement and for the SMART configuration at once and believe whichever comes first.
+                    "extension": [{"url": _OAUTH, "extension": [{"url": "token", "valueUri": f"{base}/token"}]}],
+                    "service": [{"text": "A bearer token that the attempt is given"}],
+                },
+                "resource": [_describe_type(name) for name in sorted(list_resource_types())],
+                "interaction": [{"code": "transaction"}, {"code": "batch"}],
+            }
+        ],
+    }
+
+
+def _describe_type(name: str) -> dict[str, Json]:
+    return {
+        "type": name,
+        "interaction": [{"code": code} for code in _INTERACTIONS],
+        "versioning": "versioned-update",
+        "readHistory": True,
+        "updateCreate": True,
+        "conditionalCreate": True,
+        "conditionalUpdate": True,
+        "conditionalDelete": "single",
+        "searchParam": [{"name": each.name, "type": each.kind} for each in list_parameters(name).values()],
+    }
+
+
+def build_smart_configuration(base: str) -> dict[str, Json]:
+    """Return the SMART configuration: what is offered is the token that the attempt is given."""
+    return {
+        "issuer": base,
+        "token_endpoint": f"{base}/token",
+        "grant_types_supported": ["client_credentials"],
+        "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post"],
+        "scopes_supported": ["system/*.rs", "system/*.cruds"],
+        "capabilities": ["client-confidential-symmetric", "permission-v2"],
+    }
+
 
 _METADATA, _SMART, _TOKEN = "/metadata", "/.well-known/smart-configuration", "/token"
 _FORM = "application/x-www-form-urlencoded"
@@ -87,7 +224,7 @@ class FhirSimulator:
         except Refused as refused:
             raise SpecError(describe_refusal(refused), field=place or None) from None
         if desk.rows.get(checked["resourceType"], key) is not None:
-            raise SpecError(f"{checked['resourceType']}/{key} stands twice", field=place or None)
+            raise SpecError(f"duplicate resource {checked['resourceType']}/{key}", field=place or None)
         meta = checked.get("meta")
         # The time an author wrote stays, so that searches by it find what was meant.
         written = meta.get("lastUpdated") if isinstance(meta, dict) else None
@@ -192,7 +329,7 @@ def _read_form(request: Request) -> str:
 
 
 def _write_field(place: str) -> str:
-    """Return where a resource stands in its seed as a dotted field: `resources[1].entry[0].resource` is `1.entry.0.resource`."""
+    """Return the position of a resource in its seed as a dotted field: `resources[1].entry[0].resource` is `1.entry.0.resource`."""
     return place.removeprefix("resources[").replace("[", ".").replace("]", "")
 
 

@@ -7,7 +7,7 @@
     DELETE /path/to/file  remove it
     MOVE /path?to=path    give it another path (SFTP alone has this)
 
-Content that is UTF-8 text is kept as text, other content in base64. A path that leaves the drop, is empty or has strange characters is
+UTF-8 content is stored as text, other content in base64. A path that leaves the drop, is empty or has invalid characters is
 refused with 400, a file beyond 50 MB with 413. A scenario may let a file arrive: `drop_file_inbox: {path: referral.json, content: ...}`.
 
 With `sftp: true` in the seed the files of a local run are also reached over SFTP, on a port of their own with the token as password; what
@@ -158,7 +158,7 @@ def _move(path: str, to: str, rows: Draft) -> Response:
 
 
 def _check_path(path: str) -> str:
-    """Return the path of a file as it is kept. Raises `Refused` for one that leaves the drop or names no file."""
+    """Return the normalised path of a file. Raises `Refused` for one that leaves the drop or names no file."""
     name = path.lstrip("/")
     parts = name.split("/")
     # Backslashes and control characters are separators or worse somewhere else.

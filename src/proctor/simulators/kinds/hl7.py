@@ -7,7 +7,7 @@ r"""A receiver of HL7 v2 messages, such as an interface engine, over HTTP, and o
 
 Every message gets an acknowledgement: AA, AE or AR, with the reason in MSA.3 and ERR, and the status 200. `simulators/hl7/receiving.py`
 has the rules. A message sent as the body is answered with the ACK alone, one in JSON with `{"code", "accepted", "ack", "control_id",
-"reason"}`. The state are the messages that were accepted: one that was refused has reached nobody, and stands among the requests.
+"reason"}`. The state are the accepted messages; rejected ones are only in the requests.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class Hl7Simulator:
             desk.rows.put(_OUT, key, _make_row(key, _normalize(text), answer, desk))
         if not is_json:
             return Response(status=200, body=ack.encode(), headers={"content-type": HL7_TYPE})
-        told: dict[str, Json] = {"code": answer.ack, "accepted": answer.ack == "AA", "ack": ack, "control_id": answer.control_id}
-        return answer_json(200, {**told, "reason": answer.reason} if answer.reason else told)
+        body: dict[str, Json] = {"code": answer.ack, "accepted": answer.ack == "AA", "ack": ack, "control_id": answer.control_id}
+        return answer_json(200, {**body, "reason": answer.reason} if answer.reason else body)
 
     def _load_rules(self, rows: Draft) -> Rules:
         config = rows.get(_CONFIG, "rules")
@@ -141,7 +141,7 @@ class Hl7Simulator:
 
 
 def _normalize(text: str) -> str:
-    """Return a message as it is kept: segments divided by CR, without what frames them."""
+    """Return a message as stored: segments divided by CR, without framing."""
     lines = (line.strip("\x0b\x1c\ufeff") for line in text.replace("\r\n", "\r").replace("\n", "\r").split("\r"))
     return "".join(f"{line}\r" for line in lines if line.strip())
 

@@ -18,7 +18,7 @@ from proctor.codecs.query import encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Json, MessagesState, State
 from proctor.model.show import show
-from proctor.simulators.bodies import is_code, read_form, read_object, require_method, split_path, take_text, tell_refusal
+from proctor.simulators.bodies import is_code, read_form, read_object, refusal_message, require_method, split_path, take_text
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
 from proctor.simulators.messages import telnyx
 from proctor.simulators.messages.people import CHANNELS, READ_BOOK, Book, is_address, read_book
@@ -31,7 +31,7 @@ from proctor.simulators.tools import make_query
 
 MOST_TEXT = 100_000
 """Characters of one message."""
-_CONFIG, _SAID = "_config", "_said"
+_CONFIG, _ANSWERED = "_config", "_said"
 _MESSAGES = "messages"
 _ARRIVING = ("channel", "from", "patient_id", "subject", "text")
 
@@ -54,7 +54,7 @@ class MessagesSimulator:
             self._arrive(item, at, desk)
 
     def perform(self, step: str, given: Json, desk: Desk) -> None:
-        """Let a message arrive: `{channel, from, text}`, with `patient_id` instead of `from` for somebody who is known."""
+        """Let a message arrive: `{channel, from, text}`, with `patient_id` instead of `from` for a known person."""
         self._arrive(given, "", desk)
 
     def _arrive(self, value: Json, at: str, desk: Desk) -> None:
@@ -66,7 +66,7 @@ class MessagesSimulator:
             address, person = _find_address({**given, "to": given.get("from")}, channel, book)
         except Refused as refused:
             why = NotHeld if is_code(refused, "unknown_patient") else SpecError
-            raise why(tell_refusal(refused), field=f"{place}{'patient_id' if 'patient_id' in given else 'from'}") from None
+            raise why(refusal_message(refused), field=f"{place}{'patient_id' if 'patient_id' in given else 'from'}") from None
         _keep(
             desk,
             channel=channel,
@@ -123,10 +123,10 @@ class MessagesSimulator:
         script = person.answers if person is not None and person.answers else book.answers
         # Everybody has a place of their own in the script.
         key = fold_address(row["to"])
-        before = desk.rows.get(_SAID, key) or 0
-        answer, said = find_answer(script, f"{row['subject']} {row['text']}", before)
-        if said != before:
-            desk.rows.put(_SAID, key, said)
+        before = desk.rows.get(_ANSWERED, key) or 0
+        answer, answered = find_answer(script, f"{row['subject']} {row['text']}", before)
+        if answered != before:
+            desk.rows.put(_ANSWERED, key, answered)
         if answer is not None:
             _keep(
                 desk,
@@ -153,8 +153,8 @@ class MessagesSimulator:
                 raise refuse_twilio(405, 20004, "Method not allowed")
             return answer_json(200, show_twilio(row, account))
         if request.method in ("GET", "HEAD"):
-            asked = {name.lower(): value for name, value in request.query if name in ("To", "From")}
-            return answer_json(200, show_twilio_page(_choose(desk.rows, {**asked, "channel": "sms"}), account))
+            filters = {name.lower(): value for name, value in request.query if name in ("To", "From")}
+            return answer_json(200, show_twilio_page(_choose(desk.rows, {**filters, "channel": "sms"}), account))
         if request.method != "POST":
             raise refuse_twilio(405, 20004, "Method not allowed")
         form = read_form(request)
@@ -218,7 +218,7 @@ def _find_address(given: dict[str, Json], channel: str, book: Book) -> tuple[str
             raise refuse(422, "wrong_value", "expected to or patient_id")
         person = book.find_person(patient_id)
         if person is None or not person.find_address(channel):
-            why = "there is nobody" if person is None else f"{channel} does not reach"
+            why = "there is no person" if person is None else f"{channel} does not reach"
             raise refuse(422, "unknown_patient", f"{why} {show(patient_id)}")
         return person.find_address(channel), person.id
     if not is_address(channel, to):
@@ -227,10 +227,10 @@ def _find_address(given: dict[str, Json], channel: str, book: Book) -> tuple[str
     return to.strip(), patient_id or (reached.id if reached is not None else "")
 
 
-def _keep(desk: Desk, *, sender: str, by_other: bool = False, **told: str) -> dict[str, Json]:
+def _keep(desk: Desk, *, sender: str, by_other: bool = False, **fields: str) -> dict[str, Json]:
     now = desk.around.now()
     stamps = {"status": "delivered", "sent_at": now, "delivered_at": now}
-    row: dict[str, Json] = {"id": f"SM{desk.around.new_id()}", **told, "from": sender, **stamps}
+    row: dict[str, Json] = {"id": f"SM{desk.around.new_id()}", **fields, "from": sender, **stamps}
     desk.rows.put(_MESSAGES, row["id"], row, by_other=by_other)
     return row
 
@@ -246,8 +246,8 @@ def _find_row(id: str, rows: Draft) -> dict[str, Json]:
     return row
 
 
-def _choose(rows: Draft, asked: dict[str, str]) -> list[dict[str, Json]]:
-    chosen = {name: asked[name] for name in ("patient_id", "channel", "direction", "to", "from") if name in asked}
+def _choose(rows: Draft, filters: dict[str, str]) -> list[dict[str, Json]]:
+    chosen = {name: filters[name] for name in ("patient_id", "channel", "direction", "to", "from") if name in filters}
     return [
         row
         for row in rows.list(_MESSAGES).values()

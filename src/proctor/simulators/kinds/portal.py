@@ -1,6 +1,6 @@
 """A payer's web portal for prior authorization: pages for people and browsers, and REST, over one state.
 
-Pages: sign in at `/login` (user name `agent`, the token of the sandbox as password, unless the seed says otherwise), a wizard at
+Pages: sign in at `/login` (user name `agent`, the token of the sandbox as password, unless the seed has others), a wizard at
 `/requests/new`, `/requests` to search, `/requests/ID` for the status, `/patients`. `portal: radmd` asks for a radiology procedure,
 `portal: covermymeds` for a medication (`simulators/portal/wizards.py`). A form that is posted twice makes one request.
 
@@ -8,7 +8,7 @@ Pages: sign in at `/login` (user name `agent`, the token of the sandbox as passw
     GET  /api/prior-auths                 all requests; /api/prior-auths/AUTH_NUMBER one, also by its request id
     GET  /api/patients, /api/providers    `q` looks for a part of anything
 
-`simulators/portal/determinations.py` tells how requests are determined. The state are `prior_auth_requests`, `patients` and `providers`.
+`simulators/portal/determinations.py` determines requests. The state are `prior_auth_requests`, `patients` and `providers`.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ class PortalSimulator:
             _require_member(answers, desk.rows)
             return answer_json(201, _submit(answers, setup, desk))
         require_method(request, "GET", "HEAD", *(("POST",) if parts == ["prior-auths"] else ()))
-        asked = dict(request.query).get("q", "")
+        query = dict(request.query).get("q", "")
         if parts == ["prior-auths"]:
-            return answer_json(200, {"prior_auths": _search(desk.rows, REQUESTS, asked)})
+            return answer_json(200, {"prior_auths": _search(desk.rows, REQUESTS, query)})
         if len(parts) == 2 and parts[0] == "prior-auths":
             return answer_json(200, _find_request(parts[1], desk.rows))
         if len(parts) == 1 and parts[0] in _PEOPLE:
-            return answer_json(200, {parts[0]: _search(desk.rows, parts[0], asked)})
+            return answer_json(200, {parts[0]: _search(desk.rows, parts[0], query)})
         raise refuse(404, "not_found", "there are /api/prior-auths, /api/patients and /api/providers")
 
     def _handle_page(self, parts: list[str], request: Request, setup: Setup, desk: Desk) -> Response:
@@ -129,23 +129,23 @@ class PortalSimulator:
         if parts[:2] == ["requests", "new"]:
             return _handle_wizard(parts[2:], request, setup, desk)
         require_method(request, "GET", "HEAD")
-        asked = dict(request.query).get("q", "")
+        query = dict(request.query).get("q", "")
         if not parts:
             start = f'<p><a href="{pages.escape(base)}/requests/new">New request</a></p>'
             count = len(desk.rows.list(REQUESTS))
             return pages.answer_page("Home", f"{start}<p>{count} requests so far.</p>", base, payer=setup.payer)
         if parts == ["requests"]:
-            return _show_requests(asked, base, setup, desk.rows)
+            return _show_requests(query, base, setup, desk.rows)
         if len(parts) == 2 and parts[0] == "requests":
             row = desk.rows.get(REQUESTS, parts[1])
             if row is not None:
                 listed = pages.write_list((name.replace("_", " ").capitalize(), value) for name, value in row.items() if value != "")
                 return pages.answer_page(f"Request {row['request_id']}: {row['status']}", listed, base, payer=setup.payer)
         if parts == ["patients"]:
-            found = _search(desk.rows, "patients", asked)
+            found = _search(desk.rows, "patients", query)
             cells = ((pages.escape(row["member_id"]), pages.escape(row.get("name", ""))) for row in found)
             table = pages.write_table(("Member ID", "Name"), cells, "No patient found.")
-            search = pages.write_search(f"{base}/patients", "Name or member ID", asked)
+            search = pages.write_search(f"{base}/patients", "Name or member ID", query)
             return pages.answer_page("Patients", search + table, base, payer=setup.payer)
         return pages.answer_page("Not found", "<p>There is no such page.</p>", base, payer=setup.payer, status=404)
 
@@ -221,7 +221,7 @@ def _handle_wizard(parts: list[str], request: Request, setup: Setup, desk: Desk)
     wizard = WIZARDS[setup.portal]
     base = request.base
     if not parts:
-        # The draft is written with its first answers: looking at a form leaves nothing behind.
+        # The draft is written with its first answers: looking at a form changes nothing.
         return pages.redirect(f"{base}/requests/new/{desk.around.new_id()}/1")
     key, step = (parts[0], parts[1]) if len(parts) == 2 else ("", "")
     draft: dict[str, Json] = desk.rows.get(_DRAFTS, key) or {"answers": {}, "request_id": ""}
@@ -264,7 +264,7 @@ def _submit_draft(key: str, draft: dict[str, Json], wizard: Wizard, setup: Setup
     return pages.redirect(f"{request.base}/requests/{row['request_id']}")
 
 
-def _show_requests(asked: str, base: str, setup: Setup, rows: Draft) -> Response:
+def _show_requests(query: str, base: str, setup: Setup, rows: Draft) -> Response:
     cells = (
         (
             f'<a href="{pages.escape(base)}/requests/{pages.escape(row["request_id"])}">{pages.escape(row["auth_number"])}</a>',
@@ -272,10 +272,10 @@ def _show_requests(asked: str, base: str, setup: Setup, rows: Draft) -> Response
             pages.escape(row.get(WIZARDS[setup.portal].subject, "")),
             pages.escape(row["status"]),
         )
-        for row in _search(rows, REQUESTS, asked)
+        for row in _search(rows, REQUESTS, query)
     )
-    table = pages.write_table(("Authorization number", "Member ID", "Asked for", "Status"), cells, "No request found.")
-    search = pages.write_search(f"{base}/requests", "Authorization number or member ID", asked)
+    table = pages.write_table(("Authorization number", "Member ID", "Requested", "Status"), cells, "No request found.")
+    search = pages.write_search(f"{base}/requests", "Authorization number or member ID", query)
     return pages.answer_page("Requests", search + table, base, payer=setup.payer)
 
 
@@ -322,8 +322,8 @@ def _find_request(name: str, rows: Draft) -> dict[str, Json]:
     raise refuse(404, "not_found", f"there is no request {show(name)}")
 
 
-def _search(rows: Draft, collection: str, asked: str) -> list[dict[str, Json]]:
-    wanted = asked.strip().casefold()
+def _search(rows: Draft, collection: str, query: str) -> list[dict[str, Json]]:
+    wanted = query.strip().casefold()
     return [row for row in rows.list(collection).values() if any(wanted in str(value).casefold() for value in row.values())]
 
 

@@ -1,20 +1,20 @@
-"""Phone lines as text: calls in both directions, in which words are said and keys are pressed.
+"""Phone lines as text: calls in both directions, with speech and pressed keys.
 
-    POST /calls               `{"to": "+18005550100"}`: call a line, and hear what it says first
+        POST /calls               `{"to": "+18005550100"}`: call a line, and get its first words
     GET  /calls               all calls, also those that ring; `/calls/ID` one of them, with its turns
     POST /calls/ID/answer     answer a call that rings
-    POST /calls/ID/turns      `{"say": "..."}` or `{"digits": "1"}`: what the other side says to that
+        POST /calls/ID/turns      `{"say": "..."}` or `{"digits": "1"}`: answered with the reply of the other side
     POST /calls/ID/hangup     end it
 
-`simulators/voice/menus.py` tells how a line answers. A seed with bare menus or a bare script has one line, which answers under `phone`,
-the number that the credentials of a sandbox name. A scenario lets somebody call: `call_arrives: {from, answers, opening}`. The state are
-the turns of all calls, call by call; `agent` is the agent, `caller` whoever is on the other end, also a machine. Keys that were pressed
-are a turn with these characters.
+`simulators/voice/menus.py` defines how a line answers. A seed with bare menus or a bare script has one line, which answers under `phone`,
+the number in the credentials of a sandbox. A scenario makes a call arrive: `call_arrives: {from, answers, opening}`. The state are
+the turns of all calls, call by call; the speakers are `agent` and `caller`, the other end, also a machine. Pressed keys are a turn with
+these characters.
 
 The SDKs of Twilio are answered at `/2010-04-01/Accounts/SID/Calls.json` and `.../Calls/ID.json`: a call with `Url` (or `Twiml`) is led
-by the agent's webhooks. Each is asked with a signed form, answers TwiML (`Say`, `Gather`, `Play digits`, `Pause`, `Redirect`, `Hangup`,
-`Reject`), and is told what was heard as `SpeechResult` or `Digits`; `StatusCallback` is told `initiated`, `ringing`, `answered` and
-`completed`. What was sent and answered are events with the method `WEBHOOK`.
+by the agent's webhooks. Each gets a signed form, answers TwiML (`Say`, `Gather`, `Play digits`, `Pause`, `Redirect`, `Hangup`, `Reject`),
+and gets what was heard as `SpeechResult` or `Digits`; `StatusCallback` gets `initiated`, `ringing`, `answered` and `completed`. Requests
+and answers are events with the method `WEBHOOK`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class VoiceSimulator:
         refuse_doubles(numbers, "the number")
 
     def perform(self, step: str, given: Json, desk: Desk) -> None:
-        """Let somebody call: `{from, opening, answers}`, or with `ivr` in place of the script."""
+        """Let a call arrive: `{from, opening, answers}`, or with `ivr` in place of the script."""
         line = read_members(given, ("from", *_LINE_NAMES), required=("from",))
         menus = _read_line(line, "")
         call = make_call("inbound", find_own_number(desk.rows), read_number(line["from"], "from", "phone"), "ringing", desk)
@@ -129,13 +129,13 @@ class VoiceSimulator:
     def _call(self, given: dict[str, Json], desk: Desk) -> Response:
         to = take_text(given, "to")
         own = find_own_number(desk.rows)
-        # Nobody calls from the number that is called.
+        # A line does not call itself.
         sender = take_text(given, "from", default="") or (_CALLER if fold_address(own) == fold_address(to) else own)
         for name, number in (("to", to), ("from", sender)):
             if not is_address("sms", number):
                 raise refuse(422, "wrong_value", f"{name}: expected a phone number, found {show(number)}")
         call = make_call("outbound", to, sender, "no-answer", desk)
-        # As on a real line: a call to nobody is made, and nobody picks up.
+        # As on a real line: a call to an unknown number is made, and not answered.
         return answer_json(201, begin_talk(call, desk) if has_line(call, desk.rows) else keep_call(call, desk))
 
     def _answer(self, call: dict[str, Json], desk: Desk) -> Response:
@@ -162,7 +162,7 @@ class VoiceSimulator:
         return answer_json(200, {"id": call["id"], "status": after["status"], "turns": after["turns"][len(call["turns"]) + 1 :]})
 
     def read_state(self, desk: Desk) -> State:
-        """Return what was said, call by call."""
+        """Return the turns, call by call."""
         turns = tuple(
             VoiceTurn(speaker=turn["speaker"], text=turn["text"], call=call["id"], to=call["to"], sender=call["from"])
             for call in desk.rows.list(CALLS).values()
@@ -175,7 +175,7 @@ class VoiceSimulator:
         words: dict[str, Json] = {"type": "string"}
         call: dict[str, Json] = {"type": "string", "description": "The id of the call."}
         return (
-            _make_tool("voice_call", "Call a phone number; the answer is what is said first.", {"to": words}, ("to",), "/calls"),
+            _make_tool("voice_call", "Call a phone number; the answer is the first words of the line.", {"to": words}, ("to",), "/calls"),
             _make_tool("voice_answer", "Answer a call that rings.", {"id": call}, ("id",), "/calls/{id}/answer"),
             _make_tool("voice_say", "Say something on a call.", {"id": call, "say": words}, ("id", "say"), "/calls/{id}/turns"),
             _make_tool("voice_press", "Press keys on a call.", {"id": call, "digits": words}, ("id", "digits"), "/calls/{id}/turns"),

@@ -5,7 +5,7 @@
     GET  /transactions        everything that was submitted, with its answer; `/transactions/ID` one of them
 
 EDI that cannot be taken is answered with a TA1 or a 999 that names the reason, never with an error of the server. The state are the
-interchanges that were answered; those that eligibility as JSON stands for are written and kept, too.
+interchanges that were answered, including those written for eligibility as JSON.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_BYTES = 5_000_000
 """Bytes of one interchange."""
 X12_TYPE = "application/edi-x12"
 _CONFIG = "_config"
-_KEPT = "transactions"
+_TRANSACTIONS = "transactions"
 
 
 class X12Simulator:
@@ -63,14 +63,14 @@ class X12Simulator:
         """Answer a request."""
         try:
             parts = split_path(request)
-            if parts[:1] == [_KEPT] and len(parts) <= 2:
+            if parts[:1] == [_TRANSACTIONS] and len(parts) <= 2:
                 require_method(request, "GET", "HEAD")
                 return self._list(parts[1:], desk.rows)
             if parts == ["eligibility"]:
                 require_method(request, "POST")
                 return self._check_eligibility(read_object(request), desk)
             if parts and (len(parts) > 1 or parts[0] not in KNOWN):
-                raise refuse(404, "not_found", f"there are /eligibility, /{_KEPT} and {', '.join(f'/{kind}' for kind in KNOWN)}")
+                raise refuse(404, "not_found", f"there are /eligibility, /{_TRANSACTIONS} and {', '.join(f'/{kind}' for kind in KNOWN)}")
             require_method(request, "POST")
             return self._submit(request, (parts[0],) if parts else tuple(KNOWN), desk)
         except Refused as refused:
@@ -78,8 +78,8 @@ class X12Simulator:
 
     def _list(self, names: list[str], rows: Draft) -> Response:
         if not names:
-            return answer_json(200, {_KEPT: list(rows.list(_KEPT).values())})
-        row = rows.get(_KEPT, names[0])
+            return answer_json(200, {_TRANSACTIONS: list(rows.list(_TRANSACTIONS).values())})
+        row = rows.get(_TRANSACTIONS, names[0])
         if row is None:
             raise refuse(404, "not_found", f"there is no transaction {show(names[0])}")
         return answer_json(200, row)
@@ -97,19 +97,19 @@ class X12Simulator:
         """Answer an interchange, and keep both."""
         dataset = self._load_dataset(desk.rows)
         moment = re.sub(r"[^0-9]", "", desk.around.now())[:14]
-        number = len(desk.rows.list(_KEPT)) + 1
+        number = len(desk.rows.list(_TRANSACTIONS)) + 1
         transactions, rejected = read_interchange(text)
         envelope = read_envelope(transactions[0] if transactions else None, moment)
         row: dict[str, Json] = {"id": str(number), "accepted": not rejected, "at": desk.around.now(), "request": text}
         if rejected:
-            told = "the interchange cannot be read" if rejected == "024" else "the interchange does not end as it began"
-            return self._keep({**row, "kind": "TA1", "reason": told, "response": write_ta1(envelope, number, rejected)}, desk)
+            reason = "the interchange cannot be read" if rejected == "024" else "the interchange does not end as it began"
+            return self._keep({**row, "kind": "TA1", "reason": reason, "response": write_ta1(envelope, number, rejected)}, desk)
         groups: list[tuple[str, str, list[str]]] = []
         reasons: list[str] = []
         for index, transaction in enumerate(transactions, 1):
             fault = find_fault(transaction, allowed)
             if fault is not None:
-                reasons.append(fault.told)
+                reasons.append(fault.text)
             groups.append(
                 write_999(transaction, fault)
                 if fault is not None
@@ -119,22 +119,22 @@ class X12Simulator:
         return self._keep({**row, "reason": "; ".join(reasons)} if reasons else row, desk)
 
     def _keep(self, row: dict[str, Json], desk: Desk) -> dict[str, Json]:
-        desk.rows.put(_KEPT, row["id"], row)
+        desk.rows.put(_TRANSACTIONS, row["id"], row)
         return row
 
     def _check_eligibility(self, given: dict[str, Json], desk: Desk) -> Response:
-        """Answer as JSON what a 271 tells, which is written and kept."""
+        """Answer eligibility as JSON; the 271 is written and stored too."""
         dataset = self._load_dataset(desk.rows)
         patient = take_text(given, "patient_id", default="") or take_text(given, "member_id")
         service = take_text(given, "service_type", default="30")
         member = dataset.find_member(patient)
         moment = re.sub(r"[^0-9]", "", desk.around.now())[:14]
         row = self._answer(_write_270(patient, member, service, moment, dataset), ("270",), desk)
-        told: dict[str, Json] = {"transaction_id": row["id"], "patient_id": patient, "payer": dataset.payer_name, "edi": row["response"]}
+        body: dict[str, Json] = {"transaction_id": row["id"], "patient_id": patient, "payer": dataset.payer_name, "edi": row["response"]}
         if member is None:
             error = {"code": NOT_FOUND, "message": "Subscriber/Insured Not Found"}
-            return answer_json(200, {**told, "active": False, "benefits": [], "errors": [error]})
-        return answer_json(200, {**told, **_tell_coverage(member, service), "errors": []})
+            return answer_json(200, {**body, "active": False, "benefits": [], "errors": [error]})
+        return answer_json(200, {**body, **_describe_coverage(member, service), "errors": []})
 
     def _load_dataset(self, rows: Draft) -> Dataset:
         config = rows.get(_CONFIG, "dataset")
@@ -142,7 +142,7 @@ class X12Simulator:
 
     def read_state(self, desk: Desk) -> State:
         """Return the interchanges that were answered."""
-        return State(x12=X12State(responses=tuple(row["response"] for row in desk.rows.list(_KEPT).values())))
+        return State(x12=X12State(responses=tuple(row["response"] for row in desk.rows.list(_TRANSACTIONS).values())))
 
     def list_tools(self) -> tuple[Tool, ...]:
         """Return what a model can do with the clearinghouse."""
@@ -179,7 +179,7 @@ def _write_answer(transaction: X12Transaction, dataset: Dataset, moment: str, nu
 
 
 def _write_270(patient: str, member: Member | None, service: str, moment: str, dataset: Dataset) -> str:
-    """Return the inquiry that eligibility as JSON stands for."""
+    """Return the 270 of an eligibility request as JSON."""
     name = ("", "") if member is None else (member.last_name, member.first_name)
     segments = [
         write_segment("BHT", "0022", "13", "1", moment[:8], moment[8:12]),
@@ -194,7 +194,7 @@ def _write_270(patient: str, member: Member | None, service: str, moment: str, d
     return write_interchange(Envelope(moment=moment), 1, [("270", KNOWN["270"], segments)])
 
 
-def _tell_coverage(member: Member, service: str) -> dict[str, Json]:
+def _describe_coverage(member: Member, service: str) -> dict[str, Json]:
     shown = [benefit for benefit in member.benefits if member.active and service in ("30", benefit.service_type)]
     first = shown[0] if shown else None
     return {

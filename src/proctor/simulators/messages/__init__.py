@@ -1,1 +1,1 @@
-"""What simulated messages are made of: people who answer, and the shapes in which messages are sent and told."""
+"""Parts of simulated messages: people who answer, and the formats of providers."""

@@ -19,7 +19,7 @@ _EMAIL = re.compile(r"[^@\s,;<>]{1,64}@[^@\s,;<>]{1,255}")
 
 
 class Person(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who can be reached."""
+    """A person who can be reached."""
 
     id: str
     phone: str = ""
@@ -38,7 +38,7 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
     email: str = "agent@example.com"
     people: tuple[Person, ...] = ()
     answers: Script = ()
-    """What everybody says who has no script of their own."""
+    """The script of people without one of their own."""
 
     def find_sender(self, channel: str) -> str:
         """Return where the agent is reached itself."""

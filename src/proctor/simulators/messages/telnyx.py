@@ -9,7 +9,7 @@ The SDKs send the key as a bearer token; the key is the token of the sandbox.
 from __future__ import annotations
 
 from proctor.model.evidence import Json
-from proctor.simulators.bodies import tell_refusal
+from proctor.simulators.bodies import refusal_message
 from proctor.simulators.exchange import Refused, Response, answer_json
 
 VERSION = "v2"
@@ -18,9 +18,9 @@ _UNFIT = ("10015", "Bad Request")
 
 
 def refuse_telnyx(refused: Refused) -> Response:
-    """Return a refusal as Telnyx tells it."""
+    """Return a refusal in Telnyx's format."""
     code, title = _CODES.get(refused.response.status, _UNFIT)
-    return answer_json(refused.response.status, {"errors": [{"code": code, "title": title, "detail": tell_refusal(refused)}]})
+    return answer_json(refused.response.status, {"errors": [{"code": code, "title": title, "detail": refusal_message(refused)}]})
 
 
 def show_telnyx(row: dict[str, Json], *, status: str = "delivered") -> dict[str, Json]:

@@ -21,7 +21,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def refuse_twilio(status: int, code: int, message: str) -> Refused:
-    """Return a refusal as Twilio tells it."""
+    """Return a refusal in Twilio's format."""
     return Refused(answer_json(status, {"code": code, "message": message, "more_info": f"{_HELP}/{code}", "status": status}))
 
 

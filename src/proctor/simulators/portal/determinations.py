@@ -6,7 +6,7 @@
     default_determination: {status: pending}
 
 Without a default a request stays `submitted`. A determination with a delay is made by the first request to the portal after it is over,
-since a simulated system does nothing by itself; whoever reads the state sees it as it would be.
+since a simulated system does nothing by itself; the state shows it as determined.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REQUEST_KEYS = tuple(
         )
     )
 )
-"""What the portal itself says of a request."""
+"""Fields that the portal sets in a request."""
 
 
 class Determination(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class Determination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What an author says about a portal."""
+    """An author's settings of a portal."""
 
     portal: str = "radmd"
     username: str = "agent"
@@ -71,7 +71,7 @@ SEED_KEYS = ("portal", "username", "password", "payer", "determinations", "defau
 
 
 def read_setup(given: dict[str, Json], before: Setup) -> Setup:
-    """Return what a suite writes, added to what was said before. Raises `SpecError` for what cannot be used."""
+    """Return the settings of a suite, merged with earlier ones. Raises `SpecError` for invalid ones."""
     default = given.get("default_determination")
     return Setup(
         portal=read_word(given.get("portal"), "portal", default=before.portal, among=WIZARDS),
@@ -101,7 +101,7 @@ def _read_determination(value: Json, at: str, keys: tuple[str, ...]) -> Determin
 
 
 def apply_determination(row: dict[str, Json], setup: Setup, now: str) -> dict[str, Json]:
-    """Return a request as it is now: determined, where somebody determines it and the delay is over."""
+    """Return a request in its current state: determined, if a rule fits and the delay is over."""
     if row["status"] != SUBMITTED:
         return row
     made = setup.determine(row)

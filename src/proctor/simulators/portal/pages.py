@@ -28,7 +28,7 @@ _POLICY = (
     f"default-src 'none'; style-src 'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
-"""The pages may be served beside others on one host: they run nothing, and look as they should."""
+"""The pages may share a host with others: they run no scripts, and may use their own styles."""
 
 
 def escape(value: Json) -> str:
@@ -61,7 +61,7 @@ def redirect(address: str, **headers: str) -> Response:
 
 
 def write_problems(problems: Iterable[str]) -> str:
-    """Return what is wrong, as something that a screen reader says at once."""
+    """Return the problems as an alert for screen readers."""
     items = "".join(f"<li>{escape(problem)}</li>" for problem in problems)
     return f'<div role="alert" class="problem"><p>Please correct the following:</p><ul>{items}</ul></div>' if items else ""
 
@@ -83,13 +83,13 @@ def write_field(field: Field, value: str, problem: str) -> str:
     else:
         control = f'<input id="{name}" name="{name}" value="{escape(value)}"{more}>'
     hint = f'<span class="hint" id="{name}-hint">{escape(field.hint)}</span>' if field.hint else ""
-    told = f'<span class="problem" id="{name}-problem">{escape(problem)}</span>' if problem else ""
+    problem_line = f'<span class="problem" id="{name}-problem">{escape(problem)}</span>' if problem else ""
     optional = "" if field.required else " (optional)"
-    return f'<label for="{name}">{escape(field.label)}{optional}</label>{hint}{control}{told}'
+    return f'<label for="{name}">{escape(field.label)}{optional}</label>{hint}{control}{problem_line}'
 
 
 def write_login(base: str, problem: str) -> str:
-    """Return the form by which somebody signs in."""
+    """Return the sign-in form."""
     return (
         f'{write_problems([problem] if problem else [])}<form method="post" action="{escape(base)}/login">'
         '<label for="username">User name</label><input id="username" name="username" autocomplete="username" required>'

@@ -1,4 +1,4 @@
-"""The wizards of the portals: which steps a request for prior authorization has, and what is asked in each."""
+"""The wizards of the portals: the steps and fields of a request for prior authorization."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_TEXT = 4_000
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is asked."""
+    """A field of a form."""
 
     name: str
     label: str
@@ -37,17 +37,17 @@ class Wizard(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     subject: str
-    """The field that says what is asked for."""
+    """The field with the requested service."""
     steps: tuple[Step, ...]
 
     def list_fields(self) -> tuple[Field, ...]:
-        """Return everything that is asked, in order."""
+        """Return all fields in order."""
         return tuple(field for step in self.steps for field in step.fields)
 
 
 _PATIENT = Step(
     title="Patient",
-    fields=(Field(name="patient_member_id", label="Member ID", hint="As it stands on the insurance card.", pattern=r"[A-Za-z0-9-]{1,40}"),),
+    fields=(Field(name="patient_member_id", label="Member ID", hint="As on the insurance card.", pattern=r"[A-Za-z0-9-]{1,40}"),),
 )
 _PROVIDER = Field(name="provider_npi", label="NPI of the ordering provider", hint="Ten digits.", pattern=r"[0-9]{10}")
 _DIAGNOSIS = Field(
@@ -111,7 +111,7 @@ def find_problems(fields: tuple[Field, ...], given: dict[str, str]) -> dict[str,
 
 
 def require_answers(wizard: Wizard, given: dict[str, str]) -> dict[str, str]:
-    """Return the answers to everything that is asked. Refuses those that cannot be taken."""
+    """Return the answers to all fields. Raises `Refused` for invalid ones."""
     problems = find_problems(wizard.list_fields(), given)
     if problems:
         raise refuse(422, "wrong_value", "; ".join(problems.values()), fields=list(problems))

@@ -1,4 +1,4 @@
-"""Calls and what is said on them: the rows that all shapes of a phone line share."""
+"""Calls and their turns: the rows that all APIs of a phone line share."""
 
 from __future__ import annotations
 
@@ -55,22 +55,22 @@ def keep_call(call: dict[str, Json], desk: Desk, progress: Progress | None = Non
 
 
 def has_line(call: dict[str, Json], rows: Draft) -> bool:
-    """Return whether somebody is at the other end."""
+    """Return whether the other end is connected."""
     return _find_line(call, rows) is not None
 
 
 def begin_talk(call: dict[str, Json], desk: Desk) -> dict[str, Json]:
-    """Let the other end pick up and say what it says first; returns the call, which is kept."""
-    progress, said = enter_menu(_decode_menus(_find_line(call, desk.rows)), Progress(), START)
-    return keep_call(_add_turns({**call, "status": "in-progress"}, said, progress), desk, progress)
+    """Let the other end pick up and speak first; returns the stored call."""
+    progress, texts = enter_menu(_decode_menus(_find_line(call, desk.rows)), Progress(), START)
+    return keep_call(_add_turns({**call, "status": "in-progress"}, texts, progress), desk, progress)
 
 
 def take_part(call: dict[str, Json], text: str, desk: Desk, *, is_pressed: bool) -> dict[str, Json]:
-    """Let the agent say or press something, and the other end answer; returns the call, which is kept."""
+    """Add the agent's speech or keys and the answer of the other end; returns the stored call."""
     before = _READ_PROGRESS.decode(msgspec.json.encode(desk.rows.get(_PROGRESS, call["id"])))
-    progress, said = take_turn(_decode_menus(_find_line(call, desk.rows)), before, text, is_pressed=is_pressed)
+    progress, texts = take_turn(_decode_menus(_find_line(call, desk.rows)), before, text, is_pressed=is_pressed)
     own: dict[str, Json] = {"speaker": "agent", "text": text, **({"digits": text} if is_pressed else {})}
-    after = _add_turns({**call, "turns": [*call["turns"], own], "collected": progress.collected}, said, progress)
+    after = _add_turns({**call, "turns": [*call["turns"], own], "collected": progress.collected}, texts, progress)
     return keep_call(after, desk, progress)
 
 
@@ -82,6 +82,6 @@ def _decode_menus(line: Json) -> Menus:
     return _READ_MENUS.decode(msgspec.json.encode(line))
 
 
-def _add_turns(call: dict[str, Json], said: list[str], progress: Progress) -> dict[str, Json]:
-    turns = [*call["turns"], *({"speaker": "caller", "text": text} for text in said)]
+def _add_turns(call: dict[str, Json], texts: list[str], progress: Progress) -> dict[str, Json]:
+    turns = [*call["turns"], *({"speaker": "caller", "text": text} for text in texts)]
     return {**call, "turns": turns, "status": "completed" if progress.is_over else call["status"]}

@@ -5,14 +5,14 @@
       options: [{press: '1', hear: benefits, go: member}]      # keys and words that lead on; the first that fits is taken
     member:
       say: Please enter the member id.
-      ask: member_id                                           # digits or words are kept under this name
+      ask: member_id                                           # digits or words are stored under this name
       accepts: ['12345']                                       # left out: everything
       go: result
     result: {say: The coverage is active. Goodbye., hang_up: true}
-    person: {say: Member services., answers: [...]}            # from here on somebody answers from a script
+    person: {say: Member services., answers: [...]}            # from here on a person answers from a script
 
-A line with one menu may write that menu alone, and one that only says something a text. What leads nowhere is answered with `otherwise` of
-the menu and the menu is said again.
+A line with one menu may be that menu alone, and one that only speaks a text. Unmatched input is answered with `otherwise` of the menu and
+the menu again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Progress(msgspec.Struct, frozen=True):
 
     at: str = START
     said: int = 0
-    """How many of the plain lines of a script have been said."""
+    """How many of the plain lines of a script are used."""
     collected: dict[str, str] = {}
     is_over: bool = False
 
@@ -118,14 +118,14 @@ def _read_option(value: Json, at: str) -> Option:
 
 
 def enter_menu(menus: Menus, progress: Progress, name: str) -> tuple[Progress, list[str]]:
-    """Return how far a call is when it comes to a menu, and what is said there."""
+    """Return the progress of a call that reaches a menu, and the words spoken there."""
     menu = menus[name]
     moved = msgspec.structs.replace(progress, at=name, said=0, is_over=menu.hang_up)
     return moved, [menu.say] if menu.say else []
 
 
 def take_turn(menus: Menus, progress: Progress, text: str, *, is_pressed: bool) -> tuple[Progress, list[str]]:
-    """Return how far a call is after something was said or pressed, and what is said to that."""
+    """Return the progress of a call after speech or keys, and the reply."""
     menu = menus[progress.at]
     for option in menu.options:
         if option.press == text if is_pressed else any(fold_words(phrase) in fold_words(text) for phrase in option.hear):
@@ -133,8 +133,8 @@ def take_turn(menus: Menus, progress: Progress, text: str, *, is_pressed: bool) 
     if menu.ask:
         value = text.rstrip("#") if is_pressed else text.strip()
         if not menu.accepts or _squeeze(value) in map(_squeeze, menu.accepts):
-            kept = msgspec.structs.replace(progress, collected={**progress.collected, menu.ask: value})
-            return enter_menu(menus, kept, menu.go)
+            moved = msgspec.structs.replace(progress, collected={**progress.collected, menu.ask: value})
+            return enter_menu(menus, moved, menu.go)
     if menu.answers and not is_pressed:
         answer, said = find_answer(menu.answers, text, progress.said)
         return msgspec.structs.replace(progress, said=said), [] if answer is None else [answer]

@@ -29,7 +29,7 @@ _METHODS = ("GET", "POST")
 
 
 def handle_twilio(parts: list[str], request: Request, desk: Desk) -> Response:
-    """Answer a request below the version of the API. Raises `Refused` as Twilio tells it."""
+    """Answer a request below the version of the API. Raises `Refused` in Twilio's format."""
     if len(parts) not in (3, 4) or parts[0] != "Accounts" or not parts[-1].endswith(".json"):
         raise _refuse_unknown(request)
     account, last = parts[1], parts[-1].removesuffix(".json")
@@ -44,8 +44,8 @@ def handle_twilio(parts: list[str], request: Request, desk: Desk) -> Response:
         return _create(account, request, desk) if call is None else _update(call, account, request, desk)
     if call is not None:
         return answer_json(200, show_call(call, account))
-    asked = {name.lower(): fold_address(value) for name, value in request.query if name in ("To", "From", "Status")}
-    chosen = [row for row in desk.rows.list(CALLS).values() if all(fold_address(row[name]) == value for name, value in asked.items())]
+    filters = {name.lower(): fold_address(value) for name, value in request.query if name in ("To", "From", "Status")}
+    chosen = [row for row in desk.rows.list(CALLS).values() if all(fold_address(row[name]) == value for name, value in filters.items())]
     return answer_json(200, _show_page(chosen, account))
 
 
@@ -59,16 +59,16 @@ def _create(account: str, request: Request, desk: Desk) -> Response:
         raise refuse_twilio(400, 21212, f"Invalid 'From' Phone Number: {form.get('From', '')[:40]}")
     if not form.get("Url") and not form.get("Twiml"):
         raise refuse_twilio(400, 21205, "Url parameter is required: the webhook that leads the call; or Twiml")
-    _require_room(desk)
+    _require_capacity(desk)
     talk = _read_talk(Talk(account=account), form, request)
     call = make_call("outbound", form["To"], form["From"], "queued", desk)
-    talk = webhooks.tell_status(call, talk, "initiated", "initiated")
+    talk = webhooks.report_status(call, talk, "initiated", "initiated")
     shown = show_call(call, account)
     if not has_line(call, desk.rows):
-        # As on a real line: the call is made, and nobody picks up.
-        call, talk = webhooks.end_call(call, webhooks.tell_status(call, talk, "ringing", "ringing"), "no-answer", desk)
+        # As on a real line: the call is made, and not answered.
+        call, talk = webhooks.end_call(call, webhooks.report_status(call, talk, "ringing", "ringing"), "no-answer", desk)
     else:
-        call, talk = _connect(call, webhooks.tell_status(call, talk, "ringing", "ringing"), form, desk)
+        call, talk = _connect(call, webhooks.report_status(call, talk, "ringing", "ringing"), form, desk)
     answer = answer_json(201, shown)
     return msgspec.structs.replace(answer, then=webhooks.keep_talk(call, talk, desk))
 
@@ -86,7 +86,7 @@ def _update(call: dict[str, Json], account: str, request: Request, desk: Desk) -
         call, talk = webhooks.end_call(call, talk, "canceled" if call["status"] == "ringing" else "completed", desk)
     elif form.get("Url") or form.get("Twiml"):
         if known is None:
-            _require_room(desk)
+            _require_capacity(desk)
         call, talk = _connect(call, talk, form, desk)
     answer = answer_json(200, show_call(call, account))
     return msgspec.structs.replace(answer, then=webhooks.keep_talk(call, talk, desk))
@@ -97,7 +97,7 @@ def _connect(call: dict[str, Json], talk: Talk, form: dict[str, str], desk: Desk
     if call["status"] != "in-progress":
         call = begin_talk(call, desk)
         talk = msgspec.structs.replace(talk, heard=tuple(turn["text"] for turn in call["turns"]))
-        talk = webhooks.tell_status(call, talk, "answered", "in-progress")
+        talk = webhooks.report_status(call, talk, "answered", "in-progress")
     keep_call(call, desk)
     if form.get("Twiml"):
         return webhooks.perform(form["Twiml"].encode(), call, talk, desk)
@@ -105,7 +105,7 @@ def _connect(call: dict[str, Json], talk: Talk, form: dict[str, str], desk: Desk
 
 
 def _read_talk(talk: Talk, form: dict[str, str], request: Request) -> Talk:
-    """Return a talk with what a form says about webhooks. Raises `Refused`."""
+    """Return a talk with the webhooks of a form. Raises `Refused`."""
     for name in ("Url", "StatusCallback"):
         if form.get(name) and not ADDRESS.fullmatch(form[name].strip()):
             raise refuse_twilio(400, 21205, f"{name} is not a valid URL: {form[name][:200]}")
@@ -124,7 +124,7 @@ def _read_talk(talk: Talk, form: dict[str, str], request: Request) -> Talk:
     return msgspec.structs.replace(talk, status_url=form["StatusCallback"].strip(), status_method=method, status_events=events)
 
 
-def _require_room(desk: Desk) -> None:
+def _require_capacity(desk: Desk) -> None:
     if webhooks.count_led(desk.rows) >= webhooks.MOST_LED:
         raise refuse_twilio(429, 20429, f"Too many calls: {webhooks.MOST_LED} are led by webhooks at once; wait until some are over")
 

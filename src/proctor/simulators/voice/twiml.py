@@ -1,7 +1,7 @@
-"""TwiML, the documents by which an agent tells Twilio what to do on a call.
+"""TwiML, the documents by which an agent controls a call at Twilio.
 
-Understood are `<Say>`, `<Gather>` with what is said inside, `<Play digits>`, `<Pause>`, `<Redirect>`, `<Hangup>` and `<Reject>`. A sound
-that `<Play>` names is not heard by anybody, which is told. Every other verb is refused: a call that went on without it is another one.
+Supported: `<Say>`, `<Gather>` with nested speech, `<Play digits>`, `<Pause>`, `<Redirect>`, `<Hangup>` and `<Reject>`. A sound of `<Play>`
+is not played, which is reported. Every other verb is rejected: the call would differ without it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PRESSED = re.compile(r"[0-9*#wW]{1,64}")
 
 
 class BadTwiml(Exception):
-    """A document that cannot be performed; its text says why."""
+    """A document that cannot be performed; its text is the reason."""
 
 
 class Verb(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Literal["say", "press", "sound", "gather", "redirect", "hang_up"]
     text: str = ""
-    """What is said; the keys, with a blank between those that a pause parts; the address of a sound."""
+    """The speech; the keys, with a blank for each pause; the address of a sound."""
     url: str = ""
     method: str = "POST"
     hears_keys: bool = False
@@ -38,12 +38,12 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     most_keys: int = 0
     """How many keys are listened for; 0: any number."""
     last_key: str = "#"
-    tells_nothing: bool = False
-    """Whether the webhook is also asked where nothing was heard."""
+    reports_silence: bool = False
+    """Whether the webhook is also called if nothing was heard."""
 
 
 def read_twiml(body: bytes) -> list[Verb]:
-    """Return what a document asks for, in order; what is said inside of a `<Gather>` comes before it. Raises `BadTwiml`."""
+    """Return the verbs of a document in order; speech inside a `<Gather>` comes before it. Raises `BadTwiml`."""
     if len(body) > MOST_BYTES:
         raise BadTwiml(f"the TwiML has {len(body)} bytes; there may be {MOST_BYTES}")
     try:
@@ -53,7 +53,7 @@ def read_twiml(body: bytes) -> list[Verb]:
             raise BadTwiml("the TwiML declares a document type, which is not read")
         root = ElementTree.fromstring(text)
     except (ElementTree.ParseError, ValueError) as error:
-        raise BadTwiml(f"the answer of the webhook is no TwiML: {error}") from None
+        raise BadTwiml(f"the answer of the webhook is not TwiML: {error}") from None
     if root.tag != "Response":
         raise BadTwiml(f"TwiML begins with <Response>, not with <{root.tag[:40]}>")
     return [verb for element in root for verb in _read_element(element)]
@@ -83,7 +83,7 @@ def _read_element(element: ElementTree.Element) -> list[Verb]:
 
 
 def _read_words(element: ElementTree.Element) -> list[Verb]:
-    # What marks emphasis and breaks inside is left out, the words are kept.
+    # Tags for emphasis and breaks are dropped, the words stay.
     text = " ".join("".join(element.itertext()).split())
     return [Verb(kind="say", text=text)] if text else []
 
@@ -117,7 +117,7 @@ def _read_gather(element: ElementTree.Element) -> list[Verb]:
         hears_words="speech" in inputs,
         most_keys=int(most or 0),
         last_key=element.get("finishOnKey", "#"),
-        tells_nothing=element.get("actionOnEmptyResult", "").lower() == "true",
+        reports_silence=element.get("actionOnEmptyResult", "").lower() == "true",
     )
     return [*inside, gather]
 

@@ -1,11 +1,11 @@
 """Calls that the agent leads by webhooks, as Twilio does it: what it is to do comes as TwiML, what was heard goes to the next webhook.
 
-A call has a list of things to do, each with a number: webhooks that decide how it goes on, and status callbacks. Whoever serves the system
-lets it do the first of them (`Response.then`), asks outside on its behalf, and so on until nothing is left. One whose number is not the
-first any more, since somebody hung up or led the call elsewhere meanwhile, comes too late and changes nothing.
+A call has a numbered list of jobs: webhooks that decide how it continues, and status callbacks. The server of the system runs the first
+one (`Response.then`), makes its outgoing request, and so on until none is left. A job that is no longer the first, since the call ended or
+was redirected, is late and changes nothing.
 
-What the other end says is heard by the next `<Gather>` that listens: keys alone are `Digits`, everything else is `SpeechResult`. Nothing
-that was said gets lost: what was said before a `<Gather>` is heard by it, too, and last words are told although the call is over then.
+Speech of the other end goes to the next `<Gather>`: keys alone are `Digits`, everything else is `SpeechResult`. Speech before a `<Gather>`
+also goes to it, and last words are sent although the call is over then.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def sign_request(url: str, fields: Iterable[tuple[str, str]], token: str) -> dic
 
 MOST_WEBHOOKS = 200
 """Webhooks that one call asks; one that goes on longer goes in a circle."""
-_MOST_KEPT = 5_000
+_MOST_STORED = 5_000
 """Bytes of a webhook's answer that an event keeps."""
 MOST_LED = 20
 """Calls at once that have something left to do."""
@@ -65,7 +65,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     method: str = "POST"
     fields: dict[str, str] = {}
     leads: bool = True
-    """Whether the answer says how the call goes on; else it is a status callback."""
+    """Whether the answer decides how the call continues; else it is a status callback."""
 
 
 class Talk(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     """The document that is performed: addresses in it are relative to this one."""
     method: str = "POST"
     heard: tuple[str, ...] = ()
-    """What the other end said that no `<Gather>` has heard yet."""
+    """Speech of the other end that no `<Gather>` has received yet."""
     jobs: tuple[Job, ...] = ()
     made: int = 0
     """How many jobs there have been."""
@@ -111,18 +111,18 @@ def keep_talk(call: dict[str, Json], talk: Talk, desk: Desk) -> str:
 
 def add_webhook(call: dict[str, Json], talk: Talk, url: str, method: str, fields: dict[str, str] | None = None) -> Talk:
     """Return a talk that asks a webhook how the call goes on, and no other one."""
-    told = {**_describe(call, talk), **(fields or {})}
-    job = Job(number=talk.made + 1, url=url, method=method, fields=told)
+    fields_sent = {**_describe(call, talk), **(fields or {})}
+    job = Job(number=talk.made + 1, url=url, method=method, fields=fields_sent)
     return msgspec.structs.replace(talk, url=url, method=method, made=talk.made + 1, jobs=(*drop_webhooks(talk).jobs, job))
 
 
 def drop_webhooks(talk: Talk) -> Talk:
-    """Return a talk that asks nobody how to go on."""
+    """Return a talk without pending webhooks."""
     return msgspec.structs.replace(talk, jobs=tuple(job for job in talk.jobs if not job.leads))
 
 
-def tell_status(call: dict[str, Json], talk: Talk, event: str, status: str = "") -> Talk:
-    """Return a talk that tells an event to the agent, where it wants to know."""
+def report_status(call: dict[str, Json], talk: Talk, event: str, status: str = "") -> Talk:
+    """Return a talk that reports an event to the agent, if it subscribed."""
     if not talk.status_url or event not in talk.status_events:
         return talk
     more = {"CallbackSource": "call-progress-events", "SequenceNumber": str(talk.told), "CallStatus": status or call["status"]}
@@ -134,10 +134,10 @@ def tell_status(call: dict[str, Json], talk: Talk, event: str, status: str = "")
 
 
 def end_call(call: dict[str, Json], talk: Talk, status: str, desk: Desk) -> tuple[dict[str, Json], Talk]:
-    """End a call; the agent is told."""
+    """End a call and report that to the agent."""
     began, ended = (datetime.datetime.fromisoformat(at) for at in (call["at"], desk.around.now()))
     over = keep_call({**call, "status": status, "ended_at": desk.around.now(), "duration": int((ended - began).total_seconds())}, desk)
-    return over, tell_status(over, talk, "completed")
+    return over, report_status(over, talk, "completed")
 
 
 # --- one step ---------------------------------------------------------------------------------------------------------
@@ -146,26 +146,26 @@ def end_call(call: dict[str, Json], talk: Talk, status: str, desk: Desk) -> tupl
 def go_on(id: str, number: str, request: Request, desk: Desk) -> Response:
     """Do the next thing of a call, where it still is the one with that number."""
     call, talk = desk.rows.get(CALLS, id), find_talk(id, desk.rows)
-    # Looked at again when the webhook has answered: somebody may have hung up while it was asked.
+    # Checked again when the webhook has answered: the call may have ended in between.
     if call is None or talk is None or not talk.jobs or str(talk.jobs[0].number) != number:
         return answer_json(200, {"note": "the call has gone on without this"})
     job = talk.jobs[0]
     if not request.fetched:
-        # The same request comes again with the answer; until then nothing of it is kept.
+        # The same request comes again with the answer; until then nothing is stored.
         raise _make_errand(job, request.token)
     fetched = request.fetched[-1]
     talk = msgspec.structs.replace(talk, jobs=talk.jobs[1:])
     if not job.leads:
         if not 200 <= fetched.status < 300:
-            talk = add_problem(talk, f"status callback: {_tell(fetched)}")
+            talk = add_problem(talk, f"status callback: {_describe_failure(fetched)}")
     elif call["status"] not in OVER:
         call, talk = _follow(call, talk, fetched, desk)
-    told: dict[str, Json] = {"url": job.url, "method": job.method, "sent": job.fields, "answered": fetched.status or None}
-    # A part of it would pass for the whole, and with one that is longer the event would not be kept whole.
-    is_kept = len(fetched.body) <= _MOST_KEPT
-    told["body"] = fetched.problem or (fetched.body.decode("utf-8", "replace") if is_kept else None)
-    told.update({} if is_kept else {"body_bytes": len(fetched.body)})
-    answer = answer_json(200, {"webhook": told, "status": call["status"], "problems": list(talk.problems)})
+    report: dict[str, Json] = {"url": job.url, "method": job.method, "sent": job.fields, "answered": fetched.status or None}
+    # A part would look like the whole, and a longer body would not fit into the event.
+    is_stored = len(fetched.body) <= _MOST_STORED
+    report["body"] = fetched.problem or (fetched.body.decode("utf-8", "replace") if is_stored else None)
+    report.update({} if is_stored else {"body_bytes": len(fetched.body)})
+    answer = answer_json(200, {"webhook": report, "status": call["status"], "problems": list(talk.problems)})
     return msgspec.structs.replace(answer, then=keep_talk(call, talk, desk))
 
 
@@ -180,31 +180,31 @@ def _make_errand(job: Job, token: str) -> Errand:
 def _follow(call: dict[str, Json], talk: Talk, fetched: Fetched, desk: Desk) -> tuple[dict[str, Json], Talk]:
     """Do what a webhook answered."""
     if not 200 <= fetched.status < 300:
-        return end_call(call, add_problem(talk, _tell(fetched)), "failed", desk)
+        return end_call(call, add_problem(talk, _describe_failure(fetched)), "failed", desk)
     if fetched.status == 204 or not fetched.body.strip():
         return end_call(call, talk, "completed", desk)
     return perform(fetched.body, call, talk, desk)
 
 
 def perform(twiml: bytes, call: dict[str, Json], talk: Talk, desk: Desk) -> tuple[dict[str, Json], Talk]:
-    """Do what a document says, up to where a webhook has to be asked again."""
+    """Perform a document up to the next webhook."""
     try:
         verbs = read_twiml(twiml)
         return _perform_verbs(verbs, call, talk, desk)
     except BadTwiml as error:
-        # What was said before the fault was said: the row has these turns, `call` is from before them.
+        # Speech before the fault counts: the row has these turns, `call` is from before them.
         return end_call(desk.rows.get(CALLS, call["id"]) or call, add_problem(talk, str(error)), "failed", desk)
 
 
 def _perform_verbs(verbs: list[Verb], call: dict[str, Json], talk: Talk, desk: Desk) -> tuple[dict[str, Json], Talk]:
     words: list[str] = []
-    # At the end of a document the call ends, as if it said so.
+    # A call ends at the end of a document.
     for verb in (*verbs, Verb(kind="hang_up")):
         if verb.kind == "say":
             words.append(verb.text)
             continue
         if words and call["status"] not in OVER:
-            # What is said without a pause is one turn, and answered once.
+            # Speech without a pause is one turn, and answered once.
             call, talk = _say(call, talk, " ".join(words), desk)
         words.clear()
         match verb.kind:
@@ -213,7 +213,7 @@ def _perform_verbs(verbs: list[Verb], call: dict[str, Json], talk: Talk, desk: D
                     if call["status"] not in OVER:
                         call, talk = _say(call, talk, keys, desk, is_pressed=True)
             case "sound":
-                talk = add_problem(talk, f"nobody hears the sound {verb.text}: sounds are not simulated, <Say> is")
+                talk = add_problem(talk, f"the sound {verb.text} is not played: sounds are not simulated, <Say> is")
             case "gather":
                 talk, goes_on = _listen(verb, call, talk)
                 if goes_on:
@@ -234,7 +234,7 @@ def _say(call: dict[str, Json], talk: Talk, text: str, desk: Desk, *, is_pressed
     if len(call["turns"]) >= MOST_TURNS:
         raise BadTwiml(f"a call has at most {MOST_TURNS} turns")
     if len(text) > MOST_TEXT:
-        # A part of it would pass for all that was said.
+        # A part would look like the whole.
         raise BadTwiml(f"one turn has at most {MOST_TEXT} characters")
     after = take_part(call, text, desk, is_pressed=is_pressed)
     heard = [turn["text"] for turn in after["turns"][len(call["turns"]) + 1 :]]
@@ -242,7 +242,7 @@ def _say(call: dict[str, Json], talk: Talk, text: str, desk: Desk, *, is_pressed
 
 
 def _listen(verb: Verb, call: dict[str, Json], talk: Talk) -> tuple[Talk, bool]:
-    """Return the talk with the webhook that is told what was heard, and whether there is one."""
+    """Return the talk with the webhook that gets what was heard, and whether there is one."""
     text = " ".join(talk.heard)
     deaf = msgspec.structs.replace(talk, heard=())
     keys = "".join(text.split())
@@ -252,7 +252,7 @@ def _listen(verb: Verb, call: dict[str, Json], talk: Talk) -> tuple[Talk, bool]:
         fields = {"Digits": keys[: verb.most_keys or None]}
     elif verb.hears_words and text:
         fields = {"SpeechResult": text, "Confidence": "0.9"}
-    elif verb.tells_nothing and call["status"] not in OVER:
+    elif verb.reports_silence and call["status"] not in OVER:
         fields = {"Digits": ""} if not verb.hears_words else {"SpeechResult": ""}
     return (deaf, False) if fields is None else (_ask(call, deaf, verb.url, verb.method, fields), True)
 
@@ -260,7 +260,7 @@ def _listen(verb: Verb, call: dict[str, Json], talk: Talk) -> tuple[Talk, bool]:
 def _ask(call: dict[str, Json], talk: Talk, address: str, method: str, fields: dict[str, str] | None = None) -> Talk:
     url = join_address(talk.url, address)
     if not ADDRESS.fullmatch(url):
-        raise BadTwiml(f"not an address that can be asked: {url[:200] or '(none)'}")
+        raise BadTwiml(f"not a valid address: {url[:200] or '(none)'}")
     if talk.made >= MOST_WEBHOOKS:
         raise BadTwiml(f"a call asks at most {MOST_WEBHOOKS} webhooks")
     return add_webhook(call, talk, url, method, fields)
@@ -306,5 +306,5 @@ def add_problem(talk: Talk, problem: str) -> Talk:
     return msgspec.structs.replace(talk, problems=(*talk.problems, problem)[-20:])
 
 
-def _tell(fetched: Fetched) -> str:
+def _describe_failure(fetched: Fetched) -> str:
     return f"{fetched.url}: {fetched.problem or f'answers {fetched.status}'}"

@@ -1,7 +1,7 @@
 """What a clearinghouse answers from its dataset: 271 (eligibility), 277 (status of a claim) and 278 (authorization).
 
-The parties and trace numbers of the request come back as they were sent. Somebody who is not insured is told by AAA in 271 and 278, a claim
-that is not there by the status A4:35 in 277.
+The parties and trace numbers of the request are returned unchanged. A person who is not insured is an AAA in 271 and 278, an unknown claim
+the status A4:35 in 277.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def find_subscriber(transaction: X12Transaction, dataset: Dataset) -> Member | N
 
 
 def list_service_types(transaction: X12Transaction) -> tuple[str, ...]:
-    """Return the types of service that are asked for; 30 is all of the plan."""
+    """Return the requested types of service; 30 is all of the plan."""
     divider = transaction.delimiters.repetition
     found: list[str] = []
     for segment in transaction.segments:
@@ -57,14 +57,14 @@ def write_271(transaction: X12Transaction, dataset: Dataset, moment: str) -> lis
     return [*segments, *write_benefits(member, list_service_types(transaction))]
 
 
-def write_benefits(member: Member, asked: tuple[str, ...]) -> list[str]:
-    """Return the EB segments: whether the coverage is active, and what is known of the services that are asked for."""
+def write_benefits(member: Member, service_types: tuple[str, ...]) -> list[str]:
+    """Return the EB segments: whether the coverage is active, and the requested services."""
     segments = [write_segment("EB", "1" if member.active else "6", "IND", "30", "", member.plan)]
     if not member.active:
         return segments
     for benefit in member.benefits:
-        # Who asks for the whole plan is told everything.
-        if "30" not in asked and benefit.service_type not in asked:
+        # A request for the whole plan gets everything.
+        if "30" not in service_types and benefit.service_type not in service_types:
             continue
         kind = benefit.service_type
         amounts = (
@@ -83,7 +83,7 @@ def write_benefits(member: Member, asked: tuple[str, ...]) -> list[str]:
 
 
 def write_277(transaction: X12Transaction, dataset: Dataset, moment: str) -> list[str]:
-    """Return the segments of the answer to a 276: one status for each claim that is asked for."""
+    """Return the segments of the answer to a 276: one status for each requested claim."""
     member = find_subscriber(transaction, dataset)
     segments = [
         write_segment("BHT", "0010", "08", value_at(transaction, _PATHS["BHT.3"]) or "1", moment[:8], moment[8:12], "DG"),
@@ -110,7 +110,7 @@ def write_277(transaction: X12Transaction, dataset: Dataset, moment: str) -> lis
 
 
 def _list_claims(transaction: X12Transaction) -> list[tuple[str, str]]:
-    """Return the claims that are asked for: the trace, and the number of the payer or of the provider behind it."""
+    """Return the requested claims: the trace, and the number of the payer or of the provider after it."""
     found: list[tuple[str, str]] = []
     for segment in transaction.segments:
         if segment.name == "TRN":
@@ -126,7 +126,7 @@ def _find_claim(dataset: Dataset, member: Member | None, number: str) -> Claim |
     own = [claim for claim in dataset.claims if claim.member_id == member.member_id]
     if number:
         return next((claim for claim in own if claim.claim_number == number), None)
-    # Asked without a number, the only claim is meant; of several nobody knows which.
+    # Without a number the only claim is meant; of several it is unknown which.
     return own[0] if len(own) == 1 else None
 
 
@@ -161,7 +161,7 @@ def write_278(transaction: X12Transaction, dataset: Dataset, moment: str, number
 
 
 def _list_events(transaction: X12Transaction) -> list[tuple[Segment, list[Segment]]]:
-    """Return what authorization is asked for: each UM with its professional, institutional and dental services."""
+    """Return the requested authorization: each UM with its professional, institutional and dental services."""
     found: list[tuple[Segment, list[Segment]]] = []
     for segment in transaction.segments:
         if segment.name == "UM":

@@ -39,7 +39,7 @@ class Benefit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who is insured, or was."""
+    """A person who is or was insured."""
 
     member_id: str
     patient_id: str = ""

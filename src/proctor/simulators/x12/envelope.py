@@ -27,7 +27,7 @@ class Fault(msgspec.Struct, frozen=True):
     """Why a transaction is rejected: codes of IK5, and the segment of IK3 where one is to blame."""
 
     code: str
-    told: str
+    text: str
     segment: str = ""
     place: int = 0
     """Which segment of the transaction, from 1."""
@@ -89,7 +89,7 @@ def find_fault(transaction: X12Transaction, allowed: tuple[str, ...]) -> Fault |
     if last.find_field(2) != first.find_field(2):
         return Fault("3", "SE.2 is not the control number of ST.2")
     if last.find_field(1).lstrip("0") != str(len(transaction.segments)):
-        return Fault("4", f"SE.1 tells {last.find_field(1)[:20]!r} segments, there are {len(transaction.segments)}")
+        return Fault("4", f"SE.1 has {last.find_field(1)[:20]!r} segments, found {len(transaction.segments)}")
     names = {segment.name for segment in transaction.segments}
     for name in _NEEDED[kind]:
         if name not in names:
@@ -121,7 +121,7 @@ def write_segment(*elements: str) -> str:
 
 
 def write_composite(*parts: str) -> str:
-    """Return parts of one element: they are kept apart by `:`, so the segment is put together with `join_elements`."""
+    """Return parts of one element, separated by `:`; `join_elements` writes the segment."""
     return ":".join(_UNFIT.sub(" ", part) for part in parts)
 
 
@@ -152,8 +152,8 @@ def _pad_party(party: tuple[str, str]) -> str:
 def write_ta1(envelope: Envelope, control: int, code: str) -> str:
     """Return an interchange that rejects another one."""
     text = write_interchange(envelope, control, [])
-    told = envelope.control if _CONTROL.fullmatch(envelope.control) else "0"
-    ta1 = write_segment("TA1", f"{told:0>9}", envelope.moment[2:8], envelope.moment[8:12], "R", code)
+    number = envelope.control if _CONTROL.fullmatch(envelope.control) else "0"
+    ta1 = write_segment("TA1", f"{number:0>9}", envelope.moment[2:8], envelope.moment[8:12], "R", code)
     head, _, end = text.partition("~")
     return f"{head}~{ta1}~{end}"
 

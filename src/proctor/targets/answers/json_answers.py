@@ -257,10 +257,10 @@ def _read_calls(body: dict[str, Json], unknowns: Unknowns) -> tuple[ToolCall, ..
     """Return the calls that an object lists; None if it has no list of calls."""
     calls: tuple[ToolCall, ...] | None = None
     first = ""
-    beside = any(isinstance(body.get(key), list) for key in CALLS)
+    listed_elsewhere = any(isinstance(body.get(key), list) for key in CALLS)
     for key in _CALL_FIELDS:
         listed = body.get(key)
-        if not isinstance(listed, list) or not (key in CALLS or lists_calls(key, listed, beside=beside)):
+        if not isinstance(listed, list) or not (key in CALLS or lists_calls(key, listed, beside=listed_elsewhere)):
             if isinstance(listed, dict) and key in CALLS:
                 unknowns.mark_parts(CALL_PARTS, f"$.{key}: expected a list of calls, found an object")
             continue
@@ -280,7 +280,7 @@ def _check_fields(body: dict[str, Json], calls: tuple[ToolCall, ...] | None, is_
     fields = Unknowns()
     for key in list_unrecognised(body, _RECOGNISED):
         name = to_snake_case(key)
-        # Fields of a document are what the agent was asked for: its `status` may be that of an order.
+        # Fields of a document are the agent's output: its `status` may be that of an order.
         marker = find_marker(key, body[key], calls or ()) if not is_document or name in STOP_FIELDS else None
         if marker is not None:
             _mark(key, marker.parts, marker.why, calls, unknowns)

@@ -22,7 +22,7 @@ from proctor.model.typed import convert_to
 
 
 class Unreadable(Exception):
-    """A value that cannot be evidence; the message says where it stands and what it is."""
+    """A value that cannot be evidence; the message has its path and type."""
 
 
 def type_name(value: object) -> str:
@@ -45,7 +45,7 @@ def plain_value(value: object, path: str = "$", depth: int = 0) -> Json:
     if isinstance(value, float):
         number = float.__float__(value)
         if not math.isfinite(number):
-            raise Unreadable(f"{path} is {number}, which is no JSON number")
+            raise Unreadable(f"{path} is {number}, which is not a JSON number")
         return number
     if depth > MAX_DEPTH:
         raise Unreadable(f"{shorten(path, 80)} lies more than {MAX_DEPTH} levels deep; does it contain itself?")
@@ -55,7 +55,7 @@ def plain_value(value: object, path: str = "$", depth: int = 0) -> Json:
     if isinstance(value, Mapping):
         try:
             members = list(cast("Mapping[object, object]", value).items())
-        except Exception as error:  # somebody else's mapping may do anything
+        except Exception as error:  # a foreign mapping may raise anything
             raise Unreadable(f"{path} is of the type {type_name(value)}, whose members cannot be had: {type(error).__name__}") from None
         return {_check_key(key, path): plain_value(member, f"{path}.{key}", depth + 1) for key, member in members}
     raise Unreadable(f"{path} is of the type {type_name(value)}")
@@ -86,7 +86,7 @@ def _plain_text(value: str, path: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise Unreadable(f"{path} holds half a surrogate pair (\\u{ord(text[error.start]):04x}), which is no text") from None
+        raise Unreadable(f"{path} contains a lone surrogate (\\u{ord(text[error.start]):04x}), which is no text") from None
     return text
 
 

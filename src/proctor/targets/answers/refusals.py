@@ -61,7 +61,7 @@ def refuse_status(answer: HttpAnswer) -> NoAnswer | None:
     if 200 <= answer.status < 300:
         return None
     code: TargetCode = "rate_limited" if answer.status == 429 else "http_status"
-    return NoAnswer(code=code, reason=f"the agent answered status {answer.status}, which is no answer{_suggest_template(answer)}")
+    return NoAnswer(code=code, reason=f"the agent answered status {answer.status}, which is not an answer{_suggest_template(answer)}")
 
 
 def _suggest_template(answer: HttpAnswer) -> str:
@@ -103,7 +103,7 @@ def refuse_failure(answer: HttpAnswer, response_path: str | None) -> NoAnswer | 
     # `type` rather than `isinstance`: a flag `"status": true` is no status.
     inner = next((status for status in given if type(status) is int and 400 <= status < 600), None)
     if inner is not None:
-        reason = f"the agent answered status {answer.status}, and in its answer status {inner}, which is no answer"
+        reason = f"the agent answered status {answer.status}, and in its answer status {inner}, which is not an answer"
         return NoAnswer(code="http_status", reason=reason, keeps_body=True)
     has_answer = response_path is not None or find_answer_field(dict_or_empty(answer.body)) is not None
     failure = find_reported_failure(answer.body, has_answer=has_answer)
@@ -152,11 +152,11 @@ def _refuse_text(answer: HttpAnswer, text: str) -> NoAnswer | None:
     if kind in _STREAM_TYPES:
         why = f"it is a stream of pieces ({kind}), which is not put together here: let the agent answer at once"
     elif _JSON_TYPE.match(kind):
-        why = f"it is called {kind} and is no JSON"
+        why = f"it is called {kind} but is not JSON"
     elif kind and not _TEXT_TYPE.match(kind):
-        why = f"it is called {kind}, which is no text"
+        why = f"it is called {kind}, which is not text"
     elif _JSON_BEGINS.match(text):
-        why = "it begins as JSON does and is no JSON: it was cut off, or holds several values"
+        why = "it begins like JSON but is not JSON: it was cut off, or has several values"
     elif _HTML_BEGINS.match(text):
         why = "it is an HTML page"
     elif stream := _find_stream(text):

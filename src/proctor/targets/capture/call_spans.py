@@ -1,8 +1,7 @@
-"""Keeps the spans of one call of an agent's function, and says what may be missing among them.
+"""Collects the spans of one call of an agent's function, and records which spans may be missing.
 
-Spans come from any thread while the function runs. They are kept within bounds. Whatever could mean that a span of this call is not among
-them is remembered: spans beyond the bounds, spans that had not ended, spans that two calls lay claim to, and spans of an agent's work that
-say of no call that they belong to it.
+Spans arrive from any thread while the function runs, within limits. Gaps are recorded: spans over the limits, unfinished spans, spans that
+two calls claim, and spans of an agent's work without a call.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from proctor.model.show import exception_text, show
 from proctor.targets.capture.sdk_spans import convert_span
 
 MAX_SPANS = 10_000
-"""How many spans of one call are kept."""
+"""Maximum number of spans per call."""
 MAX_BYTES = 64 * 1024 * 1024
 """How much the spans of one call may take, written as JSON."""
 _MOST_STRANGERS = 1_000
-"""How many spans of unknown origin are told apart; more of them say nothing more."""
+"""Maximum number of distinct spans of unknown origin."""
 
 SpanKey = tuple[int, int]
 """Trace id and span id."""
@@ -64,12 +63,12 @@ class CallSpans:
     def end(self, key: SpanKey, span: ReadableSpan) -> None:
         """Keep a span that has ended."""
         # Before the lock is taken: writing a large span as JSON takes time, in which no other thread could begin or end one.
-        kept = self._convert(span)
+        converted = self._convert(span)
         with self._lock:
             self._open.pop(key, None)
-            # `close` has kept an unfinished span already, as far as it had come.
+            # `close` has already stored the unfinished span.
             if not self._closed:
-                self._keep(kept)
+                self._keep(converted)
             idle = self._on_idle if not self._open else None
         if idle is not None:
             idle()
@@ -78,7 +77,7 @@ class CallSpans:
         try:
             converted = convert_span(span, root_id=self.root_id)
             return converted, len(msgspec.json.encode(converted))
-        except Exception as error:  # a span processor of somebody else may have put anything into it
+        except Exception as error:  # a foreign span processor may have added anything
             self.note_gap(f"the span {show(span.name, 60)} could not be read: {type(error).__name__}: {exception_text(error)}")
             return None
 
@@ -106,7 +105,7 @@ class CallSpans:
                 self._strangers[key] = name
 
     def forget_stranger(self, key: SpanKey) -> None:
-        """Forget a span of unknown origin that turned out to tell nothing of an agent's work."""
+        """Forget a span of unknown origin that turned out not to be an agent's work."""
         with self._lock:
             self._strangers.pop(key, None)
 
@@ -118,7 +117,7 @@ class CallSpans:
             loop.call_soon_threadsafe(ended.set)
 
         with self._lock:
-            # Set before the first look, or a span that ends between the two would wake nobody.
+            # Set before the first look, or a span that ends between the two would be missed.
             self._on_idle = wake
         try:
             async with asyncio.timeout(seconds):
@@ -126,7 +125,7 @@ class CallSpans:
                     await ended.wait()
                     ended.clear()
         except TimeoutError:
-            return  # `close` tells which spans had not ended
+            return  # `close` reports unfinished spans
         finally:
             with self._lock:
                 self._on_idle = None
@@ -141,7 +140,7 @@ class CallSpans:
             self._closed = True
             unfinished = dict(self._open)
             for span in unfinished.values():
-                # What it says by now is true, and that it began at all may be the call of a tool.
+                # Its content so far is true, and its start alone may be a tool call.
                 self._keep(self._convert(span))
             captured = CapturedSpans(tuple(self._ended), tuple(self._explain_gaps(list(unfinished.values()))))
             self._ended, self._open, self._strangers = [], {}, {}
@@ -150,7 +149,7 @@ class CallSpans:
     def _explain_gaps(self, unfinished: list[ReadableSpan]) -> list[str]:
         gaps = list(self._gaps)
         if self._lost:
-            gaps.append(f"{self._lost} more spans came than are kept of one call")
+            gaps.append(f"{self._lost} spans over the limit of one call were dropped")
         if unfinished:
             gaps.append(f"{_count(len(unfinished))} had not ended when the function had returned, such as {show(unfinished[0].name, 60)}")
         if self._strangers:

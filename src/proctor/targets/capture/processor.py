@@ -4,9 +4,8 @@ A span belongs to a call by two signs. Its trace id is that of the span that was
 the call: children have it, also in threads that carry the context of OpenTelemetry alone. Or the context variable of its thread or task
 names the call, as tasks and threads with a copied context inherit it: that finds spans which begin a trace of their own.
 
-Where the two signs name different calls the span is kept in neither, and both are told. A span with neither sign that tells of an agent's
-work may belong to any call that is running, so all of them are told. So is one whose call is over: what outlives its call may be
-a worker that all cases share.
+If the two signs name different calls, the span is dropped and both calls get a gap. A span of an agent's work without either sign may
+belong to any running call, so all of them get a gap. So does a span whose call has ended: it may come from a worker that all cases share.
 """
 
 from __future__ import annotations
@@ -56,13 +55,13 @@ class CallSpanProcessor(SpanProcessor):
         self._by_trace: dict[int, CallSpans] = {}
         self._running: dict[SpanKey, CallSpans | _Stranger] = {}
         self._roots: set[int] = set()
-        """The ids of spans of ours that began, until somebody asks: so we know that we are told of spans at all."""
+        """Ids of our spans that started, until checked: they prove that this processor receives spans."""
 
     def on_start(self, span: SdkSpan, parent_context: context_api.Context | None = None) -> None:
         """Find the call that a span belongs to."""
         if span.instrumentation_scope is not None and span.instrumentation_scope.name == SCOPE:
             self._roots.add(span.get_span_context().span_id)
-        # Every span of the process comes by here, also while nobody is watched: then it must cost nothing.
+        # Every span of the process passes here, also while no call is observed: then it must cost nothing.
         elif self._calls:
             self._guard(span, self._sort)
 
@@ -102,7 +101,7 @@ class CallSpanProcessor(SpanProcessor):
             if context is not None:
                 work((context.trace_id, context.span_id), span)
         except Exception as error:
-            why = f"a span could not be kept: {type(error).__name__}: {exception_text(error)}"
+            why = f"a span could not be stored: {type(error).__name__}: {exception_text(error)}"
             for call in tuple(self._calls):
                 call.note_gap(why)
 
@@ -120,7 +119,7 @@ class CallSpanProcessor(SpanProcessor):
                 return
             if owner is not None and owner.begin(key, span):
                 self._running[key] = owner
-                # Of a trace that began elsewhere, and goes on here, nobody knows where else it goes on.
+                # A trace that began elsewhere may also continue elsewhere.
                 if by_trace is None and span.parent is None:
                     self._by_trace[key[0]] = owner
                 return
@@ -134,20 +133,20 @@ class CallSpanProcessor(SpanProcessor):
             owner = self._running.pop(key, None)
         if isinstance(owner, CallSpans):
             owner.end(key, span)
-        elif owner is not None and not _tells_of_work(convert_span(span)):
+        elif owner is not None and not _is_work(convert_span(span)):
             for call in owner.calls:
                 call.forget_stranger(key)
 
 
-def _tells_of_work(span: Span) -> bool:
-    """Return whether a span could tell a reader of traces anything about an agent."""
+def _is_work(span: Span) -> bool:
+    """Return whether a span could be part of an agent's work."""
     if find_kind(span.name, span.attributes) is not None or find_shape(span.attributes).work is not None:
         return True
     return any(event.name.startswith("gen_ai.") for event in span.events)
 
 
 _PROCESSOR = CallSpanProcessor()
-"""One for the process, as the tracer provider is: an SDK cannot be told to forget a processor."""
+"""One per process, like the tracer provider: an SDK cannot remove a processor."""
 _SET_UP = threading.Lock()
 _PROVIDERS: dict[int, object] = {}
 """Providers that have our processor, by identity; some of them cannot be hashed."""
@@ -164,7 +163,7 @@ def find_provider() -> trace.TracerProvider:
             provider = trace.get_tracer_provider()
         if id(provider) not in _PROVIDERS:
             _add_processor(provider)
-            # The object itself is kept, too: the id of one that is gone may be given to another.
+            # Keeps a reference to the object: the id of a deleted one may be reused.
             _PROVIDERS[id(provider)] = provider
     return provider
 
@@ -207,20 +206,20 @@ def stop_watching(call: CallSpans, unfinished: list[SpanKey]) -> None:
 
 
 def _open_root(provider: trace.TracerProvider, name: str, call: CallSpans) -> trace.Span:
-    """Open the span that stands around a call, and make sure that we are told of spans."""
+    """Open the span around a call, and check that this processor receives spans."""
     tracer = provider.get_tracer(SCOPE)
-    # In an empty context: a span around the whole run would give all calls one trace, and the trace tells whose a span is.
+    # In an empty context: a span around the whole run would give all calls one trace, and the trace identifies the call.
     root = tracer.start_span(name, context=context_api.Context())
     if not root.is_recording():
         call.note_gap("the tracer provider records no spans: OTEL_SDK_DISABLED is set, or its sampler drops them")
         return root
     if not _PROCESSOR.take_root(root.get_span_context().span_id):
-        # Somebody has put another provider behind the same name since.
+        # The provider has been replaced since.
         root.end()
         _add_processor(provider)
         root = provider.get_tracer(SCOPE).start_span(name, context=context_api.Context())
         if not _PROCESSOR.take_root(root.get_span_context().span_id):
-            call.note_gap("the tracer provider does not tell its span processors of spans")
+            call.note_gap("the tracer provider does not pass spans to its span processors")
     why = explain_sampling(getattr(provider, "sampler", None))
     if why is not None:
         call.note_gap(why)
@@ -228,15 +227,15 @@ def _open_root(provider: trace.TracerProvider, name: str, call: CallSpans) -> tr
 
 
 def explain_sampling(sampler: object) -> str | None:
-    """Explain why a sampler may have dropped spans, or return None for one that keeps them all or cannot be asked."""
+    """Explain why a sampler may have dropped spans; None if it keeps all or is unknown."""
     describe = getattr(sampler, "get_description", None)
     if describe is None:
         return None
-    told = str(describe()).replace("TraceIdRatioBased{1.0}", _ALL).replace("TraceIdRatioBased{1}", _ALL)
-    keeps = told == _ALL or told.startswith("AlwaysRecordSampler{")
-    if keeps or (told.startswith(f"ParentBased{{root:{_ALL},") and f"localParentSampled:{_ALL}" in told):
+    description = str(describe()).replace("TraceIdRatioBased{1.0}", _ALL).replace("TraceIdRatioBased{1}", _ALL)
+    keeps = description == _ALL or description.startswith("AlwaysRecordSampler{")
+    if keeps or (description.startswith(f"ParentBased{{root:{_ALL},") and f"localParentSampled:{_ALL}" in description):
         return None
-    return f"the sampler of the tracer provider, {show(told, 60)}, may have dropped spans: run with OTEL_TRACES_SAMPLER=always_on"
+    return f"the sampler of the tracer provider, {show(description, 60)}, may have dropped spans: run with OTEL_TRACES_SAMPLER=always_on"
 
 
 _ALL = "AlwaysOnSampler"

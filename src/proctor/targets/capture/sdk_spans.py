@@ -1,7 +1,7 @@
 """Converts spans of the OpenTelemetry SDK into ours, as the reader of OTLP would have them from the wire.
 
-Attributes are taken over one by one. What the wire could not carry (a foreign object that a span processor put in, values nested without
-end) is kept as the name of its type, and the span says that it is not understood.
+Attributes are converted one by one. A value that OTLP cannot carry (a foreign object, unbounded nesting) is replaced by the name of its
+type, and the span is marked as not understood.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def read(value: object, budget: Budget) -> Found | None:
     if is_instance_of(value, "autogen", "ChatResult"):
         return _read_history(list_members(value, "chat_history"), read_member(value, "summary"), budget)
     if is_instance_of(value, "autogen", *_RESPONSES):
-        # Of an asynchronous response the public name is a coroutine, which nobody awaits here.
+        # The public name of an asynchronous response is a coroutine, which is not awaited here.
         name = "_messages" if is_instance_of(value, "autogen", "AsyncRunResponse") else "messages"
         listed = read_member(value, name)
         if not isinstance(listed, (list, tuple)) or not listed:
@@ -45,17 +45,19 @@ def _read_history(history: list[Any], summary: object, budget: Budget) -> Found:
         found.mark(EVERYTHING, "the chat has no history")
         return found
     written = _name_two(written)
-    # Somebody who has nothing to say says nothing, so that the chat goes on or ends; that is no question.
-    kept = [entry for entry in written if entry.get("content") not in (None, "") or entry.get("tool_calls") or entry.get("tool_responses")]
-    if len({entry.get("name") for entry in kept} - {None}) < 2:
-        found = Found(document=[{key: member for key, member in entry.items() if key != "name"} for entry in kept], format="openai")
-        found.mark(CALL_PARTS, "the chat names nobody who answers")
+    # A silent participant sends an empty message, so that the chat continues or ends; that is not a question.
+    messages = [
+        entry for entry in written if entry.get("content") not in (None, "") or entry.get("tool_calls") or entry.get("tool_responses")
+    ]
+    if len({entry.get("name") for entry in messages} - {None}) < 2:
+        found = Found(document=[{key: member for key, member in entry.items() if key != "name"} for entry in messages], format="openai")
+        found.mark(CALL_PARTS, "the chat names no agent")
         return found
-    return Found(document=kept, format="ag2")
+    return Found(document=messages, format="ag2")
 
 
 def _name_two(history: list[Any]) -> list[Any]:
-    """Name everybody but the one who asks alike, where there are several of them or somebody calls tools without a name."""
+    """Give all participants but the asking one the same name, if there are several or tools are called without a name."""
     asker = history[0].get("name") or "user"
     named = [{**history[0], "name": asker}, *history[1:]]
     names = {entry.get("name") for entry in named} - {None}
@@ -71,5 +73,11 @@ def _drop_none_text(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 FRAMEWORK = Framework(
-    name="AG2 Classic", page="ag2-classic", packages=("autogen",), read=read, read_stream=read_stream, raised=("Error: ",), tells_end=False
+    name="AG2 Classic",
+    page="ag2-classic",
+    packages=("autogen",),
+    read=read,
+    read_stream=read_stream,
+    raised=("Error: ",),
+    has_stop_reason=False,
 )

@@ -34,7 +34,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
         return None
     found = _read_events(items, budget)
     if not any(exchange["tool_calls"] for exchange in found.document.get("turns", ())):
-        # A request is handed on after everything that followed from it, so it stands among the last events as well.
+        # A request is emitted again after everything that followed from it, so it is also among the last events.
         found.mark(CALL_PARTS, "these events show no call, so they may be the last ones only: return the `AgentReply`")
     return found
 
@@ -45,10 +45,10 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     found = Found(document={"turns": exchanges})
     # A stream hands an event on when everything that followed from it is done: a request arrives last.
     in_order = sorted(events, key=lambda event: float(read_member(event, "created_at") or 0))
-    kept = [event for event in in_order if is_instance_of(event, _PACKAGE, "ModelRequest", "ModelResponse", *_TOLD)]
-    if not kept or not is_instance_of(kept[0], _PACKAGE, "ModelRequest"):
+    recorded = [event for event in in_order if is_instance_of(event, _PACKAGE, "ModelRequest", "ModelResponse", *_OTHER_EVENTS)]
+    if not recorded or not is_instance_of(recorded[0], _PACKAGE, "ModelRequest"):
         found.mark(CALL_PARTS, "these events do not begin with a request: what was done before them is unknown")
-    for event in kept:
+    for event in recorded:
         if is_instance_of(event, _PACKAGE, "ModelRequest") and not is_instance_of(event, _PACKAGE, "DrainedModelRequest"):
             exchanges.append({"input": _join_texts(list_members(event, "parts")), "text": None, "tool_calls": [], "spent": []})
             continue
@@ -61,15 +61,15 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     for exchange in exchanges:
         _close_exchange(exchange)
     if exchanges and (
-        exchanges[-1]["text"] is None or any("result" not in call and "error" not in call for call in _last_calls(exchanges))
+        exchanges[-1]["text"] is None or any("result" not in call and "error" not in call for call in exchanges[-1]["tool_calls"])
     ):
         found.mark(EVERYTHING, "the run did not come to its end")
-    answers = [event for event in kept if is_instance_of(event, _PACKAGE, "ModelResponse")]
+    answers = [event for event in recorded if is_instance_of(event, _PACKAGE, "ModelResponse")]
     found.mark_end(read_member(answers[-1], "finish_reason") if answers else None)
     return found
 
 
-_TOLD = ("ToolCallEvent", "ToolCallsEvent", "ToolResultEvent", "ToolResultsEvent", "TaskStarted", "UsageEvent", "CompactionSummary")
+_OTHER_EVENTS = ("ToolCallEvent", "ToolCallsEvent", "ToolResultEvent", "ToolResultsEvent", "TaskStarted", "UsageEvent", "CompactionSummary")
 
 
 def _add_event(exchange: dict[str, Any], event: object, found: Found, budget: Budget) -> None:
@@ -93,11 +93,11 @@ def _add_event(exchange: dict[str, Any], event: object, found: Found, budget: Bu
     elif is_instance_of(event, _PACKAGE, "TaskStarted"):
         found.mark(CALL_PARTS, f"{read_member(event, 'agent_name') or 'a subtask'} works on a stream of its own, whose calls are not here")
     elif is_instance_of(event, _PACKAGE, "CompactionSummary"):
-        found.mark(CALL_PARTS, "a summary stands for events that were taken away")
+        found.mark(CALL_PARTS, "events were replaced by a summary")
 
 
 def _add_call(exchange: dict[str, Any], call: object) -> None:
-    # A call stands in the response of the model, in the list that follows it, and by itself.
+    # A call is in the response of the model, in the list that follows it, and on its own.
     id = read_member(call, "id")
     if all(known["id"] != id for known in exchange["tool_calls"]):
         exchange["tool_calls"].append({"name": read_member(call, "name"), "arguments": read_member(call, "arguments"), "id": id})
@@ -130,14 +130,10 @@ def _join_texts(parts: list[object]) -> str | None:
     return "\n".join(text for text in texts if isinstance(text, str)) or None
 
 
-def _last_calls(exchanges: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return exchanges[-1]["tool_calls"]
-
-
 def _close_exchange(exchange: dict[str, Any]) -> None:
-    """Put the tokens of an exchange in the form of plain evidence; they are unknown where one response does not tell them."""
-    told, responses = exchange.pop("spent"), exchange.pop("spent_by_response", [])
-    counts = [(read_member(one, "prompt_tokens"), read_member(one, "completion_tokens")) for one in told or responses]
+    """Convert the tokens of an exchange to plain evidence; unknown if one response lacks them."""
+    spent, responses = exchange.pop("spent"), exchange.pop("spent_by_response", [])
+    counts = [(read_member(one, "prompt_tokens"), read_member(one, "completion_tokens")) for one in spent or responses]
     if counts and all(isinstance(count, (int, float)) for pair in counts for count in pair):
         exchange["usage"] = {"input_tokens": int(sum(pair[0] for pair in counts)), "output_tokens": int(sum(pair[1] for pair in counts))}
 

@@ -1,6 +1,6 @@
 """Microsoft Agent Framework: the response of an agent, and the updates of a stream.
 
-The messages of a response are those of this run, without what was said to the agent.
+The messages of a response are those of this run, without the input.
 
 Tried with agent-framework-core 1.23: `run`, streamed and not.
 """
@@ -24,7 +24,7 @@ def read(value: object, budget: Budget) -> Found | None:
         return None
     found = _read_messages(list_members(value, "messages"), budget)
     if read_member(value, "user_input_requests"):
-        found.mark(EVERYTHING, "the agent waits for somebody (`user_input_requests`): what it would do then is unknown")
+        found.mark(EVERYTHING, "the agent waits for a human (`user_input_requests`): what it would do then is unknown")
     if read_member(value, "continuation_token") is not None:
         found.mark(EVERYTHING, "the run goes on elsewhere (`continuation_token`)")
     found.mark_end(read_member(value, "finish_reason"))
@@ -63,15 +63,15 @@ def _has_call(update: object) -> bool:
 
 
 def _is_whole(updates: list[object]) -> bool:
-    """Return whether every answer of the model comes to its end; whoever picks out updates with text loses the one that tells it."""
-    told = {read_member(update, "response_id") for update in updates if _role(update) != "tool"}
+    """Return whether every answer of the model is complete; a filtered stream may lack the final update."""
+    response_ids = {read_member(update, "response_id") for update in updates if _role(update) != "tool"}
     ended = {
         read_member(update, "response_id")
         for update in updates
         if read_member(update, "finish_reason") is not None
         or any(read_member(content, "type") == "usage" for content in list_members(update, "contents"))
     }
-    return bool(ended) and told - {None} <= ended
+    return bool(ended) and response_ids - {None} <= ended
 
 
 def _role(update: object) -> object:

@@ -1,7 +1,7 @@
 """Agno: the output of a run of an agent or a team, and the events of a stream.
 
-What a run was given as history is left out. A member of a team that was asked keeps a run of its own, whose calls are added. A stream
-shows calls where it was asked for events (`stream_events=True`), or ends with the output (`yield_run_output=True`).
+History is left out. A team member that was called has a run of its own, whose calls are added. A stream
+shows calls if events were requested (`stream_events=True`), or ends with the output (`yield_run_output=True`).
 
 Tried with agno 3.1.
 """
@@ -24,7 +24,7 @@ from proctor.targets.frameworks.looking import call_member, find_entry, is_insta
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _RUNS = ("RunOutput", "RunResponse", "TeamRunOutput", "TeamRunResponse")
-_KEPT = frozenset(("run_id", "session_id", "messages", "tools", "model", "status"))
+_RUN_KEYS = frozenset(("run_id", "session_id", "messages", "tools", "model", "status"))
 _ENDED = ("COMPLETED", "completed")
 _FAILED = ("ERROR", "error")
 NO_WORDS = "it does not say which"
@@ -32,8 +32,8 @@ _STARTED = ("RunStartedEvent", "TeamRunStartedEvent")
 _COMPLETED = ("RunCompletedEvent", "TeamRunCompletedEvent")
 _CALLED = ("ToolCallCompletedEvent", "TeamToolCallCompletedEvent", "ToolCallErrorEvent", "TeamToolCallErrorEvent")
 _BEGUN = ("ToolCallStartedEvent", "TeamToolCallStartedEvent")
-_ASKED = ("ModelRequestStartedEvent", "TeamModelRequestStartedEvent", "ModelRequestCompletedEvent", "TeamModelRequestCompletedEvent")
-_TOLD = ("RunContentEvent", "TeamRunContentEvent")
+_MODEL_EVENTS = ("ModelRequestStartedEvent", "TeamModelRequestStartedEvent", "ModelRequestCompletedEvent", "TeamModelRequestCompletedEvent")
+_CONTENT_EVENTS = ("RunContentEvent", "TeamRunContentEvent")
 _ERRORS = ("RunErrorEvent", "TeamRunErrorEvent")
 _CANCELLED = ("RunCancelledEvent", "TeamRunCancelledEvent")
 _PAUSED = ("RunPausedEvent", "TeamRunPausedEvent")
@@ -46,7 +46,7 @@ def read(value: object, budget: Budget) -> Found | None:
     run = simplify(call_member(value, "to_dict"), budget, "$")
     if not isinstance(run, dict):
         raise Unreadable("to_dict() gives no object")
-    document: dict[str, Any] = {key: member for key, member in run.items() if key in _KEPT}
+    document: dict[str, Any] = {key: member for key, member in run.items() if key in _RUN_KEYS}
     document.setdefault("session_id", None)
     messages = document.get("messages") or []
     own = [message for message in messages if not (isinstance(message, dict) and message.get("from_history") is True)]
@@ -61,9 +61,9 @@ def read(value: object, budget: Budget) -> Found | None:
     if content is not None and not isinstance(content, str) and has_ended:
         found.body = simplify(content, budget, "$.content")
     if status in _FAILED:
-        # A guard may refuse what the model answered; then the answer stands where else the error does.
-        said = {find_entry(message, "content") for message in own if find_entry(message, "role") == "assistant"}
-        found.failed = content if isinstance(content, str) and content and content not in said else NO_WORDS
+        # A guard may reject the model's answer; then the answer is in place of the error.
+        texts = {find_entry(message, "content") for message in own if find_entry(message, "role") == "assistant"}
+        found.failed = content if isinstance(content, str) and content and content not in texts else NO_WORDS
     elif not has_ended:
         found.mark(EVERYTHING, f"the run was not over: its status is {status!r}")
     found.calls = tuple(call for member in list_members(value, "member_responses") for call in _read_member_calls(member, found, budget))
@@ -88,7 +88,7 @@ def _read_member_calls(member: object, found: Found, budget: Budget) -> list[Too
 
 
 def read_inner_calls(member: object, found: Found, budget: Budget, who: str) -> list[ToolCall]:
-    """Return the calls of a run inside of another; doubt what is unknown of them."""
+    """Return the calls of a nested run, and mark what is unknown of them."""
     inner = read(member, budget)
     if inner is None or inner.format != "agno":
         found.mark(CALL_PARTS, f"{who} keeps no messages, so its calls are unknown")
@@ -121,13 +121,13 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
 def read_events(events: list[object], budget: Budget) -> Found:
     """Read the events of a stream."""
     ended = [event for event in events if is_instance_of(event, "agno", *_COMPLETED)]
-    pieces = [read_member(event, "content") for event in events if is_instance_of(event, "agno", *_TOLD)]
+    pieces = [read_member(event, "content") for event in events if is_instance_of(event, "agno", *_CONTENT_EVENTS)]
     content = read_member(ended[-1], "content") if ended else "".join(piece for piece in pieces if isinstance(piece, str))
     has_events = any(is_instance_of(event, "agno", *_STARTED) for event in events)
     found = write_answer(content, budget)
-    _weigh_end(events, found)
+    _check_end(events, found)
     if not has_events:
-        found.mark(CALL_PARTS, "this stream tells of content only: ask for `stream_events=True`, or for `yield_run_output=True`")
+        found.mark(CALL_PARTS, "this stream has content events only: use `stream_events=True`, or for `yield_run_output=True`")
         return found
     # A tool that raised ends twice: with its error, and as any other.
     ended_tools = [read_member(event, "tool") for event in events if is_instance_of(event, "agno", *_CALLED)]
@@ -139,9 +139,7 @@ def read_events(events: list[object], budget: Budget) -> Found:
     if not ended:
         found.mark(EVERYTHING, "the run did not come to its end")
     if not done and not begun and not _shows_one_request(events):
-        found.mark(
-            CALL_PARTS, "these events do not show how often the model was asked, so those of tools may be left out: yield all of them"
-        )
+        found.mark(CALL_PARTS, "model requests are missing from these events, so tool events may be missing too: yield all events")
     return found
 
 
@@ -153,8 +151,8 @@ def write_answer(content: object, budget: Budget) -> Found:
     return found
 
 
-def _weigh_end(events: list[object], found: Found) -> None:
-    """Doubt what a run left open that waits, was cancelled or met an error; where an error is the last word, the run failed."""
+def _check_end(events: list[object], found: Found) -> None:
+    """Mark what is unknown of a run that is paused, cancelled or met an error; if an error comes last, the run failed."""
     paused = [event for event in events if is_instance_of(event, "agno", *_PAUSED)]
     if paused:
         waits = [
@@ -163,21 +161,21 @@ def _weigh_end(events: list[object], found: Found) -> None:
         found.mark(EVERYTHING, f"the run is paused: it waits before it calls {', '.join(waits)}" if waits else "the run is paused")
     if any(is_instance_of(event, "agno", *_CANCELLED) for event in events):
         found.mark(EVERYTHING, "the run was cancelled")
-    telling = [event for event in events if is_instance_of(event, "agno", *_ERRORS, *_TOLD, *_COMPLETED)]
-    errors = [event for event in telling if is_instance_of(event, "agno", *_ERRORS)]
+    final_events = [event for event in events if is_instance_of(event, "agno", *_ERRORS, *_CONTENT_EVENTS, *_COMPLETED)]
+    errors = [event for event in final_events if is_instance_of(event, "agno", *_ERRORS)]
     words = str(read_member(errors[-1], "content") or NO_WORDS) if errors else ""
-    if errors and telling[-1] is errors[-1]:
+    if errors and final_events[-1] is errors[-1]:
         found.failed = words
     elif errors:
         found.mark(EVERYTHING, f"a run in it ended in an error: {shorten(words, 200)}")
     if found.unknowns and not found.document["text"]:
-        # Nothing was said so far, which is not the same as an answer with nothing in it.
+        # No content so far is not the same as an empty answer.
         found.document["text"] = None
 
 
 def _shows_one_request(events: list[object]) -> bool:
-    """Return whether the model was asked once: an agent that called a tool asks it again."""
-    requests = [type(event).__name__ for event in events if is_instance_of(event, "agno", *_ASKED)]
+    """Return whether the model was called once: an agent that called a tool calls it again."""
+    requests = [type(event).__name__ for event in events if is_instance_of(event, "agno", *_MODEL_EVENTS)]
     return bool(requests) and len(set(requests)) == len(requests)
 
 
@@ -190,4 +188,4 @@ def _write_call(tool: object, budget: Budget) -> Json:
     return {**call, "result": result}
 
 
-FRAMEWORK = Framework(name="Agno", page="agno", packages=("agno",), read=read, read_stream=read_stream, tells_end=False)
+FRAMEWORK = Framework(name="Agno", page="agno", packages=("agno",), read=read, read_stream=read_stream, has_stop_reason=False)

@@ -36,7 +36,7 @@ def read(value: object, budget: Budget) -> Found | None:
         found.mark(EVERYTHING, f"the workflow was not over: its status is {word!r}")
         found.document["text"] = None
     steps = list(_list_steps(list_members(value, "step_results")))
-    _weigh_steps(steps, found)
+    _check_steps(steps, found)
     runs = [*list_members(value, "step_executor_runs"), read_member(value, "workflow_agent_run")]
     calls: list[ToolCall] = []
     for run in (run for run in runs if run is not None):
@@ -78,11 +78,11 @@ def _read_events(events: list[object], budget: Budget) -> Found:
         found.document["text"] = found.document["text"] or None
     for event in events:
         if is_instance_of(event, "agno", "StepErrorEvent"):
-            found.mark(EVERYTHING, _tell_failed_step(event))
+            found.mark(EVERYTHING, _describe_failed_step(event))
     results = [step for event in ended for step in list_members(event, "step_results")]
-    told = [read_member(event, "step_response") for event in events if is_instance_of(event, "agno", "StepCompletedEvent")]
-    steps = list(_list_steps([*results, *told]))
-    _weigh_steps(steps, found)
+    responses = [read_member(event, "step_response") for event in events if is_instance_of(event, "agno", "StepCompletedEvent")]
+    steps = list(_list_steps([*results, *responses]))
+    _check_steps(steps, found)
     begun = {read_member(event, "step_id") for event in events if is_instance_of(event, "agno", "RunStartedEvent", "TeamRunStartedEvent")}
     if not steps or any(read_member(step, "executor_type") in _SEEN and read_member(step, "step_id") not in begun for step in steps):
         found.mark(CALL_PARTS, "these events do not show the runs of all steps: ask for `stream_events=True`")
@@ -105,18 +105,18 @@ def _list_steps(results: list[Any]) -> Iterator[object]:
             yield result
 
 
-def _weigh_steps(steps: list[object], found: Found) -> None:
+def _check_steps(steps: list[object], found: Found) -> None:
     for step in steps:
         name = read_member(step, "step_name") or "without a name"
         if read_member(step, "success") is False or read_member(step, "error"):
-            found.mark(EVERYTHING, _tell_failed_step(step))
+            found.mark(EVERYTHING, _describe_failed_step(step))
         elif read_member(step, "is_paused") is True:
             found.mark(EVERYTHING, f"the step {name!r} is paused")
         if read_member(step, "executor_type") not in _SEEN:
             found.mark(CALL_PARTS, f"what the step {name!r} does is not seen: it runs no agent and no team, but code of its own")
 
 
-def _tell_failed_step(step: object) -> str:
+def _describe_failed_step(step: object) -> str:
     return f"the step {read_member(step, 'step_name')!r} failed: {shorten(str(read_member(step, 'error') or NO_WORDS), 200)}"
 
 
@@ -129,4 +129,4 @@ def _read_calls(run: object, found: Found, budget: Budget) -> list[ToolCall]:
     return list(inner.calls or ())
 
 
-FRAMEWORK = Framework(name="Agno", page="agno", packages=("agno",), read=read, read_stream=read_stream, tells_end=False)
+FRAMEWORK = Framework(name="Agno", page="agno", packages=("agno",), read=read, read_stream=read_stream, has_stop_reason=False)

@@ -63,8 +63,8 @@ def _read_messages(messages: list[object], budget: Budget) -> Found:
         if is_instance_of(message, "autogen_agentchat", "StructuredMessage") and isinstance(written, dict):
             # An answer in a given form; its type is a property, which is no field.
             found.body = written.get("content")
-            kept = {key: member for key, member in written.items() if key in ("source", "models_usage", "metadata", "created_at", "id")}
-            written = {**kept, "type": "TextMessage", "content": msgspec.json.encode(found.body).decode()}
+            common = {key: member for key, member in written.items() if key in ("source", "models_usage", "metadata", "created_at", "id")}
+            written = {**common, "type": "TextMessage", "content": msgspec.json.encode(found.body).decode()}
         found.document.append(written)
     if _is_out_of_iterations(messages):
         found.mark(EVERYTHING, "the agent was stopped at `max_tool_iterations`: its answer is what its last tools gave")
@@ -72,18 +72,18 @@ def _read_messages(messages: list[object], budget: Budget) -> Found:
 
 
 def _is_out_of_iterations(messages: list[object]) -> bool:
-    """Return whether the last agent asked for tools several times in one go and then gave what they gave as its answer.
+    """Return whether the last agent requested tools several times and then returned their results as its answer.
 
     An agent with one iteration does so by design; one with several answers in words of its own, unless it may not ask again.
     """
     if not messages or not is_instance_of(messages[-1], "autogen_agentchat", "ToolCallSummaryMessage"):
         return False
-    asked = 0
+    requests = 0
     for message in reversed(messages[:-1]):
         if is_instance_of(message, "autogen_agentchat", "BaseChatMessage"):
             break
-        asked += is_instance_of(message, "autogen_agentchat", "ToolCallRequestEvent")
-    return asked > 1
+        requests += is_instance_of(message, "autogen_agentchat", "ToolCallRequestEvent")
+    return requests > 1
 
 
 def _read_pieces(chunks: list[object]) -> Found:
@@ -94,7 +94,7 @@ def _read_pieces(chunks: list[object]) -> Found:
 
 
 def _drop_zeros(message: Json) -> Json:
-    """Leave out a usage of nothing at all: a model that streams does not tell it."""
+    """Drop a usage of zero: a streaming model does not report it."""
     spent = message.get("models_usage") if isinstance(message, dict) else None
     is_nothing = isinstance(spent, dict) and not spent.get("prompt_tokens") and not spent.get("completion_tokens")
     return {**message, "models_usage": None} if is_nothing else message
@@ -106,5 +106,5 @@ FRAMEWORK = Framework(
     packages=("autogen_agentchat", "autogen_core", "autogen_ext"),
     read=read,
     read_stream=read_stream,
-    tells_end=False,
+    has_stop_reason=False,
 )

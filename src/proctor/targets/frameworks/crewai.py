@@ -23,7 +23,7 @@ _OUTPUTS = ("CrewOutput", "LiteAgentOutput", "TaskOutput")
 _DELEGATE = ("delegate work to coworker", "ask question to coworker", "delegate_work_to_coworker", "ask_question_to_coworker")
 _FORCED = "Now it's time you MUST give your absolute best final answer"
 _RAISED = ("Error executing tool",)
-_NOT_KEPT = "this output of CrewAI keeps no messages, and its text shows no calls"
+_NO_MESSAGES = "this output of CrewAI keeps no messages, and its text shows no calls"
 
 
 def read(value: object, budget: Budget) -> Found | None:
@@ -42,14 +42,14 @@ def read(value: object, budget: Budget) -> Found | None:
     for task in tasks:
         calls.extend(_read_task(task, found, budget))
     if not tasks:
-        found.mark(CALL_PARTS, _NOT_KEPT)
+        found.mark(CALL_PARTS, _NO_MESSAGES)
     found.calls = tuple(calls)
     spent = read_member(value, "token_usage") or read_member(value, "usage_metrics")
-    told = simplify(spent, budget, "$.token_usage") if spent is not None else None
+    totals = simplify(spent, budget, "$.token_usage") if spent is not None else None
     answers = sum(1 for task in tasks for message in list_members(task, "messages") if find_entry(message, "role") == "assistant")
-    if isinstance(told, dict) and told.get("successful_requests") == answers:
+    if isinstance(totals, dict) and totals.get("successful_requests") == answers:
         # The count goes on over everything that an agent does; only where it is about these messages it is about this run.
-        found.usage = add_usage([(told.get("prompt_tokens"), told.get("completion_tokens"))])
+        found.usage = add_usage([(totals.get("prompt_tokens"), totals.get("completion_tokens"))])
     return found
 
 
@@ -69,7 +69,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
 def _read_task(task: object, found: Found, budget: Budget) -> Iterable[ToolCall]:
     written: Json = [simplify(message, budget, "$.messages") for message in list_members(task, "messages")]
     if not written:
-        found.mark(CALL_PARTS, _NOT_KEPT)
+        found.mark(CALL_PARTS, _NO_MESSAGES)
         return ()
     evidence = trust_start(read_document(written, format="openai")[0])
     account = evidence.account
@@ -78,7 +78,7 @@ def _read_task(task: object, found: Found, budget: Budget) -> Iterable[ToolCall]
         if part != "answer" and why not in UNFINISHED:
             found.mark((part,), why)
     if any(isinstance(message.get("content"), str) and message["content"].startswith("<summary>") for message in written):
-        found.mark(CALL_PARTS, "a summary stands for messages that were taken away")
+        found.mark(CALL_PARTS, "messages were replaced by a summary")
     if _is_forced(written, evidence, read_member(task, "raw")):
         found.mark(EVERYTHING, "the agent was stopped at `max_iter` and made to answer without tools: what it would have done is unknown")
     for call in evidence.tool_calls or ():
@@ -97,5 +97,5 @@ def _is_forced(messages: list[Json], evidence: Evidence, answer: object) -> bool
 
 
 FRAMEWORK = Framework(
-    name="CrewAI", page="crewai", packages=("crewai",), read=read, read_stream=read_stream, raised=_RAISED, tells_end=False
+    name="CrewAI", page="crewai", packages=("crewai",), read=read, read_stream=read_stream, raised=_RAISED, has_stop_reason=False
 )

@@ -1,7 +1,7 @@
 """DSPy: a `Prediction`; that of `ReAct` has a trajectory, which shows the calls.
 
 `finish` ends a trajectory and is no call. A trajectory that outgrew the model's window loses its oldest steps. A prediction without one
-shows no calls. The answer is the only output field beside the reasoning, or the one named `answer`, `response`, `output` or `result`;
+shows no calls. The answer is the only output field apart from the reasoning, or the one named `answer`, `response`, `output` or `result`;
 several fields are the `body`.
 
 Tried with dspy 3.4: `ReAct`, `ChainOfThought`.
@@ -74,4 +74,4 @@ def _read_trajectory(trajectory: Json, found: Found) -> None:
         found.mark(EVERYTHING, "the agent was stopped before it finished (`max_iters`): its last step is a call, and not `finish`")
 
 
-FRAMEWORK = Framework(name="DSPy", page="dspy", packages=("dspy",), read=read, read_stream=read_stream, tells_end=False)
+FRAMEWORK = Framework(name="DSPy", page="dspy", packages=("dspy",), read=read, read_stream=read_stream, has_stop_reason=False)

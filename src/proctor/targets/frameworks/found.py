@@ -1,4 +1,4 @@
-"""What a reader of a framework hands over: a document for the readers of evidence, and what is known beside it."""
+"""The result of a framework reader: a document for the evidence readers, plus known facts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proctor.targets.frameworks.simplify import Budget
 
 EVERYTHING: tuple[Part, ...] = (*CALL_PARTS, "answer")
 LOOKS_WHOLE = "an answer that was cut at a limit of tokens, or by a filter, looks whole here"
-"""What is to be said of a framework that does not keep why its model stopped."""
+"""Note for a framework that does not record why its model stopped."""
 _LONGEST_STAND_IN = 400
 """Characters of a text that a framework writes in place of an answer; an answer that quotes one is longer."""
 _STAND_INS: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -40,13 +40,13 @@ class Found(msgspec.Struct, kw_only=True):
     calls: tuple[ToolCall, ...] | None = None
     """Calls that the document does not show; None: it shows all there are."""
     needs_message: bool = False
-    """Whether it is a list of messages, which shows every call only from what was said to the agent on."""
+    """Whether it is a list of messages, which shows every call only from the input on."""
     unknowns: list[tuple[Part, str]] = []
     notes: list[str] = []
     failed: str | None = None
-    """What the framework tells of the error that the run ended in: what an error says is no answer."""
+    """The error that ended the run, as recorded by the framework: an error message is not an answer."""
     is_over: bool = False
-    """Whether the framework says that the run is over, so that one that ends with a call was not cut short."""
+    """Whether the framework reports that the run ended, so that one that ends with a call was not cut off."""
 
     def mark(self, parts: Sequence[Part], why: str) -> None:
         """Note that these parts are unknown, or not wholly known."""
@@ -73,15 +73,15 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     read: Callable[[object, Budget], Found | None]
     """Reads one returned value; None where it is none of this framework's."""
     raised: tuple[str, ...] = ()
-    """What a result begins with when the tool raised, where the framework tells that in words only."""
-    tells_end: bool = True
-    """Whether its values tell why the model stopped; where not, an answer that was cut looks whole, and a note says so."""
+    """Prefixes of a result whose tool raised, if the framework records that only as text."""
+    has_stop_reason: bool = True
+    """Whether its values record why the model stopped; if not, a cut answer looks complete, and a note is added."""
     read_stream: Callable[[list[object], Budget], Found | None] | None = None
     """Reads what a stream, or a list, held; None where it is none of this framework's."""
 
 
 def read_last(items: Sequence[object], read: Callable[[object, Budget], Found | None], budget: Budget) -> Found | None:
-    """Read the last item of a stream or a list as the result; doubt the calls where an earlier one is a result like it."""
+    """Read the last item of a stream or a list as the result; mark calls unknown if an earlier item is a result too."""
     found = read(items[-1], budget) if items else None
     if found is not None and any(type(item) is type(items[-1]) for item in items[:-1]):
         found.mark(CALL_PARTS, "several results were returned, and only the last of them is read")
@@ -89,7 +89,7 @@ def read_last(items: Sequence[object], read: Callable[[object, Budget], Found | 
 
 
 def add_usage(parts: Sequence[tuple[Json, Json]]) -> Usage | None:
-    """Return the sum of input and output tokens; None unless every part tells both."""
+    """Return the sum of input and output tokens; None unless every part has both."""
     if not parts or any(type(number) is not int for part in parts for number in part):
         return None
     spent, written = sum(part[0] for part in parts), sum(part[1] for part in parts)

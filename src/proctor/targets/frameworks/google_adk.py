@@ -19,7 +19,7 @@ def read(value: object, budget: Budget) -> Found | None:
     """Read a session, or one event."""
     if is_instance_of(value, "google.adk", "Session"):
         found = Found(document=_write_events(list_members(value, "events"), budget), format="adk")
-        _weigh_end(found)
+        _check_end(found)
         return found
     if is_instance_of(value, "google.adk", "Event"):
         found = Found(document=_write_events([value], budget), format="adk")
@@ -33,25 +33,21 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     if not items or not all(is_instance_of(item, "google.adk", "Event") for item in items):
         return None
     found = Found(document=_write_events(items, budget), format="adk")
-    _weigh_end(found)
-    if not any(_is_from_user(event) or _has_call(event) for event in found.document):
+    _check_end(found)
+    if not any(event.get("author") == "user" or _has_call(event) for event in found.document):
         # The last event of a run with tools looks like the only event of a run without.
         found.mark(CALL_PARTS, "these events show no call and not the message, so they may be the last ones only: return the session")
     return found
 
 
-def _weigh_end(found: Found) -> None:
-    """Look whether the last event tells of an error: with nothing beside it the run failed."""
+def _check_end(found: Found) -> None:
+    """Check whether the last event is an error: an error without content means that the run failed."""
     last: dict[str, Json] = found.document[-1] if found.document else {}
     code, parts = last.get("error_code"), (last.get("content") or {}).get("parts")
     if code not in (None, "STOP") and not parts:
         found.failed = f"{code}: {last.get('error_message') or 'it does not say more'}"
     elif code not in (None, "STOP") or last.get("interrupted") is True:
-        found.mark(EVERYTHING, f"the last event says that it was cut off ({code or 'interrupted'})")
-
-
-def _is_from_user(event: Json) -> bool:
-    return event.get("author") == "user"
+        found.mark(EVERYTHING, f"the last event was cut off ({code or 'interrupted'})")
 
 
 def _has_call(event: Json) -> bool:

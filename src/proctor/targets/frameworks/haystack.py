@@ -15,7 +15,7 @@ from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
 from proctor.targets.frameworks.looking import call_member, find_entry, is_instance_of, list_members, read_member, take_items
 from proctor.targets.frameworks.simplify import Budget, list_fields, simplify
 
-_ENDED = ("text", "length", "content_filter")  # of the last two the answer tells as well
+_ENDED = ("text", "length", "content_filter")  # the answer shows the last two as well
 _LAST_ONLY = "the replies of a generator show the last step only: return what the agent gives"
 
 
@@ -27,13 +27,13 @@ def read(value: object, budget: Budget) -> Found | None:
         return None
     own = _list_messages(value, "messages")
     if own is not None:
-        return _weigh_exit(find_entry(value, "exit_reason"), _read_messages(own, budget))
+        return _check_exit(find_entry(value, "exit_reason"), _read_messages(own, budget))
     parts = [member for _, member in list_fields(cast(object, value)) or () if isinstance(member, Mapping)]
     inner = [(found, part) for part in parts if (found := _list_messages(part, "messages")) is not None]
     if len(inner) > 1:
         raise Unreadable("several agents of the pipeline give messages: return what one of them gives")
     if inner:
-        return _weigh_exit(find_entry(inner[0][1], "exit_reason"), _read_messages(inner[0][0], budget))
+        return _check_exit(find_entry(inner[0][1], "exit_reason"), _read_messages(inner[0][0], budget))
     replies = [found for part in (value, *parts) if (found := _list_messages(part, "replies")) is not None]
     return _read_replies(replies[-1], budget) if replies else None
 
@@ -62,8 +62,8 @@ def _read_messages(messages: list[Any], budget: Budget) -> Found:
     return Found(document=written, format="haystack", needs_message=True)
 
 
-def _weigh_exit(reason: object, found: Found) -> Found:
-    """Weigh why the agent stopped: it answered, its model was cut, a tool that ends a run was called; or something stopped it."""
+def _check_exit(reason: object, found: Found) -> Found:
+    """Check why the agent stopped: it answered, its model was cut, a tool ended the run, or something else stopped it."""
     parts = [part for message in found.document for part in message.get("content") or () if isinstance(part, dict)]
     called = {find_entry(part.get("tool_call"), "tool_name") for part in parts}
     found.is_over = reason is not None and reason in called

@@ -1,6 +1,6 @@
 """LangChain and LangGraph: messages, the state of a graph, the steps of an `AgentExecutor`, and the chunks of a stream.
 
-Of a state the messages and `structured_response` are read; what else stands in it is left out, unless it holds further messages: then
+The messages and `structured_response` of a state are read; other fields are ignored, unless they contain messages: then
 calls may be missing. A graph that waits for a human is not over. One message alone shows the last step only.
 
 Tried with langchain 1.4, langgraph 1.2: `invoke`, `stream` in the modes values, updates and messages, `get_state`.
@@ -65,7 +65,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     pairs = [_take_pair(chunk) for mode, chunk in chunks if mode in (None, "messages")]
     if pairs and all(pair is not None for pair in pairs) and len(pairs) == len(chunks):
         joined = _join_chunks([pair for pair in pairs if pair is not None])
-        # Whoever picks out chunks with text loses the one that tells why the model ended.
+        # A filtered stream of text chunks may lack the one with the stop reason.
         has_ends = all(find_entry(read_member(one, "response_metadata"), "finish_reason") for one in joined)
         return _read_messages(joined, budget, is_whole=has_ends and _begins_run(chunks[0][1]))
     return _read_updates([chunk for mode, chunk in chunks if mode in (None, "updates")], budget)
@@ -101,9 +101,9 @@ def _read_state(state: object, budget: Budget) -> Found | None:
     messages = _find_messages(state)
     if messages is None:
         return None
-    strange = next((message for message in messages if not is_message(message)), None)
-    if strange is not None:
-        raise Unreadable(f"a message of the state is of the type {type_name(strange)}")
+    unknown = next((message for message in messages if not is_message(message)), None)
+    if unknown is not None:
+        raise Unreadable(f"a message of the state is of the type {type_name(unknown)}")
     document: dict[str, Json] = {"messages": [_write_message(message, budget) for message in messages]}
     structured = find_entry(state, "structured_response")
     if structured is not None:
@@ -179,9 +179,9 @@ def _is_of_subgraph(item: object) -> bool:
 
 def _holds_more(items: list[object], state: object) -> bool:
     """Return whether a subgraph streamed messages that are not in the state."""
-    kept = {read_member(message, "id") for message in _find_messages(state) or ()}
+    known_ids = {read_member(message, "id") for message in _find_messages(state) or ()}
     inner = [_unwrap_chunk(item)[1] for item in items if _is_of_subgraph(item)]
-    return any(read_member(message, "id") not in kept for chunk in inner for message in _find_messages(chunk) or ())
+    return any(read_member(message, "id") not in known_ids for chunk in inner for message in _find_messages(chunk) or ())
 
 
 def _unwrap_chunk(item: object) -> tuple[str | None, object]:
@@ -210,7 +210,7 @@ def _take_pair(chunk: object) -> object | None:
 
 
 def _begins_run(pair: object) -> bool:
-    """Return whether a message with what belongs to it can be the first of its run; where it does not tell its step, it can."""
+    """Return whether a message can be the first of its run; without a step number it can."""
     step = find_entry(cast("tuple[object, object]", pair)[1], "langgraph_step")
     return not isinstance(step, int) or step <= 1
 
@@ -241,7 +241,7 @@ def _read_updates(chunks: list[object], budget: Budget) -> Found | None:
                     messages[read_member(message, "id") or len(messages)] = message
     if not messages:
         return None
-    # One update without a call is a whole run, or what is left of one whose other updates nobody kept.
+    # One update without a call is a whole run, or the rest of one whose other updates were dropped.
     found = _read_messages(list(messages.values()), budget, is_whole=len(messages) > 1)
     if waits:
         found.mark(EVERYTHING, _WAITS)

@@ -63,16 +63,16 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
         return read(items[-1], budget) if items and _is(items[-1], "StopEvent") else None
     ended = [_write_call(item, budget) for item in items if _is(item, "ToolCallResult")]
     begun = [_write_call(item, budget) for item in items if _is(item, "ToolCall") and not _is(item, "ToolCallResult")]
-    asked = [call for output in outputs[:-1] for call in _write_calls(output, budget)]
+    requested = [call for output in outputs[:-1] for call in _write_calls(output, budget)]
     last = _write_calls(outputs[-1], budget)
-    found = _read_output(outputs[-1], _unite_calls(ended, last, begun, asked), budget)
+    found = _read_output(outputs[-1], _unite_calls(ended, last, begun, requested), budget)
     is_over = any(_is(item, "StopEvent") and not _is(item, "AgentOutput") for item in items)
     if not is_over and _waits_for_tool(last):
         found.mark(EVERYTHING, _NOT_OVER)
     elif any(_is(item, "WorkflowCancelledEvent", "WorkflowTimedOutEvent") for item in items):
         found.mark(EVERYTHING, "the workflow was cancelled, or its time was up")
     elif _waits_for_tool(found.document["tool_calls"]):
-        found.mark(EVERYTHING, "a call was asked for and never made, and the agent answered: it was stopped at `max_iterations`")
+        found.mark(EVERYTHING, "a requested call was never made: the agent stopped at `max_iterations`")
     failed = next((item for item in items if _is(item, "WorkflowFailedEvent")), None)
     if failed is not None:
         found.failed = str(simplify(read_member(failed, "exception"), budget, "$.exception") or "it does not say which")
@@ -85,17 +85,17 @@ def _waits_for_tool(calls: list[dict[str, Json]]) -> bool:
 
 def _list_outputs(items: list[object]) -> list[object]:
     """Return every output among the events once: the last one may come again, as the result of the run."""
-    told = [read_member(item, "result") if _is(item, "StopEvent") and not _is(item, "AgentOutput") else item for item in items]
-    return list({id(item): item for item in told if _is(item, "AgentOutput")}.values())
+    results = [read_member(item, "result") if _is(item, "StopEvent") and not _is(item, "AgentOutput") else item for item in items]
+    return list({id(item): item for item in results if _is(item, "AgentOutput")}.values())
 
 
-def _unite_calls(*tellings: list[dict[str, Json]]) -> list[dict[str, Json]]:
-    """Return each call once, however many events tell of it; what the first of them tells is kept."""
+def _unite_calls(*lists: list[dict[str, Json]]) -> list[dict[str, Json]]:
+    """Return each call once, even if several events contain it; the first one wins."""
     united: list[dict[str, Json]] = []
-    for telling in tellings:
+    for calls in lists:
         # Some models name two calls of one tool alike, so calls are counted.
         known = Counter(_name_call(call) for call in united)
-        for call in telling:
+        for call in calls:
             name = _name_call(call)
             if known[name]:
                 known[name] -= 1
@@ -157,7 +157,7 @@ def _write_result(output: object, budget: Budget) -> dict[str, Json]:
         return {"error": str(read_member(output, "content") or "the tool failed"), "error_kind": CONTENT_ERROR}
     raw = read_member(output, "raw_output")
     is_plain = raw is None or isinstance(raw, (str, int, float, bool, list, tuple, dict))
-    # What the model was shown stands for a result that is an object of the tool's own.
+    # The text that the model saw replaces a result that is a tool's own object.
     return {"result": simplify(raw if is_plain else read_member(output, "content"), budget, "$.tool_output")}
 
 

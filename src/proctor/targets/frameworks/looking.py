@@ -1,8 +1,7 @@
-"""Looks at objects of somebody else's: asks for members that may raise, and tells whose class an object is.
+"""Inspects foreign objects: reads members that may raise, and finds the package of a class.
 
-No framework is imported here. An object is known by the names of its classes and of the modules that define them, so a subclass of the
-user's own is known as well. A member that is not there is None; one that raises when it is asked for makes the whole value unreadable:
-what it would have shown must not count as nothing.
+No framework is imported here. An object is recognised by the names of its classes and their modules, so users' subclasses are recognised
+too. A missing member is None; one that raises makes the whole value unreadable.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def find_package(value: object) -> str:
     """Return the package that defines the type of a value, in full: `google.adk.events.event`."""
     try:
         module = cast(object, type(value).__module__)
-    except Exception:  # a class of somebody else's may do anything when it is asked; then it is of no package
+    except Exception:  # a foreign class may raise anything; then it belongs to no package
         return ""
     return module if isinstance(module, str) else ""
 
@@ -81,4 +80,4 @@ def find_entry(value: object, key: str) -> Any:
     try:
         return cast("Mapping[object, object]", value).get(key)
     except Exception as error:
-        raise Unreadable(f"a {type_name(value)} raised {type(error).__name__} when asked for {key!r}") from None
+        raise Unreadable(f"a {type_name(value)} raised {type(error).__name__} when reading {key!r}") from None

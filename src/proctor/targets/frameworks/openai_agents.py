@@ -48,8 +48,8 @@ def read(value: object, budget: Budget) -> Found | None:
     if isinstance(turn, int) and isinstance(most, int) and turn > most:
         found.mark(EVERYTHING, f"the run was stopped at max_turns ({most})")
     if any(read_member(response, "response_id") is None for response in list_members(value, "raw_responses")):
-        # Of chat completions only text and calls are kept; of responses the SDK refuses one that did not come to its end.
-        found.notes = [*found.notes, f"over chat completions OpenAI Agents does not tell why its model stopped: {LOOKS_WHOLE}"]
+        # Chat completions only have text and calls; the SDK rejects incomplete responses.
+        found.notes = [*found.notes, f"over chat completions OpenAI Agents does not record why its model stopped: {LOOKS_WHOLE}"]
     found.is_over = answer is not None
     if read_member(value, "_max_turns_handled") is True or _is_given_by_handler(value):
         found.mark(EVERYTHING, "the run was stopped, and a handler of errors (`error_handlers`) gave the answer in place of the model")
@@ -62,8 +62,8 @@ def _is_given_by_handler(value: object) -> bool:
     items, responses = list_members(value, "new_items"), list_members(value, "raw_responses")
     if not items or not responses or not is_instance_of(items[-1], "agents", "MessageOutputItem"):
         return False
-    said = [_list_texts(item) for item in list_members(responses[-1], "output")]
-    return _list_texts(read_member(items[-1], "raw_item")) not in said
+    texts = [_list_texts(item) for item in list_members(responses[-1], "output")]
+    return _list_texts(read_member(items[-1], "raw_item")) not in texts
 
 
 def _list_texts(item: object) -> list[object]:
@@ -78,15 +78,15 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
         return None
     raw = [read_member(item, "data") for item in items if is_instance_of(item, "agents", "RawResponsesStreamEvent")]
     ended = [read_member(data, "response") for data in raw if read_member(data, "type") == "response.completed"]
-    told = [read_member(item, "item") for item in items if is_instance_of(item, "agents", "RunItemStreamEvent")]
-    called = {read_member(read_member(item, "raw_item"), "call_id") for item in told}
-    asked = {read_member(item, "call_id") for response in ended for item in list_members(response, "output")} - {None}
-    # The model's own answers tell of every call: without them, whoever picked out the events may have left calls out. A stream begins
-    # by naming the agent: without that, events before these may be missing.
+    run_items = [read_member(item, "item") for item in items if is_instance_of(item, "agents", "RunItemStreamEvent")]
+    called = {read_member(read_member(item, "raw_item"), "call_id") for item in run_items}
+    requested = {read_member(item, "call_id") for response in ended for item in list_members(response, "output")} - {None}
+    # The model's responses contain every call: without them, filtered events may lack calls. A stream begins by naming the agent: without
+    # that, earlier events may be missing.
     begins = is_instance_of(items[0], "agents", "AgentUpdatedStreamEvent")
-    found = _read_items(told, budget, is_whole=begins and bool(ended) and asked <= called)
+    found = _read_items(run_items, budget, is_whole=begins and bool(ended) and requested <= called)
     is_alone = not any(part == "tool_calls" for part, _ in found.unknowns)
-    if not told:
+    if not run_items:
         pieces = [read_member(data, "delta") for data in raw if read_member(data, "type") == "response.output_text.delta"]
         found.document, found.format = {"text": "".join(piece for piece in pieces if isinstance(piece, str))}, "plain"
     usages = [read_member(response, "usage") for response in ended]

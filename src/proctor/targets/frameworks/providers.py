@@ -1,7 +1,7 @@
 """Answers of providers' own clients: a chat completion, a response, a message. One answer is the last step of a loop.
 
-Tried with openai 3 (`ChatCompletion`, `Response`), anthropic 2 (`Message`). A loop of one's own keeps a list of messages in which what the
-client answered stands beside mappings: `unpack_answers` makes one kind of them.
+Tried with openai 3 (`ChatCompletion`, `Response`), anthropic 2 (`Message`). A hand-written loop has a list of messages that mixes client
+objects and mappings: `unpack_answers` makes all of them mappings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ANSWERS = (
     ("anthropic", ("Message",), "anthropic"),
 )
 _CLIENTS = ("openai", "anthropic", "litellm", "mistralai", "groq", "cohere", "ollama", "together", "google.genai")
-"""Packages whose objects are what their API says, member by member."""
+"""Packages whose objects mirror their API, member by member."""
 
 
 def unpack_answers(value: object, budget: Budget, depth: int = 0) -> object:

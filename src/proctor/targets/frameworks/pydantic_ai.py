@@ -1,7 +1,6 @@
 """Pydantic AI: the result of a run, a streamed result, the event that ends a stream, or a list of messages.
 
-The messages are those of this run, without the history that it was given. A run that ends with requests for tools that somebody else has
-to run or to approve is not over.
+The messages are those of this run, without its history. A run that ends with deferred tools (to be run or approved elsewhere) is not over.
 
 Tried with pydantic-ai 1 and 2: `run`, `run_sync`, `run_stream`, `run_stream_events`, `iter`.
 """

@@ -132,7 +132,7 @@ def _make_evidence(found: Found, framework: Framework) -> Evidence:
     evidence = _add_findings(evidence, found)
     unknowns = Unknowns()
     unknowns.notes = [*found.notes]
-    if not framework.tells_end:
+    if not framework.has_stop_reason:
         unknowns.note(f"{framework.name} does not report why its model stopped: {LOOKS_WHOLE}")
     evidence = _mark_raised(add_account(evidence, unknowns, f"{framework.name} result"), framework.raised)
     evidence = mark_stand_in(mark_messages(evidence) if found.needs_message else evidence)

@@ -1,6 +1,6 @@
 """Semantic Kernel: the response of an agent with its thread, a chat history, and messages.
 
-The thread of a chat completion agent keeps the history, which shows the calls; other threads are kept by a service, and a message alone
+The thread of a chat completion agent has the history, which shows the calls; other threads are stored by a service, and a single message
 shows the last step only.
 
 Tried with semantic-kernel 1.45: `get_response`, `invoke`, `invoke_stream` of a `ChatCompletionAgent`.
@@ -58,21 +58,21 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
 def _read_responses(items: list[object], budget: Budget) -> Found:
     history = read_member(read_member(items[-1], "thread"), "_chat_history")
     if is_instance_of(history, _PACKAGE, "ChatHistory") and list_members(history, "messages"):
-        return _weigh_pieces(items, _read_messages(list_members(history, "messages"), budget))
+        return _check_pieces(items, _read_messages(list_members(history, "messages"), budget))
     texts = [str(read_member(read_member(item, "message"), "content") or "") for item in items]
     is_streamed = is_instance_of(read_member(items[-1], "message"), _PACKAGE, "StreamingChatMessageContent")
     found = Found(document={"text": "".join(texts) if is_streamed else texts[-1]})
     found.mark(CALL_PARTS, "the thread of this agent keeps no history here, so its calls are unknown")
-    return _weigh_pieces(items, found)
+    return _check_pieces(items, found)
 
 
-def _weigh_pieces(items: list[object], found: Found) -> Found:
-    """Weigh why the model stopped, which the history of a stream does not keep: one of its last pieces tells it, or none does."""
+def _check_pieces(items: list[object], found: Found) -> Found:
+    """Check why the model stopped, which the history of a stream lacks: one of its last pieces has the reason, or none."""
     pieces = [message for item in items if is_instance_of(message := read_member(item, "message"), _PACKAGE, "StreamingChatMessageContent")]
     reason = next((reason for piece in reversed(pieces) if (reason := read_member(piece, "finish_reason")) is not None), None)
     found.mark_end(reason)
     if pieces and reason is None:
-        found.notes = [*found.notes, f"a stream of Semantic Kernel does not tell why its model stopped: {LOOKS_WHOLE}"]
+        found.notes = [*found.notes, f"a stream of Semantic Kernel does not record why its model stopped: {LOOKS_WHOLE}"]
     return found
 
 

@@ -1,7 +1,7 @@
 """smolagents: the full result of a run, the memory of an agent, and the steps of a stream.
 
 `agent.run(task)` returns the bare answer, which shows no calls; `agent.run(task, return_full_result=True)` returns the steps as well. An
-agent that writes code calls its tools inside of it, which nobody records.
+agent that writes code calls its tools inside the code, where calls are not recorded.
 
 Tried with smolagents 1.26: `ToolCallingAgent` and `CodeAgent`.
 """
@@ -19,7 +19,7 @@ from proctor.targets.frameworks.simplify import Budget, simplify
 _MANAGED = "Here is the final answer from your managed agent"
 _RUN_KEYS = {"output", "state", "steps", "token_usage", "timing"}
 _CUT_OFF = "the run was stopped at max_steps (max_steps_error): what it would have done then is unknown"
-# What the model was given grows with every step; the answer of the provider stands in the step already; pictures have no form in JSON.
+# The model's input grows with every step; the provider's answer is in the step already; pictures have no JSON form.
 _LEFT_OUT = frozenset(("model_input_messages", "raw", "observations_images", "task_images"))
 
 
@@ -30,13 +30,13 @@ def read(value: object, budget: Budget) -> Found | None:
         output = read_member(value, "output")
         if output is not None and not isinstance(output, str):
             found.body = simplify(output, budget, "$.output")
-        _weigh_state(read_member(value, "state"), found)
+        _check_state(read_member(value, "state"), found)
         return found
     if _is_written_run(value):
         found = _read_steps(cast("list[Any]", find_entry(value, "steps")), budget)
         output = simplify(find_entry(value, "output"), budget, "$.output")
         found.body = None if isinstance(output, str) else output
-        _weigh_state(find_entry(value, "state"), found)
+        _check_state(find_entry(value, "state"), found)
         return found
     if is_instance_of(value, "smolagents", "FinalAnswerStep"):
         return _read_answer(value, budget)
@@ -52,7 +52,7 @@ def _is_written_run(value: object) -> bool:
     return isinstance(find_entry(value, "timing"), dict) and set(cast("dict[str, Any]", value)) == _RUN_KEYS
 
 
-def _weigh_state(state: object, found: Found) -> None:
+def _check_state(state: object, found: Found) -> None:
     if state == "max_steps_error":
         found.mark(EVERYTHING, _CUT_OFF)
     elif state != "success":
@@ -68,7 +68,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     once = list({id(step): step for step in steps}.values())
     found = _read_steps(once, budget) if steps else _read_answer(ended[-1], budget)
     if len(once) < len(steps):
-        # At max_steps the stream hands out its last step again, in place of the one that tells of it.
+        # At max_steps the stream repeats its last step in place of the final one.
         found.mark(EVERYTHING, _CUT_OFF)
     if steps and not ended:
         found.mark(EVERYTHING, "the stream did not come to its end")

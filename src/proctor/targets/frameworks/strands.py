@@ -1,7 +1,7 @@
 """Strands Agents: the result of an agent, of a graph or of a swarm.
 
 A result holds the last message, and its metrics the traces of the agent's cycles, each with the message of the model and those of the
-tools. The traces of an agent that was asked before go on: the cycles of this run are the last ones, as many as its invocation counts.
+tools. Traces accumulate over invocations: the cycles of this run are the last ones, as many as its invocation counts.
 What an agent inside of a tool does, and a tool that the program calls itself (`agent.tool.name()`), are not among them.
 
 Tried with strands-agents 1.62: a call of the agent, `stream_async`, and a graph.
@@ -19,9 +19,9 @@ from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_u
 from proctor.targets.frameworks.looking import find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
-# What a guard says in place of an answer is what the user sees. A filter cuts the answer; whatever else is no end of its own, the run.
+# A guard's text is what the user sees. A filter cuts the answer; any other reason is not a normal end.
 _ENDED = (None, "end_turn", "stop_sequence", "tool_use", "guardrail_intervened", "content_filtered")
-_NOT_KEPT = "the metrics of this result keep no messages of its cycles"
+_NO_MESSAGES = "the metrics of this result keep no messages of its cycles"
 
 
 def read(value: object, budget: Budget) -> Found | None:
@@ -44,7 +44,7 @@ def _read_result(value: object, budget: Budget) -> Found:
     messages = _list_messages(read_member(value, "metrics"), budget)
     if messages is None:
         found = Found(document=[_clean(last)], format="bedrock")
-        found.mark(CALL_PARTS, _NOT_KEPT)
+        found.mark(CALL_PARTS, _NO_MESSAGES)
     else:
         found = Found(document=messages, format="bedrock")
     structured = read_member(value, "structured_output")
@@ -58,8 +58,8 @@ def _read_result(value: object, budget: Budget) -> Found:
         found.mark_end(reason)
     invocations = list_members(read_member(value, "metrics"), "agent_invocations")
     if len(invocations) > 1:
-        told = f"this agent was invoked {len(invocations)} times, in turns or cases before or in the same function"
-        found.notes = [*found.notes, f"{told}: the result shows the last invocation only"]
+        repeated = f"this agent was invoked {len(invocations)} times, in turns or cases before or in the same function"
+        found.notes = [*found.notes, f"{repeated}: the result shows the last invocation only"]
     spent = simplify(read_member(invocations[-1], "usage"), budget, "$.usage") if invocations else None
     if isinstance(spent, dict):
         found.usage = add_usage([(spent.get("inputTokens"), spent.get("outputTokens"))])

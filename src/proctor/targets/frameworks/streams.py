@@ -83,7 +83,7 @@ async def drain_async(value: object) -> object:
             await _collect_async(value)
         return value
     if is_instance_of(value, "ag2", "AgentReply"):
-        # The history may be kept elsewhere, so it is awaited.
+        # The history may be stored elsewhere, so it is awaited.
         return ReplyHistory(list(cast("Iterable[object]", await call_member(read_member(value, "history"), "get_events"))))
     if is_instance_of(value, "agent_framework", "ResponseStream"):
         return await call_member(value, "get_final_response")
@@ -119,7 +119,7 @@ def _is_async_stream(value: object) -> bool:
 def _collect(stream: Iterable[object], given_up: threading.Event) -> list[object]:
     collected = _Collected()
     for item in stream:
-        # Nobody waits any more, and a thread cannot be ended from outside: an endless stream would be read on for ever.
+        # The caller has given up, and a thread cannot be stopped from outside: an endless stream would be read for ever.
         if given_up.is_set():
             break
         collected.add(item)

@@ -46,7 +46,7 @@ def describe_shared_agent(function: object, name: str) -> str | None:
     if agent is None or not _keeps_conversation(agent):
         return None
     return (
-        f"warning: target {name!r} is one {_describe_agent(agent)} for all cases: what was said in one case it remembers in the next; "
+        f"warning: target {name!r} is one {_describe_agent(agent)} for all cases: it remembers earlier cases; "
         f"make it in a function for each session_id, see {find_page(agent)}"
     )
 
@@ -58,7 +58,7 @@ def _describe_agent(agent: object) -> str:
 def _keeps_conversation(agent: object) -> bool:
     try:
         return any(getattr(agent, member, None) is not None for member in _KEEPS)
-    except Exception:  # an object of somebody else's may do anything when it is looked at; then it is unknown to keep any
+    except Exception:  # a foreign object may raise anything; then it is not known to keep history
         return False
 
 
@@ -66,16 +66,16 @@ def describe_exception(error: BaseException) -> str:
     """Return what was raised and where: the last line of the user's own code, and the line of the package that raised, if another did."""
     frames = traceback.extract_tb(error.__traceback__)
     text = exception_text(error)
-    told = f"{type(error).__name__}: {text}"
+    message = f"{type(error).__name__}: {text}"
     if not frames:
-        return told
+        return message
     last = frames[-1]
     own = next((frame for frame in reversed(frames) if _is_own(frame.filename)), None)
     places = [f"{Path(own.filename).name}:{own.lineno}"] if own is not None else []
     if own is not last:
         places.append(f"in {_shorten_path(last.filename)}:{last.lineno}")
     hint = f"; {_ONE_AT_A_TIME}" if _AT_ONCE.search(text) else ""
-    return f"{told} ({', '.join(places)}){hint}"
+    return f"{message} ({', '.join(places)}){hint}"
 
 
 def _is_own(file: str) -> bool:
@@ -94,7 +94,7 @@ def _shorten_path(file: str) -> str:
 
 
 def find_known_tools(function: object) -> frozenset[str] | None:
-    """Return the names of the tools of the agents behind a function; None if they are unknown."""
+    """Return the names of the tools of the agents that a function uses; None if unknown."""
     found: set[str] = set()
     try:
         for agent in _find_agents(function):
@@ -140,14 +140,14 @@ def _list_tools(agent: Any) -> list[tuple[str | None, object]] | None:
         registry = getattr(getattr(agent, "tool_registry", None), "registry", {})
         return [(name, registry.get(name)) for name in cast("list[str]", names)]
     if isinstance(toolsets, Sequence):
-        kept = [getattr(toolset, "tools", None) for toolset in cast("Sequence[object]", toolsets)]
+        toolboxes = [getattr(toolset, "tools", None) for toolset in cast("Sequence[object]", toolsets)]
     elif isinstance(nodes, Mapping):
         bound = [getattr(node, "bound", None) for node in cast("Mapping[object, object]", nodes).values()]
-        kept = [node.tools_by_name for node in cast("list[Any]", bound) if hasattr(node, "tools_by_name")]
+        toolboxes = [node.tools_by_name for node in cast("list[Any]", bound) if hasattr(node, "tools_by_name")]
     else:
-        kept = [getattr(agent, "tools", None)]
+        toolboxes = [getattr(agent, "tools", None)]
     found: list[tuple[str | None, object]] = []
-    for tools in kept:
+    for tools in toolboxes:
         if isinstance(tools, Mapping):
             found += cast("Mapping[str, object]", tools).items()
         elif isinstance(tools, (list, tuple)):

@@ -153,7 +153,7 @@ def keep_current_exchange(evidence: Evidence, message: Message) -> Evidence:
     turns = evidence.turns
     if turns is None or len(turns) < 2:
         return _mark_other_exchange(evidence, 1) if _is_other_exchange(evidence, message) else evidence
-    at = _find_message(turns, as_text(message.said) or "")
+    at = _find_message(turns, as_text(message.content) or "")
     if at is None:
         return evidence if message.turn == 0 else _mark_other_exchange(evidence, len(turns))
     return _keep_turns(evidence, turns[at:]) if at else evidence
@@ -161,7 +161,7 @@ def keep_current_exchange(evidence: Evidence, message: Message) -> Evidence:
 
 def _is_other_exchange(evidence: Evidence, message: Message) -> bool:
     """Return whether the only returned exchange, after the first turn, begins with another message than that of this turn."""
-    sent, recorded = message.said, evidence.input
+    sent, recorded = message.content, evidence.input
     # It may repeat an earlier message, or reword this one: which of the two is unknown.
     return message.turn > 0 and isinstance(sent, str) and isinstance(recorded, str) and bool(sent.strip()) and sent.strip() not in recorded
 
@@ -210,7 +210,7 @@ class CallableSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """`module:function`, or `module` for its only function marked `@proctor.agent`; the module is found where Python finds modules, or in
     the folder of the workspace."""
     timeout_s: float | None = None
-    """How long one call may take; where nothing is said what `@proctor.agent` says, else 120 seconds."""
+    """Limit of one call; by default that of `@proctor.agent`, else 120 seconds."""
     capture: Literal["otel"] | None = None
     """`otel`: the spans that OpenTelemetry records while the function runs are evidence, too. Needs `opentelemetry-sdk`."""
 
@@ -228,8 +228,8 @@ class CallableTarget:
         check_capture(self._capture)
         self._name = name
         self._function = function
-        said = timeout_s if timeout_s is not None else mark.timeout_s
-        self._timeout_s = said if said is not None else DEFAULT_TIMEOUT_S
+        chosen_s = timeout_s if timeout_s is not None else mark.timeout_s
+        self._timeout_s = chosen_s if chosen_s is not None else DEFAULT_TIMEOUT_S
         self._wanted = _list_wanted_arguments(function)
         self._calls = self._calls_without_spans = 0
         self._inner_agents: dict[str, str] = {}
@@ -250,7 +250,7 @@ class CallableTarget:
         return describe_shared_agent(self._function, self._name)
 
     def describe_forgetting(self) -> str | None:
-        """Return why the function cannot know which conversation a message belongs to; None where it is told."""
+        """Return why the function cannot know which conversation a message belongs to; None if it gets that."""
         if {"session_id", "history"}.intersection(self._wanted):
             return None
         page = "docs/how-to/test-a-python-function.md#one-conversation-for-each-case"
@@ -286,10 +286,10 @@ class CallableTarget:
             if evidence.error is not None and evidence.metadata.get("code") == AGENT_FAILED:
                 raise TargetFault(AGENT_FAILED, f"{_describe_call(self._function)}: {evidence.error}", evidence=evidence)
             if is_blank(evidence):
-                told = f"{_describe_call(self._function)} returned an answer with nothing in it"
-                raise TargetFault("empty_answer", told, evidence=evidence)
+                problem = f"{_describe_call(self._function)} returned an empty answer"
+                raise TargetFault("empty_answer", problem, evidence=evidence)
             evidence = mark_empty_answer(_mark_unseen_turn(evidence, message))
-            history.append({"input": message.said, "text": evidence.text})
+            history.append({"input": message.content, "text": evidence.text})
             return evidence
 
         return await converse(attempt, say, target=self._name)
@@ -344,10 +344,10 @@ class CallableTarget:
                 try:
                     if self._is_async:
                         with watch:
-                            answer = await self._function(message.said, **arguments)
+                            answer = await self._function(message.content, **arguments)
                     else:
                         answer = await self._run_blocking(
-                            lambda: watch.call(lambda: drain(self._function(message.said, **arguments), given_up))
+                            lambda: watch.call(lambda: drain(self._function(message.content, **arguments), given_up))
                         )
                     return await self._finish(answer, given_up, watch)
                 except TimeoutError as error:  # the function's own; ours shows outside of the bound
@@ -409,7 +409,7 @@ class CallableTarget:
         shown = answer.items[-1] if isinstance(answer, Streamed) and answer.items else answer
         # Names of formats help on the command line, not in a function.
         why = why.partition("\n  known forms")[0]
-        message = f"what {_describe_call(self._function)} returned ({describe_kind(shown)}) is no evidence: {why}"
+        message = f"what {_describe_call(self._function)} returned ({describe_kind(shown)}) is not evidence: {why}"
         return TargetFault("bad_answer", f"{message}; see {find_page(shown)}")
 
 
@@ -443,8 +443,8 @@ def _name_marked(module: object, name: str) -> str:
     marked = list_marked(module)
     if len(marked) == 1:
         return marked[0]
-    told = f"marks {', '.join(marked)} with @proctor.agent" if marked else "marks no function with @proctor.agent"
-    raise SpecError(f"function: {name} {told}; write {name}:{marked[0] if marked else 'function'}", field="function")
+    message = f"marks {', '.join(marked)} with @proctor.agent" if marked else "marks no function with @proctor.agent"
+    raise SpecError(f"function: {name} {message}; write {name}:{marked[0] if marked else 'function'}", field="function")
 
 
 def _describe_call(function: Function) -> str:
@@ -473,7 +473,7 @@ def _list_wanted_arguments(function: Function) -> tuple[str, ...]:
         if one.name not in OFFERED and one.default is one.empty:
             raise SpecError(
                 f"function: {_describe_call(function)} needs {one.name!r}, which no case gives; "
-                f"beside the message there are {', '.join(OFFERED)}",
+                f"apart from the message there are {', '.join(OFFERED)}",
                 field="function",
                 nearest=nearest(one.name, OFFERED),
             )

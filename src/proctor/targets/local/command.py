@@ -1,11 +1,10 @@
 """A program as the agent: started for every message, it reads the message and answers on its standard output.
 
-The message goes to standard input, or to where `{input}` stands among the arguments. `{messages}` stands for all that was said so far, as
-JSON, and `{session_id}` for the id that all turns of an attempt share; the program also finds it as `PROCTOR_SESSION_ID`, and the number
-of the turn (from 0) as `PROCTOR_TURN`. Of a simulated system `clinic` it finds `CLINIC_URL` and `CLINIC_TOKEN`. `stdin` says what goes to
-standard input instead, with the same placeholders. No shell is started. What it prints is text, or one JSON value: plain evidence,
-messages of a provider, a trace, or any other object, which is read as the answer of an HTTP agent is. An exit code other than 0 is the
-error of that case, with the end of standard error.
+The message goes to standard input, or replaces `{input}` in the arguments. `{messages}` is the conversation so far as JSON, and
+`{session_id}` the id that all turns of an attempt share, also in `PROCTOR_SESSION_ID`; `PROCTOR_TURN` is the number of the turn (from 0). A
+simulated system `clinic` has `CLINIC_URL` and `CLINIC_TOKEN`. `stdin` replaces the standard input, with the same placeholders. No shell is
+started. The output is text or one JSON value: plain evidence, messages of a provider, a trace, or any other object, read like the answer
+of an HTTP agent. An exit code other than 0 is the error of that case, with the end of standard error.
 
 A program has no wire that we hold: nothing of it is on a tape, it is started again on replay. One that a suite describes gets a few
 harmless variables and what `env` adds; one that the workspace or the user describes gets all of theirs, since an agent needs its keys.
@@ -45,7 +44,7 @@ from proctor.targets.shared.conversation import Message, converse
 from proctor.targets.shared.faults import TargetFault
 from proctor.targets.shared.masking import Secrets, names_a_secret, show_settings
 
-# --- runs one program to its end: writes to its standard input, reads what it says within bounds, and leaves no process behind
+# --- runs one program to its end: writes its standard input, reads bounded output, and leaves no process running
 
 _GRACE_S = 2.0
 """How long a program may take to end after SIGTERM, and its pipes to end after it."""
@@ -55,7 +54,7 @@ _CHUNK = 1 << 16
 
 
 class TooLarge(Exception):
-    """A program said more than it may."""
+    """A program printed more than the limit."""
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -69,7 +68,7 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 class _Child:
-    """One process and what it has said so far."""
+    """One process and its output so far."""
 
     def __init__(self, process: asyncio.subprocess.Process, mark: dict[str, str], limit_bytes: int) -> None:
         self._process = process
@@ -79,7 +78,7 @@ class _Child:
         self._errors = bytearray()
 
     async def finish(self, given: bytes) -> Finished:
-        """Write the input, read until the process has ended, and return what it said. Raises `TooLarge`."""
+        """Write the input, read until the process has ended, and return its output. Raises `TooLarge`."""
         # Read and written side by side: a program that prints before it has read everything would wait for us, and we for it.
         reading = [asyncio.create_task(self._read_output()), asyncio.create_task(self._read_errors())]
         writing = asyncio.create_task(self._write(given))
@@ -87,7 +86,7 @@ class _Child:
             await self._wait_for_exit(reading[0])
             # Something that the program started may hold the pipes open for as long as it likes.
             await asyncio.wait(reading, timeout=_GRACE_S)
-            # `asyncio.wait` raises nothing itself: that too much was said in the last moment shows only here.
+            # `asyncio.wait` raises nothing itself: output over the limit at the end is only found here.
             if reading[0].done():
                 reading[0].result()
         finally:
@@ -124,7 +123,7 @@ class _Child:
         # Not `wait()`: that also waits for pipes that a grandchild may hold open.
         while self._process.returncode is None:
             if output is not None and output.done():
-                output.result()  # raises where too much was said
+                output.result()  # raises if the output is too large
             await asyncio.sleep(_POLL_S)
 
     async def _read_output(self) -> None:
@@ -136,14 +135,14 @@ class _Child:
 
     async def _read_errors(self) -> None:
         assert self._process.stderr is not None
-        # Read to its end although only the tail is kept: a program whose pipe is full stops and waits.
+        # Read to its end although only the tail is stored: a program whose pipe is full stops and waits.
         while chunk := await self._process.stderr.read(_CHUNK):
             self._errors = (self._errors + chunk)[-TAIL_BYTES:]
 
     async def _write(self, given: bytes) -> None:
         stdin = self._process.stdin
         assert stdin is not None
-        # A program may end, or close its input, without having read what it was told.
+        # A program may end, or close its input, without reading it.
         with suppress(ConnectionError):
             stdin.write(given)
             await stdin.drain()
@@ -182,7 +181,7 @@ async def _start_safely(command: Sequence[str], env: Mapping[str, str], cwd: Pat
         GUARD.watch_group(process.pid)
         return _Child(process, mark, limit_bytes)
 
-    # Shielded: a start that is cancelled half way leaves a process whose id nobody knows.
+    # Shielded: cancelling a start half way would leave a process with an unknown id.
     spawning = asyncio.ensure_future(start())
     try:
         return await asyncio.shield(spawning)
@@ -254,7 +253,7 @@ class CommandTarget:
         self._name = name
         self._words = split_command(settings.command)
         named = any(name in word for word in self._words for name in _MESSAGE)
-        self._tells_all = any("{messages}" in text for text in (*self._words, settings.stdin or ""))
+        self._sends_history = any("{messages}" in text for text in (*self._words, settings.stdin or ""))
         self._stdin = settings.stdin if settings.stdin is not None else "" if named else "{input}"
         self._cwd = (base or Path.cwd()) / settings.cwd if settings.cwd is not None else base
         self._timeout_s = settings.timeout_s
@@ -289,13 +288,13 @@ class CommandTarget:
         passed = round((time.perf_counter() - started) * 1000, 3)
         if done.code != 0:
             ended = f"ended with code {done.code}" if done.code > 0 else f"was ended by signal {-done.code}"
-            told = self._secrets.hide(done.last_words)
-            said = f": {shorten(told, 1_000)}" if told else " and said nothing on standard error"
-            raise TargetFault("agent_failed", f"{self.describe()} {ended}{said}")
+            errors = self._secrets.hide(done.last_words)
+            quoted = f": {shorten(errors, 1_000)}" if errors else " and wrote nothing to standard error"
+            raise TargetFault("agent_failed", f"{self.describe()} {ended}{quoted}")
         try:
             text = self._secrets.hide(done.output.decode("utf-8"))
         except UnicodeDecodeError as error:
-            raise TargetFault("bad_answer", f"what {self.describe()} printed is no UTF-8 text (byte {error.start})") from None
+            raise TargetFault("bad_answer", f"what {self.describe()} printed is not UTF-8 text (byte {error.start})") from None
         if is_empty(text):
             raise TargetFault("empty_answer", f"{self.describe()} printed nothing{self._quote_errors(done)}")
         evidence = self._read(text)
@@ -305,13 +304,13 @@ class CommandTarget:
         return evidence if evidence.duration_ms is not None else msgspec.structs.replace(evidence, duration_ms=passed)
 
     async def _run_program(self, message: Message) -> Finished:
-        said = write_as_text(message.said)
+        text = write_as_text(message.content)
         # Half a surrogate stays what it is: `msgspec` refuses it.
-        told = json.dumps(message.list_messages(), ensure_ascii=False) if self._tells_all else ""
-        filled = {"input": said, "messages": told, "session_id": message.session_id}
+        history = json.dumps(message.list_messages(), ensure_ascii=False) if self._sends_history else ""
+        filled = {"input": text, "messages": history, "session_id": message.session_id}
         words = [_fill(word, filled) for word in self._words]
         if any("\0" in word for word in words):
-            raise TargetFault("bad_request", "the message holds a zero byte, which no argument can: let it go to standard input", safe=True)
+            raise TargetFault("bad_request", "the message holds a zero byte, which no argument can contain: use standard input", safe=True)
         env = {
             **self._env,
             **_name_systems(message.attempt.case),
@@ -334,8 +333,8 @@ class CommandTarget:
             raise TargetFault("unreachable", f"{self.describe()} cannot be started{place}: {why}") from None
 
     def _quote_errors(self, done: Finished) -> str:
-        told = self._secrets.hide(done.last_words)
-        return f" on standard output; on standard error: {shorten(told, 400)}" if told else ""
+        errors = self._secrets.hide(done.last_words)
+        return f" on standard output; on standard error: {shorten(errors, 400)}" if errors else ""
 
     def _read(self, text: str) -> Evidence:
         """Return what the program printed as evidence."""
@@ -343,15 +342,15 @@ class CommandTarget:
         if document is MISSING:
             # Taken for plain text, one half of a document would be judged as the answer.
             if _JSON_BEGINS.match(text):
-                told = "begins as JSON does and is no JSON: it was cut off, or other lines stand around it"
-                raise TargetFault("bad_answer", f"what {self.describe()} printed {told}: {show(text)}")
+                problem = "begins like JSON but is not JSON: it was cut off, or mixed with other output"
+                raise TargetFault("bad_answer", f"what {self.describe()} printed {problem}: {show(text)}")
             return read_plain({"text": text.strip()})
         try:
             evidence = read_json_answer(document)
         except EvidenceError as error:
-            raise TargetFault("bad_answer", f"what {self.describe()} printed is no evidence: {error.message}") from None
+            raise TargetFault("bad_answer", f"what {self.describe()} printed is not evidence: {error.message}") from None
         if evidence is None:
-            raise TargetFault("bad_answer", f"what {self.describe()} printed is no evidence: it contains several runs")
+            raise TargetFault("bad_answer", f"what {self.describe()} printed is not evidence: it contains several runs")
         if evidence.error is not None and evidence.metadata.get("code") == AGENT_FAILED:
             raise TargetFault(AGENT_FAILED, f"{self.describe()} answered an error: {shorten(evidence.error)}", evidence=evidence)
         return evidence

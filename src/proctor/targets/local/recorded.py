@@ -22,7 +22,7 @@ from proctor.model.case import Case
 from proctor.model.evidence import Evidence
 from proctor.model.mapping import DeclaredEvidence
 from proctor.model.problem import Problem
-from proctor.model.show import nearest, tell_more
+from proctor.model.show import count_rest, nearest
 from proctor.sources.records import Record, read_records
 from proctor.targets.shared.faults import TargetFault
 
@@ -37,7 +37,7 @@ class RecordedSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     evidence: tuple[str, ...]
     """Files or folders of evidence, relative to the workspace."""
     format: str | None = None
-    """How they are written, if that cannot be told: as for `--evidence-format`."""
+    """Their format, if it cannot be detected: as for `--evidence-format`."""
 
 
 class RecordedTarget:
@@ -145,7 +145,7 @@ class RecordedTarget:
         if not records:
             return
         listed = "\n  ".join(_describe_record(record) for record in records[:_SHOWN])
-        more = tell_more(len(records), _SHOWN, "\n  and")
+        more = count_rest(len(records), _SHOWN, "\n  and")
         raise TargetFault("no_recording", f"{self._name}: {what}:\n  {listed}{more}")
 
 

@@ -26,8 +26,7 @@ from proctor.targets.mcp.agent_conversation import AgentConversation, AgentSetti
 from proctor.targets.mcp.results import CallResult, Listing, RemoteTool, bound_result, can_be_written
 from proctor.targets.mcp.servers import McpServers, ReachedServers
 from proctor.targets.mcp.settings import read_servers
-from proctor.targets.shared.conversation import choose_speaker, with_conversation, with_user
-from proctor.targets.shared.direct_calls import direct_calls
+from proctor.targets.shared.conversation import choose_speaker, direct_calls, with_conversation, with_user
 from proctor.targets.shared.faults import TargetFault
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 class McpAgent:
     """A target: an agent loop over a chat model and MCP servers.
 
-    `model_for` makes the model an attempt talks to, on the attempt's tape; whoever made its connections closes them.
+    `model_for` makes the model of an attempt, on the attempt's tape; its creator closes its connections.
     """
 
     takes_speakers = True
@@ -80,29 +79,29 @@ class McpAgent:
 
     async def _drive_case(self, servers: ReachedServers, attempt: Attempt, tape: Tape) -> Evidence:
         direct = direct_calls(attempt.case)
-        silent = attempt.speaker is not None or (direct and not says_anything(attempt.case))
+        silent = attempt.speaker is not None or (direct and not has_input(attempt.case))
         texts = () if silent else list_inputs(attempt.case)
         files = load_attachments(attempt.case)
         systems = () if attempt.tools is None else tuple(attempt.tools.list_tools())
         wanted = tuple(dict.fromkeys((*list_wanted_servers(attempt.case, servers.ids), *systems)))
         conversation = AgentConversation(self._settings, servers, self._model_for(tape), attempt, tape)
         speaker = choose_speaker(attempt, texts)
-        said: list[str] = []
+        inputs: list[str] = []
         started = time.perf_counter()
 
         def make_evidence() -> Evidence:
-            return with_user(conversation.make_evidence(said if attempt.speaker is not None else texts, measure_ms(started)), attempt)
+            return with_user(conversation.make_evidence(inputs if attempt.speaker is not None else texts, measure_ms(started)), attempt)
 
-        # A little less than we are given: whoever waits for us would not keep what we saw.
+        # A little less than our own limit, so that the caller still gets what we observed.
         deadline = asyncio.timeout(attempt.timeout_s - min(1.0, attempt.timeout_s / 20))
         try:
             async with deadline:
                 await conversation.list_tools(wanted)
                 await conversation.call_directly(call for call in direct if call.after_prompts == 0)
                 while conversation.broken is None and (text := await self._ask_speaker(speaker, conversation, make_evidence)) is not None:
-                    said.append(text)
-                    await conversation.work_turn(text, files if len(said) == 1 else ())
-                    await conversation.call_directly(call for call in direct if call.after_prompts == len(said))
+                    inputs.append(text)
+                    await conversation.work_turn(text, files if len(inputs) == 1 else ())
+                    await conversation.call_directly(call for call in direct if call.after_prompts == len(inputs))
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -110,7 +109,7 @@ class McpAgent:
         return make_evidence()
 
     async def _ask_speaker(self, speaker: Speaker, conversation: AgentConversation, make_evidence: Callable[[], Evidence]) -> str | None:
-        """Return what is said next; a user who cannot go on is a fault that keeps the turns before it."""
+        """Return the next message; a user who cannot continue is a fault with the turns so far."""
         answer = conversation.show_last_turn()
         try:
             return await speaker.say_next(answer)
@@ -148,19 +147,19 @@ def build_mcp_agent(
 # --- what a case asks for -------------------------------------------------------------------------------------------
 
 
-def says_anything(case: Case) -> bool:
+def has_input(case: Case) -> bool:
     """Return whether a case has anything to say."""
     return case.custom_body is not None or bool(case.turns) or case.input is not None
 
 
 def list_inputs(case: Case) -> tuple[str, ...]:
-    """Return what a case says, turn by turn. Raises `TargetError` where this agent cannot be told that."""
+    """Return the messages of a case, turn by turn. Raises `TargetError` for a step this agent does not support."""
     if case.custom_body is not None:
         raise TargetError(f"case {case.id!r} has a custom body, which only an agent over HTTP can be sent")
     if case.turns:
         return tuple(turn.input for turn in case.turns)
     if case.input is None:
-        raise TargetError(f"case {case.id!r} says nothing to the agent: it has neither input nor turns")
+        raise TargetError(f"case {case.id!r} has neither input nor turns")
     return (case.input,)
 
 
@@ -187,7 +186,7 @@ def load_attachments(case: Case) -> tuple[Attachment, ...]:
 
 
 class WithSystems:
-    """The servers that an agent has been given, and beside them the systems of one attempt."""
+    """The servers of an agent, and the systems of one attempt."""
 
     def __init__(self, servers: ReachedServers, tools: OwnTools) -> None:
         """Raises `TargetError` where a system and a server have the same name."""
@@ -196,8 +195,8 @@ class WithSystems:
         self._listed = tools.list_tools()
         both = [name for name in self._listed if name in servers.ids]
         if both:
-            told = f"the agent has an MCP server {both[0]!r}, and the case a system of that name; call one of them otherwise"
-            raise TargetError(told, code="bad_request")
+            message = f"the agent has an MCP server {both[0]!r}, and the case a system of that name; call one of them otherwise"
+            raise TargetError(message, code="bad_request")
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -212,9 +211,9 @@ class WithSystems:
         return Listing(server=server, name="proctor", version=__version__, tools=tools)
 
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
-        """Call a tool of a server or a system, once; what failed is told in the result."""
+        """Call a tool of a server or a system, once; a failure is part of the result."""
         if server not in self._listed:
             return await self._servers.call_tool(server, tool, arguments, request_id=request_id)
         if not can_be_written(arguments):
-            return CallResult(error="the arguments hold half a surrogate pair, which cannot be sent")
+            return CallResult(error="the arguments contain a lone surrogate, which cannot be sent")
         return CallResult(result=bound_result(await self._tools.call_tool(server, tool, arguments)))

@@ -1,20 +1,18 @@
-"""The conversation of our own agent in one attempt: what is said, called and spent until there is an answer.
+"""The conversation of our own agent in one attempt.
 
 The loop, turn by turn of a case, over one conversation:
 
-* The model is asked with the system prompt, everything said so far and all tools. The tool calls of its reply are made one after
-  the other, in order, and answered; then it is asked again. A reply without tool calls ends the turn: its text is the answer.
-  Text beside tool calls is kept in the messages and is never the answer.
-* A call of a tool that does not exist, or with arguments that are no object, never reaches a server: the model is told, and the call is
-  recorded with its error, as are results that say `isError` and calls that failed on the wire. Where `unknown_tools` is `end`, a call of a
-  tool that does not exist breaks the run off.
-* A reply that is cut off, filtered, or holds what is not understood is no whole answer: what it leaves open is unknown, and the account
-  of the evidence says so. So it is with everything after a run broke off.
-* `max_turns` bounds the model calls of the whole case. A run that reaches it, or its time limit, a server that ends and a model that
-  cannot be asked any more after tools were called break the run off: the evidence keeps what was observed, `error` says why,
-  `metadata.code` is its stable word. A call that was under way when the time ran out is kept with its error: it may have had its effect.
-  Before any tool was called the model's fault is raised instead: nothing was observed.
-* Calls that the case makes itself (`direct_calls.py`) come at their place between the turns; a case may have nothing else.
+* The model gets the system prompt, the conversation so far and all tools. The tool calls of its reply are made in order and answered; then
+  the model is called again. A reply without tool calls ends the turn: its text is the answer. Text next to tool calls is stored in the
+  messages and is never the answer.
+* A call of an unknown tool, or with arguments that are not an object, never reaches a server: the model gets the error, and the call is
+  recorded with it, as are `isError` results and calls that failed on the wire. With `unknown_tools: end`, a call of an unknown tool ends
+  the run.
+* A reply that is cut off, filtered or not understood is incomplete: the account marks what is unknown, as it does after a run was stopped.
+* `max_turns` bounds the model calls of the whole case. Reaching it, the time limit, a server that ends, or a model that fails after tools
+  were called stop the run: the evidence has what was observed, `error` the reason and `metadata.code` its code. A call that was running
+  when the time ended is recorded with its error: it may have had its effect. Before any tool was called the model's fault is raised.
+* Calls that the case makes itself (`shared/conversation.py`) come at their place between the turns; a case may have nothing else.
 * Tool lists and tool calls go through the tape, so a replay needs no server; model calls do too, by the model the caller makes.
 """
 
@@ -41,11 +39,11 @@ from proctor.model.stamps import stamp_moment
 from proctor.model.typed import convert_to
 from proctor.targets.mcp.results import RESULT_LIMIT, CallResult, Listing, ResultForm, bound_result, cut_middle, text_for_model
 from proctor.targets.mcp.servers import OfferedTool, ReachedServers, name_tools
-from proctor.targets.shared.direct_calls import DirectCall
+from proctor.targets.shared.conversation import DirectCall
 
 READER: Final = "mcp agent"
 MAX_TURNS: Final = 30
-"""How many times the model is asked in one case unless the settings say otherwise: an agent in a loop must end."""
+"""Maximum number of model calls in one case by default."""
 CONTENT_ERROR: Final = "content-error"
 PROTOCOL_ERROR: Final = "protocol-error"
 _ENDS: Final[dict[Finish, str]] = {
@@ -56,7 +54,7 @@ _NO_CALL: Final = "the model stopped to call tools, and its reply contains no ca
 _NOTHING_LEFT: Final = "a content filter left nothing of the model's answer"
 _CUT_OFF: Final = "the time of the run was over before the tool had answered; whether it took effect is unknown"
 _MESSAGE_LIMIT: Final = 4_000
-"""Of a tool's answer in the kept messages: the whole of it stands beside the call."""
+"""Characters of a tool result in the stored messages: the whole result is next to the call."""
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,16 +69,16 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     result_limit: int = RESULT_LIMIT
     """Characters of one tool result the model is given."""
     tool_results: ResultForm = "whole"
-    """How the model is told what a tool answered. `whole`: the whole MCP result as compact JSON, as MCPLab and MCPJam tell it; `text`: its
+    """How the model gets a tool result. `whole`: the whole MCP result as compact JSON, as in MCPLab and MCPJam; `text`: its
     texts, then whatever else there is as compact JSON."""
     unknown_tools: Literal["told", "end"] = "told"
-    """What becomes of a call of a tool that no server has: the model is `told`, or it is the `end` of the run, as MCPLab has it."""
+    """The effect of a call of an unknown tool: the model is `told`, or the run `end`s, as in MCPLab."""
     tool_errors: Literal["text", "json"] = "text"
-    """How it is told that a call itself failed: `Error: ...`, or `{"error": "..."}` as MCPLab does."""
+    """How the model gets the error of a failed call: `Error: ...`, or `{"error": "..."}` as in MCPLab."""
 
 
 class AgentConversation:
-    """One attempt: what was said, called and spent so far."""
+    """One attempt: its messages, calls and costs so far."""
 
     def __init__(self, settings: AgentSettings, servers: ReachedServers, model: ChatModel, attempt: Attempt, tape: Tape) -> None:
         self._settings = settings
@@ -90,7 +88,7 @@ class AgentConversation:
         self._tape = tape
         self._messages: list[ChatMessage] = [ChatMessage(role="system", text=settings.system)] if settings.system else []
         self._about: dict[int, dict[str, Json]] = {}
-        """When a message was said and what it cost, by its place."""
+        """Time and cost of a message, by its index."""
         self._cut_off: ToolCall | None = None
         """The call that was under way when the run was ended from outside."""
         self._tools: dict[str, OfferedTool] = {}
@@ -125,7 +123,7 @@ class AgentConversation:
         ]
 
     async def work_turn(self, text: str, attachments: tuple[Attachment, ...]) -> None:
-        """Say one thing and work until it is answered; what happened is kept however it ends."""
+        """Send one message and work until it is answered; whatever happens is recorded."""
         started, first_call = time.perf_counter(), len(self._calls)
         spent: list[Usage | None] = []
         answer: str | None = None
@@ -212,7 +210,7 @@ class AgentConversation:
         self._messages.append(message)
 
     def _record_cut_off_call(self, call: ToolCall, started: float) -> None:
-        """Record a call that never came back: its server may have done what it was asked."""
+        """Record a call that never came back: its server may have run it."""
         changes: dict[str, Json] = {"error": _CUT_OFF, "error_kind": PROTOCOL_ERROR, "duration_ms": measure_ms(started)}
         self._cut_off = msgspec.structs.replace(call, **changes)
         self._calls.append(self._cut_off)
@@ -239,7 +237,7 @@ class AgentConversation:
             # Nothing was observed yet, so this is a fault that may be tried again. Later the tools have had their effect.
             if not self._calls and not self._turns:
                 raise
-            self.broken = (fault.code, f"the model could not be asked any more: {fault.message}")
+            self.broken = (fault.code, f"the model failed: {fault.message}")
             return None
         return self._last
 
@@ -255,10 +253,10 @@ class AgentConversation:
             )
         else:
             made = ToolCall(name=tool.tool, arguments=arguments, id=call.id, server=tool.server, aliases=(f"{tool.server}:{tool.tool}",))
-            # MCP takes nothing but an object; `read_arguments` has kept as text what the model gave instead of one.
+            # MCP only takes an object; `read_arguments` stored other arguments as text.
             if not isinstance(arguments, dict):
-                told = f"the arguments of {call.name!r} are no JSON object: {show(arguments)}"
-                made = msgspec.structs.replace(made, arguments=bound_result(arguments), error=told, error_kind=PROTOCOL_ERROR)
+                message = f"the arguments of {call.name!r} are not a JSON object: {show(arguments)}"
+                made = msgspec.structs.replace(made, arguments=bound_result(arguments), error=message, error_kind=PROTOCOL_ERROR)
             else:
                 try:
                     made, gone = await self._send_call(made, tool, arguments)
@@ -289,7 +287,7 @@ class AgentConversation:
         return msgspec.structs.replace(made, result=answer.result, error=failure, error_kind=kind), False
 
     def _write_result(self, made: ToolCall) -> str:
-        """Return the text that the model gets for a call: the result as it came, also one that says `isError`, else why there is none."""
+        """Return the text that the model gets for a call: the result, also one with `isError`, else why there is none."""
         settings = self._settings
         if made.result is not None:
             return text_for_model(made.result, settings.result_limit, settings.tool_results)
@@ -366,15 +364,15 @@ def _complete_schema(tool: OfferedTool) -> dict[str, Json]:
 
 def _shorten_message(message: ChatMessage) -> dict[str, Json]:
     """Return a message for reports, without the bulk of files and results."""
-    kept: dict[str, Json] = msgspec.to_builtins(message)
+    stored: dict[str, Json] = msgspec.to_builtins(message)
     if message.role == "tool":
-        kept["text"] = cut_middle(message.text, _MESSAGE_LIMIT)
+        stored["text"] = cut_middle(message.text, _MESSAGE_LIMIT)
     if message.attachments:
-        kept["attachments"] = [
+        stored["attachments"] = [
             {"name": each.name, "media_type": each.media_type, "url": each.url, "characters": len(each.data or "")}
             for each in message.attachments
         ]
-    return kept
+    return stored
 
 
 def measure_ms(since: float) -> float:

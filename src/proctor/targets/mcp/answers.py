@@ -2,7 +2,7 @@
 
 The `mcp` package reads an answer as a whole, however large, and a packed one may be a million times what was sent. So:
 
-* Nothing packed is asked for, and nothing packed is unpacked.
+* Compressed answers are neither requested nor unpacked.
 * A body is counted as it comes and ends with an error above `MAX_ANSWER_BYTES`, whatever length it claims.
 * A stream of events may grow for ever: there the package bounds each event. It counts as one only where the package reads it so.
 
@@ -75,7 +75,7 @@ def _is_event_stream(response: httpx2.Response) -> bool:
 def _refuse_packed(response: httpx2.Response) -> None:
     given = response.headers.get("content-encoding", "")
     if any(each.strip().lower() not in ("", "identity") for each in given.split(",")):
-        why = f"it is packed (content-encoding: {shorten(given, 100)}) though it was asked for as it is"
+        why = f"it is compressed (content-encoding: {shorten(given, 100)}), which was not requested"
         raise httpx2.DecodingError(why, request=response.request)
 
 

@@ -1,9 +1,9 @@
 """Proves to an MCP server over HTTP who we are: adds the credentials to each request as it leaves.
 
 * Headers of the settings win over what the auth would send, as in MCPLab.
-* A token of the client credentials grant is fetched by a form POST, kept until 30 seconds before it expires, and fetched once more
+* A token of the client credentials grant is fetched by a form POST, cached until 30 seconds before it expires, and fetched once more
   when the server refuses it. The token endpoint is never followed to another place.
-* Tokens stand in no message and no log; `list_secrets()` names those fetched, so that what a server echoes can be scrubbed.
+* Tokens are in no message and no log; `list_secrets()` names those fetched, so that what a server echoes can be scrubbed.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ class ServerAuth(httpx2.Auth):
             case ApiKey(value=value, header_name=name):
                 self._add_header(request, name, value)
             case ClientCredentials() as credentials:
-                kept = self._fetched
+                cache = self._fetched
                 # Twice at most: a token may be withdrawn before its time is over, and a new one that is refused too stays refused.
                 for last in (False, True):
                     # One request fetches for all: sessions that begin side by side would otherwise fetch a token each.
-                    async with kept.lock:
-                        if kept.token is None or self._clock() >= kept.stale_at:
+                    async with cache.lock:
+                        if cache.token is None or self._clock() >= cache.stale_at:
                             answer = yield self._token_request(credentials)
                             await answer.aread()
                             self._read_token(answer, credentials)
-                        used = kept.token
+                        used = cache.token
                     self._add_header(request, "Authorization", f"Bearer {used}")
                     response = yield request
                     self._note_refusal(response)
@@ -85,8 +85,8 @@ class ServerAuth(httpx2.Auth):
                         return
                     await response.aread()
                     # Another session may have fetched a new one meanwhile, which must not be thrown away.
-                    if kept.token == used:
-                        kept.token = None
+                    if cache.token == used:
+                        cache.token = None
                 return
             case None:
                 pass
@@ -132,11 +132,11 @@ class ServerAuth(httpx2.Auth):
             life_s = float(life)
         except (TypeError, ValueError):
             life_s = _DEFAULT_LIFE_S
-        kept = self._fetched
-        kept.token = token
+        cache = self._fetched
+        cache.token = token
         # A long run fetches many; the last ten are enough to scrub what a server can still echo.
-        kept.fetched = [*kept.fetched[-9:], token]
-        kept.stale_at = self._clock() + life_s - LIFE_LEFT_S
+        cache.fetched = [*cache.fetched[-9:], token]
+        cache.stale_at = self._clock() + life_s - LIFE_LEFT_S
 
     def _make_fault(self, message: str) -> ServerFault:
         return ServerFault("unauthorized", self._settings.id, message, permanent=True)

@@ -1,13 +1,13 @@
 """One MCP server, connected.
 
-The `mcp` package wants its contexts left by the task that entered them, so each connection is owned by a task of its own: it
-connects, lists the tools, says that it is ready and waits to be told to leave. Everybody else only asks through it.
+The `mcp` package requires that the task that enters a context also leaves it, so each connection has a task of its own: it connects, lists
+the tools, signals that it is ready and waits for the signal to leave.
 
 * One try is connecting and listing all pages of tools, within `timeout_s`. A try that failed is repeated after 250, 500 and 750 ms,
   unless repeating cannot help (no such command, not authorised) or the time was used up.
 * A server that does not take streamable HTTP is spoken with by server-sent events alone, where its settings allow that.
-* A tool call is never repeated: nobody knows what it did. One that times out or fails on the wire is a failed call; one that
-  finds the server gone says so, and the next `get_listing` connects again.
+* A tool call is never repeated: its effect is unknown. One that times out or fails on the wire is a failed call; if the server is gone, the
+  error names that, and the next `get_listing` connects again.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ServerWire:
         common: dict[str, Any] = {
             "mode": "legacy" if settings.era == "handshake" else "auto",
             "client_info": Implementation(name="proctor", version=__version__),
-            # By default the package may answer from a cache for as long as a server says; `is_answering` has to reach the server.
+            # By default the package may answer from a cache as long as a server allows; `is_answering` has to reach the server.
             "cache": None,
             "read_timeout_seconds": settings.timeout_s,
         }
@@ -99,7 +99,7 @@ class ServerWire:
                 yield client
         else:
             self.auth = ServerAuth(settings, clock=self._clock, fetched=self._fetched)
-            # A stream of events may be silent for long between two of them; each call has its own limit beside this.
+            # A stream of events may be silent for long; each call has its own limit as well.
             timeout = httpx2.Timeout(settings.timeout_s, read=max(_QUIET_STREAM_S, settings.timeout_s))
             by = self._transport(_uses_https(settings)) if self._transport is not None else None
             http = httpx2.AsyncClient(
@@ -135,7 +135,7 @@ class ServerWire:
         if self.settings.transport == "stdio":
             if isinstance(leaf, OSError) and (self.child is None or self.child.exit_code is None):
                 return self.make_fault("command_not_found", f"cannot be started: {where}: {leaf.strerror or leaf}", permanent=True)
-            if isinstance(leaf, MCPError) and is_said_by_package(leaf, CONNECTION_CLOSED):
+            if isinstance(leaf, MCPError) and is_local_error(leaf, CONNECTION_CLOSED):
                 return self.make_fault("server_exited", f"({where}) {self.describe_exit()}")
         if isinstance(leaf, AddressRefused):
             return self.make_fault("address_refused", f"({where}) may not be reached: {leaf}", permanent=True)
@@ -146,10 +146,10 @@ class ServerWire:
             return self.make_fault("unreachable", f"cannot be reached at {target}: {leaf or type(leaf).__name__}")
         if isinstance(leaf, httpx2.HTTPStatusError):
             status = leaf.response.status_code
-            told = f"({where}) refused to connect: it answered {status} {leaf.response.reason_phrase}".rstrip()
+            message = f"({where}) refused to connect: it answered {status} {leaf.response.reason_phrase}".rstrip()
             code = "unauthorized" if status in (401, 403) else "refused"
             # 408 and 429 pass by themselves; any other refusal below 500 is the same the next time.
-            return self.make_fault(code, told, permanent=300 <= status < 500 and status not in (408, 429))
+            return self.make_fault(code, message, permanent=300 <= status < 500 and status not in (408, 429))
         if isinstance(leaf, MCPError):
             status = self.auth.refusal[0] if self.auth is not None and self.auth.refusal is not None else None
             code = "unauthorized" if status in (401, 403) else "refused"
@@ -158,7 +158,7 @@ class ServerWire:
         return self.make_fault("protocol", f"({where}) answered nonsense: {type(leaf).__name__}: {shorten(str(leaf), 500)}")
 
     def describe_refusal(self, error: MCPError) -> str:
-        """Return what the server said when it refused; its status where the package hides it behind words of its own."""
+        """Return why the server refused; its status if the package hides it."""
         refusal = self.auth.refusal if self.auth is not None else None
         if refusal is None or error.message not in ("Server returned an error response", "Not Found"):
             return error.message
@@ -183,7 +183,7 @@ class ServerWire:
         if tail:
             return f"; its standard error ends with:\n{tail}"
         if child.noise is not None:
-            return f"; it wrote on standard output what is no MCP message: {child.noise}"
+            return f"; it wrote on standard output something else than MCP messages: {child.noise}"
         return "; it wrote nothing on standard error"
 
 
@@ -199,18 +199,18 @@ def _uses_https(settings: ServerSettings) -> bool:
     return any(place.lower().startswith("https") for place in places)
 
 
-_SAID_BY_PACKAGE = {CONNECTION_CLOSED: "Connection closed", REQUEST_TIMEOUT: "Request 'tools/call' timed out"}
+_LOCAL_ERRORS = {CONNECTION_CLOSED: "Connection closed", REQUEST_TIMEOUT: "Request 'tools/call' timed out"}
 
 
-def is_said_by_package(error: MCPError, code: int) -> bool:
+def is_local_error(error: MCPError, code: int) -> bool:
     """Return whether an error is the package's own: servers use the same codes for what they like, in words of their own."""
-    return error.code == code and error.message == _SAID_BY_PACKAGE[code]
+    return error.code == code and error.message == _LOCAL_ERRORS[code]
 
 
 def _find_cause(error: BaseException) -> BaseException:
     """Return the first real cause inside groups of exceptions."""
     while isinstance(error, BaseExceptionGroup):
-        # A task group cancels its other tasks when one fails: a cancellation says nothing of the cause.
+        # A task group cancels its other tasks when one fails: a cancellation is not the cause.
         inner = [each for each in error.exceptions if not isinstance(each, asyncio.CancelledError)]
         error = inner[0] if inner else error.exceptions[0]
     return error
@@ -218,7 +218,7 @@ def _find_cause(error: BaseException) -> BaseException:
 
 def _has_request(error: httpx2.RequestError) -> bool:
     try:
-        # httpx2 raises `RuntimeError` when an error without a request is asked for it.
+        # httpx2 raises `RuntimeError` on `.request` of an error without one.
         return bool(error.request.url)
     except RuntimeError:
         return False
@@ -227,7 +227,7 @@ def _has_request(error: httpx2.RequestError) -> bool:
 RETRY_WAITS_S = (0.25, 0.5, 0.75)
 """The pauses between tries to connect, as MCPLab makes them."""
 _MOST_PAGES = 1_000
-"""How many pages of tools are asked for: a server whose pages never end must not hold us."""
+"""Maximum number of pages of tools: a server's pages may never end."""
 _CLOSE_S = 10.0
 """How long a child process has to end before its connection is cancelled."""
 _CLOSE_HTTP_S = 3.0
@@ -282,13 +282,13 @@ class Connection:
 
     async def call(self, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
         """Call a tool, once."""
-        # A lost server is not connected anew here: its session, and what it kept for this attempt, went with it.
+        # A lost server is not reconnected here: its session and state of this attempt are lost.
         client = self._client
         if client is None or not self._is_alive():
             return CallResult(error=self._describe_loss(), gone=True)
         limit = self.settings.timeout_s
         if not can_be_written(arguments):
-            return CallResult(error="the arguments hold half a surrogate pair, which cannot be sent")
+            return CallResult(error="the arguments contain a lone surrogate, which cannot be sent")
         mark = REQUEST_ID.set(request_id)
         try:
             # The package keeps the limit; ours is for the case that it does not.
@@ -297,9 +297,9 @@ class Connection:
         except TimeoutError:
             return CallResult(error=f"timed out after {limit:g} s")
         except MCPError as error:
-            if is_said_by_package(error, REQUEST_TIMEOUT):
+            if is_local_error(error, REQUEST_TIMEOUT):
                 return CallResult(error=f"timed out after {limit:g} s")
-            if is_said_by_package(error, CONNECTION_CLOSED) and await self._is_gone():
+            if is_local_error(error, CONNECTION_CLOSED) and await self._is_gone():
                 return CallResult(error=self._describe_loss(), gone=True)
             return CallResult(error=hide_secrets(shorten(self._wire.describe_refusal(error), 2000), self.list_secrets()))
         except (RuntimeError, ValueError) as error:
@@ -315,7 +315,7 @@ class Connection:
         client = self._client
         if client is None or not self._is_alive():
             return False
-        # It would refuse the question; that the connection stands is all that can be known.
+        # It would reject the request; an open connection is all that can be known.
         if client.server_capabilities.tools is None:
             return True
         try:
@@ -347,7 +347,7 @@ class Connection:
 
     async def _connect(self) -> None:
         self.settings.check()
-        # None stands for the last try, after which there is no pause.
+        # None is the last try, after which there is no pause.
         for wait_s in (*self._waits_s, None):
             fault = await self._try_to_connect()
             if fault is None or (self._may_need_sse(fault) and await self._connect_over_sse()):
@@ -390,7 +390,7 @@ class Connection:
                     self._listing = await self._list_tools(client)
                 self._client = client
                 ready.set_result(None)
-                # The contexts must be left by the task that entered them: this one stays until it is told to leave.
+                # The task that entered the contexts must leave them: it waits here for the signal.
                 await self._stop.wait()
         except ServerFault as error:
             fault = error
@@ -401,15 +401,13 @@ class Connection:
         finally:
             self._client = None
             self._lost = str(fault) if fault is not None else None
-            # Also where this task was cancelled: whoever waits for `ready` would wait for ever.
+            # Also if this task was cancelled: callers waiting for `ready` would wait for ever.
             if not ready.done():
                 ready.set_result(fault or self._wire.make_fault("unreachable", "was left before it answered"))
 
     async def _list_tools(self, client: Client) -> Listing:
         if self.settings.era == "stateless" and client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            message = (
-                f"({self.settings.describe_place()}) speaks protocol {client.protocol_version}, not the stateless one that is asked for"
-            )
+            message = f"({self.settings.describe_place()}) speaks protocol {client.protocol_version}, not the requested stateless one"
             raise self._wire.make_fault("protocol", message, permanent=True)
         tools: list[RemoteTool] = []
         seen: set[str] = set()

@@ -1,9 +1,7 @@
-"""Plain values for what a server said: who it is, what it offers, what a tool answered. They go through a tape as they are.
+"""Plain values for a server's identity, tools and results; recorded on a tape unchanged.
 
-An answer is kept as JSON for evidence and as text for the model, and never more of it than fits.
-
-A result is an MCP result object (`content`, `structuredContent`, `isError`). A text longer than the limit loses its middle, and says
-so where it was; a result that is still too big becomes one such text.
+A result is an MCP result object (`content`, `structuredContent`, `isError`), stored as JSON for evidence and as text for the model, both
+bounded. A text over the limit loses its middle, with a mark; a result that is still too big becomes one such text.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from proctor.model.json_values import join_surrogates
 
 ResultForm = Literal["whole", "text"]
 RESULT_LIMIT = 100_000
-"""Characters of one text in a tool result that are kept."""
+"""Maximum characters of one text in a tool result."""
 _WHOLE = 4
 """A whole result may be this many times as long as one text in it."""
 _SERVER_INFO = "io.modelcontextprotocol/serverInfo"
@@ -33,7 +31,7 @@ class RemoteTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who a server says it is, and what it offers."""
+    """A server's name, version and capabilities."""
 
     server: str
     """The id in our settings."""
@@ -51,7 +49,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str | None = None
     """Why the call itself failed."""
     gone: bool = False
-    """The server cannot be asked any more."""
+    """The server cannot be called any more."""
 
 
 def cut_middle(text: str, limit: int) -> str:
@@ -65,9 +63,9 @@ def cut_middle(text: str, limit: int) -> str:
 
 def plain_result(result: dict[str, Any]) -> dict[str, Any]:
     """Return a result as the server gave it, without what only the protocol needs."""
-    kept = {"content": [], **{key: value for key, value in result.items() if key not in ("_meta", "resultType")}}
+    content = {"content": [], **{key: value for key, value in result.items() if key not in ("_meta", "resultType")}}
     meta = {key: value for key, value in (result.get("_meta") or {}).items() if key != _SERVER_INFO}
-    return {**kept, "_meta": meta} if meta else kept
+    return {**content, "_meta": meta} if meta else content
 
 
 def can_be_written(value: Json) -> bool:
@@ -127,8 +125,8 @@ def text_for_model(result: Json, limit: int = RESULT_LIMIT, form: ResultForm = "
     # A server that sends both usually writes the one into the other.
     if structured is not None and not any(parse_json(part) == structured for part in parts):
         parts.append(_encode_compact(structured))
-    told = cut_middle("\n".join(parts), limit) or "(no content)"
-    return f"Error: {told}" if result.get("isError") is True else told
+    text = cut_middle("\n".join(parts), limit) or "(no content)"
+    return f"Error: {text}" if result.get("isError") is True else text
 
 
 def _write_part(part: Json) -> str:

@@ -1,13 +1,13 @@
 """Several MCP servers as one set of tools.
 
-Servers are connected side by side; if one cannot be reached, none is kept and the error names every one that failed. A tool is
+Servers are connected concurrently; if one cannot be reached, all are closed and the error names every one that failed. A tool is
 offered to a model under its own name; where two servers have the same name, both are offered as `server__tool`. Letters that model
 providers refuse in names become `_`, and no offered name is longer than 64. What a call is recorded under is always the tool's own name.
 
 What a server keeps in a session (a cart, a login) belongs to one attempt at a case: `open_session` gives an attempt its own sessions, each
 made for its first call of that server. Tools are listed once, by the sessions that `open` made; the first attempt takes these over. Servers
-whose settings say `session: shared` have one session for all. A session that is no longer needed is left in the background: a server
-that takes its time to end holds nobody up, and `close` waits for all of them.
+with `session: shared` have one session for all. Sessions are closed in the background, so a slow server blocks nothing; `close` waits for
+all of them.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ReachedServers(Protocol):
         ...
 
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
-        """Call a tool of a server, once; what failed is told in the result."""
+        """Call a tool of a server, once; a failure is part of the result."""
         ...
 
 
@@ -115,7 +115,7 @@ class _OwnSessions:
         if self._servers.is_shared(server):
             return await self._servers.call_tool(server, tool, arguments, request_id=request_id)
         if server not in self._own:
-            # Kept before it is connected: `open_session` closes what stands here, also where connecting fails or is cancelled.
+            # Stored before it is connected: `open_session` closes everything here, also if connecting fails or is cancelled.
             self._own[server] = connection = await self._servers.new_connection(server)
             try:
                 await connection.get_listing()
@@ -127,8 +127,7 @@ class _OwnSessions:
 class McpServers:
     """The servers an agent may use; `async with`, or `open` and `close`.
 
-    `offline` says that everything comes from a tape: opening connects no server. What goes over HTTP goes by `transport`, where one is
-    given.
+    `offline` means that everything comes from a tape: opening connects no server. `transport` makes the HTTP connections, if given.
     """
 
     def __init__(
@@ -206,7 +205,7 @@ class McpServers:
         return listing
 
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
-        """Call a tool of a server, once; what failed is told in the result."""
+        """Call a tool of a server, once; a failure is part of the result."""
         return await self._get_connection(server).call(tool, arguments, request_id=request_id)
 
     async def is_answering(self, server: str) -> bool:
@@ -218,7 +217,7 @@ class McpServers:
         return server not in self._settings or self._settings[server].session == "shared"
 
     async def new_connection(self, server: str) -> Connection:
-        """Return a session that nobody else has; not connected yet, unless it is the one that `open` made."""
+        """Return an exclusive session; not connected yet, unless it is the one that `open` made."""
         # A process may take seconds to end; attempts that are quicker than that would pile up processes.
         while len(self._leaving) >= MOST_LEAVING:
             await asyncio.wait(self._leaving, return_when=asyncio.FIRST_COMPLETED)
@@ -229,7 +228,7 @@ class McpServers:
     def close_later(self, connections: Iterable[Connection]) -> None:
         """Close sessions in the background."""
         for connection in connections:
-            # Kept in a set, as asyncio itself holds tasks by weak references only and could lose one that is still closing.
+            # A set of strong references: asyncio only has weak ones and could lose a task that is still closing.
             task = asyncio.create_task(_quietly_close([connection]))
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
@@ -245,7 +244,7 @@ class McpServers:
             from proctor.targets.mcp.connection import RETRY_WAITS_S, Connection
 
             waits_s = RETRY_WAITS_S if self._waits_s is None else self._waits_s
-            # Kept apart from the connections: each attempt has one of its own, and all of them share the token.
+            # Apart from the connections: each attempt has its own, and all share the token.
             fetched = self._tokens.setdefault(server, FetchedToken())
             self._connections[server] = Connection(self._settings[server], waits_s=waits_s, transport=self._transport, fetched=fetched)
         return self._connections[server]

@@ -1,6 +1,6 @@
 """Settings of MCP servers: plain values, already resolved, that show no secret.
 
-`${NAME}` is resolved before these values are made; nothing here reads the environment. Whatever a server says (its results, its
+`${NAME}` is resolved before these values are made; nothing here reads the environment. Whatever a server returns (its results, its
 standard error) is scrubbed of the secrets it was given before it reaches a message, evidence or a recording.
 """
 
@@ -40,7 +40,7 @@ _SECRET_WORDS = ("token", "key", "secret", "password", "passwd", "auth", "cookie
 
 
 class ServerFault(TargetError):
-    """An MCP server could not be reached, or ended; `permanent` says that trying again cannot help."""
+    """An MCP server could not be reached, or ended; `permanent` means that a retry cannot help."""
 
     def __init__(self, code: FaultCode, server: str, message: str, *, permanent: bool = False) -> None:
         super().__init__(f"MCP server {server!r} {message}", code=code)
@@ -146,8 +146,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def check(self) -> None:
         """Raise `ServerFault` for settings that nothing can be reached with."""
         if not (is_finite(self.timeout_s) and self.timeout_s > 0):
-            told = f"needs a number of seconds above 0 as 'timeout_s', found {self.timeout_s}"
-            raise ServerFault("bad_settings", self.id, told, permanent=True)
+            message = f"needs a number of seconds above 0 as 'timeout_s', found {self.timeout_s}"
+            raise ServerFault("bad_settings", self.id, message, permanent=True)
         if self.transport == "stdio" and not self.command:
             raise ServerFault("bad_settings", self.id, "over stdio needs 'command'", permanent=True)
         if self.is_remote and urlsplit(self.url).scheme not in ("http", "https"):
@@ -161,8 +161,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 def read_servers(value: Json) -> tuple[ServerSettings, ...]:
     """Servers as a file describes them: a list of entries with `id`, or a map of them. Raises `SpecError`.
 
-    What has a `url` speaks HTTP (where its path ends in `/sse`, the older way), what has a `command` is started, unless `transport` says
-    otherwise.
+    With a `url` it speaks HTTP (with a path ending in `/sse`, the older transport), with a `command` it is run, unless `transport` is set.
     """
     if isinstance(value, dict):
         entries = [{"id": key, **each} if isinstance(each, dict) else each for key, each in value.items()]
@@ -217,7 +216,7 @@ def hide_secrets(text: str, secrets: tuple[str, ...]) -> str:
 
 
 def hide_secrets_in(value: Json, secrets: tuple[str, ...]) -> Json:
-    """Return a JSON value with every secret replaced wherever it stands, keys included."""
+    """Return a JSON value with every secret replaced, keys included."""
     if not secrets:
         return value
     # Replaced in the encoded form: keys and texts at any depth are found in one pass, and a secret with quotes is escaped alike.

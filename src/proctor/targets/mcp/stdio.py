@@ -1,13 +1,13 @@
 """An MCP server as a child process: newline-delimited JSON-RPC over its standard input and output.
 
-Why not the transport of the `mcp` package: it needs half a minute for a result of 50 MB (each chunk is joined to all before it), and
-tells neither the exit code nor what the server said on standard error, which is where the reason of a failed start stands.
+Why not the transport of the `mcp` package: it needs half a minute for a result of 50 MB (each chunk is joined to all before it), and has
+neither the exit code nor standard error, which has the reason of a failed start.
 
-* Lines on standard output that are no JSON-RPC message are skipped; the first is kept for messages.
+* Lines on standard output that are not JSON-RPC messages are skipped; the first is stored for messages.
 * A line of more than `MOST_LINE_BYTES` ends the connection.
 * Ending: standard input is closed, then the process group gets SIGTERM, then SIGKILL, each after a bounded wait. A cancelled caller
-  waits for that too, so no child is left behind; what the server started in its own process group goes with it. Where this process ends
-  without that (killed, or told twice to end), its guard does the same (`processes/guard.py`).
+    waits for that too, so no child keeps running, nor its process group. If this process is killed, its guard does the same
+    (`processes/guard.py`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ChildServer:
         self._stderr = bytearray()
         self._closing = False
         self.ended = False
-        """Whether the server's output has ended: nothing can be asked any more."""
+        """Whether the server's output has ended: no more requests are possible."""
         self.noise: str | None = None
         """The first line of standard output that was no message."""
         self.fault: str | None = None
@@ -75,7 +75,7 @@ class ChildServer:
 
     async def _start_safely(self) -> asyncio.subprocess.Process:
         """Start the process; a caller that is cancelled meanwhile leaves neither it nor what it started."""
-        # Shielded: a start that is cancelled half way leaves a process whose id nobody knows.
+        # Shielded: cancelling a start half way would leave a process with an unknown id.
         spawning = asyncio.ensure_future(self._start_process())
         try:
             return await asyncio.shield(spawning)
@@ -130,7 +130,7 @@ class ChildServer:
         try:
             while chunk := await stdout.read(_CHUNK):
                 if self._closing or self.fault:
-                    continue  # a server that cannot write cannot end either, so what it says is taken and dropped
+                    continue  # a server that cannot write cannot end either, so its output is read and dropped
                 # Pieces of a line are joined once, at its end: joining each to all before it takes quadratic time.
                 first, *others = chunk.split(b"\n")
                 parts.append(first)
@@ -155,7 +155,7 @@ class ChildServer:
             if self.noise is None:
                 self.noise = shorten(line[:1000].decode("utf-8", "replace").strip())
             return
-        # Whoever asked has gone; an answer that is still on its way is for nobody.
+        # The caller has gone; an answer that is still on its way is dropped.
         with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
             await incoming.send(SessionMessage(message))
 
@@ -173,7 +173,7 @@ class ChildServer:
 
     async def _listen_to_stderr(self) -> None:
         assert self._process is not None and self._process.stderr is not None
-        # Read to its end although only the tail is kept: a server whose pipe is full stops and waits.
+        # Read to its end although only the tail is stored: a server whose pipe is full stops and waits.
         while chunk := await self._process.stderr.read(_CHUNK):
             self._stderr = (self._stderr + chunk)[-TAIL_BYTES:]
 
@@ -248,11 +248,11 @@ async def finish_despite_cancel(work: Awaitable[None]) -> None:
 
 
 def _read_message(line: bytes) -> JSONRPCMessage:
-    """Return the message on a line, with half surrogate pairs mended rather than the answer lost. Raises `ValueError`."""
+    """Return the message on a line, with lone surrogates replaced. Raises `ValueError`."""
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
-        mended = mend_surrogates(line)
-        if mended is None:
+        repaired = mend_surrogates(line)
+        if repaired is None:
             raise
-        return jsonrpc_message_adapter.validate_json(mended, by_name=False)
+        return jsonrpc_message_adapter.validate_json(repaired, by_name=False)

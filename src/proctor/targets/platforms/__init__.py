@@ -1,1 +1,1 @@
-"""Agents behind an HTTP address: any API, n8n, Flowise."""
+"""Agents with an HTTP API: any API, n8n, Flowise."""

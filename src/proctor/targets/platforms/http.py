@@ -1,4 +1,4 @@
-"""An agent behind an HTTP address, as Mibo's HTTP API agent.
+"""An agent with an HTTP API, as Mibo's HTTP API agent.
 
 Every message is one request: the template with its placeholders filled as JSON, or the case's own body exactly as written. `GET` and
 `HEAD` send the members of the template as query parameters instead. Each request carries `x-request-id`. Address and headers may
@@ -68,7 +68,7 @@ class Auth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An agent behind an HTTP address."""
+    """An agent with an HTTP API."""
 
     type: Literal["http"] = "http"
     url: str
@@ -80,7 +80,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     template: Json = msgspec.field(default_factory=lambda: DEFAULT_TEMPLATE)
     """The body of a message, with placeholders."""
     response_path: str | None = None
-    """Where the text stands in the answer: `data.choices.0.message.content`."""
+    """The path of the text in the answer: `data.choices.0.message.content`."""
     answer_format: str | None = None
     """How the answer is written, if it is more than text: `openai`, `anthropic`, `n8n`, ... as for `--evidence-format`."""
     evidence: EvidenceSettings | None = None
@@ -102,7 +102,7 @@ class Requests:
         # A placeholder is no part of an address before it is filled; without its braces the rest can be checked now.
         check_address(url.replace("{", "").replace("}", ""), field)
         if not method.isascii() or not method.isalpha():
-            raise SpecError(f"method: {method!r} is no HTTP method", field="method")
+            raise SpecError(f"method: {method!r} is not an HTTP method", field="method")
         self._method = method.upper()
         # A slash in a value must not become a step of the path.
         self._url = TextTemplate(url, field=field, written=lambda text: quote(text, safe=""))
@@ -123,7 +123,7 @@ class Requests:
         attempt = message.attempt
         values = values_for(
             attempt.case.context,
-            message=message.said,
+            message=message.content,
             request_id=message.request_id,
             session_id=message.session_id,
             messages=message.list_messages(),
@@ -154,7 +154,7 @@ class Requests:
 
 
 class HttpTarget(WireTarget):
-    """Talks to an agent behind an HTTP address."""
+    """Talks to an agent with an HTTP API."""
 
     def __init__(
         self, name: str, settings: HttpSettings, *, secrets: frozenset[str] = frozenset(), transport: MakeTransport | None = None
@@ -178,7 +178,7 @@ class HttpTarget(WireTarget):
         )
 
     def describe_forgetting(self) -> str | None:
-        """Return why the agent cannot know which conversation a message belongs to; None where it is told."""
+        """Return why the agent cannot know which conversation a message belongs to; None if it gets that."""
         if {SESSION_NAME, CONVERSATION_NAME} & self._requests.placeholders:
             return None
         return f"it is sent neither {{{SESSION_NAME}}} nor {{{CONVERSATION_NAME}}} (docs/how-to/test-an-http-agent.md#placeholders)"
@@ -205,7 +205,7 @@ def _compile_mapping(settings: HttpSettings) -> Mapping | None:
         raise SpecError("evidence: `group` is for the lines of a log; an answer is one run", field="evidence.map.group")
     if settings.response_path is not None or settings.answer_format is not None:
         named = "response_path" if settings.response_path is not None else "answer_format"
-        raise SpecError(f"{named}: `evidence.map` says already how the answer is read; write one of the two", field=named)
+        raise SpecError(f"{named}: `evidence.map` already defines how the answer is read; remove one of them", field=named)
     try:
         return compile_mapping(paths)
     except SpecError as error:

@@ -3,8 +3,8 @@
 The webhook is sent the message with `x-request-id` and `x-session-id`. With an API key the executions are then looked through, again and
 again for a bounded time, for a finished one that was started with our request id: in that header, or in the body, because a Chat Trigger
 keeps no headers. It shows nodes, tools and tokens. Status and time are those of the webhook; where a Respond to Webhook node gives the
-answer, so are text and body, because the execution shows what came into that node and not what it said. Without a key, what the webhook
-answers is all there is; a trace inside that answer is read.
+answer, so are text and body, because the execution shows the input of that node and not its output. Without a key, only the webhook's
+answer is known; a trace inside that answer is read.
 
 On a tape the looking is one exchange that answers with the execution found, not with those of others.
 """
@@ -42,7 +42,7 @@ _UNFINISHED = ("new", "running", "waiting", "unknown")
 # The workflow has run already; one look that fails is no reason to give it up.
 _PASSING = ("unreachable", "transport", "timeout")
 _PAGE = 20
-"""Executions asked for at once."""
+"""Executions requested per page."""
 _MOST_PAGES = 5
 """How far back an execution is looked for: ours is among the newest."""
 _LONGEST_PAUSE_S = 2.0
@@ -63,7 +63,7 @@ class N8nSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     template: Json = msgspec.field(default_factory=lambda: DEFAULT_TEMPLATE)
     """What the webhook is sent, with placeholders."""
     response_path: str | None = None
-    """Where the text stands in the webhook's answer, if the executions are not read."""
+    """The path of the text in the webhook's answer, if the executions are not read."""
     api: str | None = None
     """Where n8n runs, for its API: `http://127.0.0.1:5678`."""
     api_key: str | None = None
@@ -157,7 +157,7 @@ class N8nTarget(WireTarget):
                         if execution is not None:
                             state = f"execution {execution.get('id')} is still {execution.get('status')}"
                     await asyncio.sleep(pause)
-                    # Doubled each time: a quick workflow is found at once, and a slow one is not asked for four times a second.
+                    # Doubled each time: a quick workflow is found at once, and a slow one is not polled four times a second.
                     pause = min(max(pause, 0.01) * 2, _LONGEST_PAUSE_S)
         except TimeoutError:
             if not bound.expired():
@@ -232,13 +232,13 @@ def _read_execution(execution: Json, answer: HttpAnswer, message: Message) -> Ev
         evidence = n8n.read(execution)[0]
     except EvidenceError as error:
         raise TargetFault("bad_answer", f"the execution cannot be read: {error.message}") from None
-    said = answer.body if answer.body is not None else answer.text
+    content = answer.body if answer.body is not None else answer.text
     evidence = msgspec.structs.replace(
-        evidence, http_status=answer.status, duration_ms=answer.duration_ms, metadata={**evidence.metadata, "webhook_answer": said}
+        evidence, http_status=answer.status, duration_ms=answer.duration_ms, metadata={**evidence.metadata, "webhook_answer": content}
     )
     refusal = refuse_status(answer)
     if refusal is not None and not message.claims_status(answer.status):
-        # What the execution shows is kept beside the error.
+        # The execution is stored along with the error.
         raise make_fault(refusal, answer, evidence)
     if n8n.is_answered_by_webhook(evidence):
         spoken = _read_answer(answer, None, message)
@@ -281,7 +281,7 @@ def _read_answer(answer: HttpAnswer, response_path: str | None, message: Message
 
 
 def _read_item(answer: HttpAnswer, evidence: Evidence, message: Message) -> Evidence:
-    """Return what the only item of a webhook's answer says."""
+    """Return the content of the only item of a webhook's answer."""
     item = answer.body[0]
     alone = msgspec.structs.replace(answer, body=item)
     refusal = refuse_failure(alone, None)

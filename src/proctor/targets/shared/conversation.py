@@ -1,11 +1,10 @@
 """Turns a case into messages in order, and joins what was seen of each.
 
-A case is one message, or several turns, or one body that is sent as it is. Every message of a go has an id of its own (the go's id, with
+A case is one message, or several turns, or one body that is sent as it is. Every message of an attempt has an id (the attempt's id, with
 the number of the turn where there are several), all of them share one session. A turn that cannot be sent, or that the agent does not
-answer (`no_answer.py`), ends the go; where the case claims the status of such a turn, it is followed by the next one.
+answer (`no_answer.py`), ends the attempt, unless the case claims the status of that turn.
 
-Where a simulated user speaks (`Attempt.speaker`), each message is asked for once the one before it is answered, and the user knows nothing
-but the answers. Everything else is the same road.
+With a simulated user (`Attempt.speaker`), each message is requested once the previous one is answered; the user only sees the answers.
 """
 
 from __future__ import annotations
@@ -22,9 +21,58 @@ from proctor.evidence.plain.record import with_turn_defaults
 from proctor.evidence.values.text import as_text
 from proctor.model.account import Account, Part
 from proctor.model.attempt import Attempt, Speaker
+from proctor.model.case import Case
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, UserEnding
-from proctor.targets.shared.direct_calls import CODE as UNSUPPORTED_STEP
+from proctor.model.show import nearest, show
+from proctor.model.typed import convert_to
 from proctor.targets.shared.faults import TargetFault
+
+# --- tool calls that a case makes itself, without a model: the `toolCall` steps of MCPJam
+
+UNSUPPORTED_STEP = "unsupported_step"
+
+
+class DirectCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One call, as the reader of the dialect keeps it."""
+
+    server: str
+    tool: str
+    arguments: dict[str, Json] = {}
+    after_prompts: int = 0
+    id: str | None = None
+    server_id: str | None = None
+    render_timeout_ms: int | None = None
+    """How long a widget may take to appear: nothing is rendered here."""
+
+    def find_server(self, known: tuple[str, ...]) -> str | None:
+        """Return the server that is meant: by its name, else by its id."""
+        return next((name for name in (self.server, self.server_id) if name in known), None)
+
+    def describe_unknown_server(self, known: tuple[str, ...]) -> str:
+        """Return the message for a target that has no such server."""
+        close = nearest(self.server, known)
+        hint = f"; nearest: {', '.join(close)}" if close else ""
+        return f"a toolCall step: there is no MCP server {show(self.server, 80)}{hint}; known: {', '.join(known) or 'none'}"
+
+
+def direct_calls(case: Case) -> tuple[DirectCall, ...]:
+    """Return the calls that a case makes itself, in order. Raises `TargetError` for an entry that is not a call."""
+    found = case.settings.get("direct_calls")
+    if found is None:
+        return ()
+    prompts = len(case.turns) or int(case.input is not None)
+    try:
+        calls = convert_to(found, tuple[DirectCall, ...])
+    except msgspec.ValidationError as error:
+        raise TargetError(f"case {case.id!r}: settings.direct_calls cannot be used: {error}", code="bad_request") from None
+    for number, call in enumerate(calls):
+        if not 0 <= call.after_prompts <= prompts:
+            where = f"settings.direct_calls[{number}].after_prompts"
+            raise TargetError(f"case {case.id!r}: {where}: expected 0 to {prompts}, found {call.after_prompts}", code="bad_request")
+    return calls
+
+
+# ---
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,21 +87,21 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     body: Json = None
     """Sent exactly as written, instead of a text."""
     earlier: tuple[dict[str, Json], ...] = ()
-    """What was said before in this conversation, as messages of user and assistant in turn."""
+    """The conversation so far, as alternating messages of user and assistant."""
 
     @property
-    def said(self) -> Json:
+    def content(self) -> Json:
         """The text, or the body that is sent in its place."""
         return self.body if self.text is None else self.text
 
     def list_messages(self) -> list[dict[str, Json]]:
         """Return the conversation so far with this message at its end, for an agent that keeps none itself."""
-        return [*self.earlier, {"role": "user", "content": as_text(self.said)}]
+        return [*self.earlier, {"role": "user", "content": as_text(self.content)}]
 
     def claims_status(self, status: int) -> bool:
-        """Return whether the case says itself that this message is answered with this HTTP status.
+        """Return whether the case claims itself that this message is answered with this HTTP status.
 
-        A remark (`advisory`) is no such claim, and neither is one that may be skipped (`depends_on`): it would lift what nobody decides.
+        An `advisory` assertion is no such claim, and neither is one that may be skipped (`depends_on`).
         """
         return any(
             isinstance(each.spec, HttpStatus)
@@ -74,10 +122,10 @@ def messages_of(attempt: Attempt) -> list[Message]:
     """Return every message of this attempt. Raises `TargetFault` where there is none."""
     case = attempt.case
     if case.settings.get("direct_calls"):
-        said = (
+        content = (
             f"case {case.id!r} calls tools itself (toolCall steps), which needs a target of type mcp_agent: this one reaches no MCP server"
         )
-        raise TargetFault(UNSUPPORTED_STEP, said)
+        raise TargetFault(UNSUPPORTED_STEP, content)
     request_id, session_id = ids_of(attempt)
     if case.custom_body is not None:
         return [Message(attempt=attempt, turn=0, request_id=request_id, session_id=session_id, body=case.custom_body)]
@@ -101,7 +149,7 @@ def _header_safe(text: str) -> str:
 
 
 class _Messages:
-    """The messages of one attempt, one after the other: those of the case, or what its simulated user says."""
+    """The messages of one attempt in order: those of the case, or of its simulated user."""
 
     def __init__(self, attempt: Attempt) -> None:
         """Raises `TargetFault` where there is nothing to say."""
@@ -114,7 +162,8 @@ class _Messages:
         """Return the next message, or None after the last one. Raises `TargetError` where the user cannot go on."""
         place, speaker = len(self.given), self._attempt.speaker
         if answer is not None:
-            self._earlier = [*self.given[-1].list_messages(), {"role": "assistant", "content": _find_answer(answer)}]
+            text = answer.text if answer.text is not None else as_text(answer.body) or ""
+            self._earlier = [*self.given[-1].list_messages(), {"role": "assistant", "content": text}]
         if speaker is None:
             message = self._fixed[place] if place < len(self._fixed) else None
         else:
@@ -132,10 +181,6 @@ class _Messages:
         return f"turn {len(self.given)} of {len(self._fixed)}" if len(self._fixed) > 1 else ""
 
 
-def _find_answer(answer: Evidence) -> str:
-    return answer.text if answer.text is not None else as_text(answer.body) or ""
-
-
 def _make_spoken_message(attempt: Attempt, turn: int, text: str) -> Message:
     request_id, session_id = ids_of(attempt)
     return Message(attempt=attempt, turn=turn, request_id=f"{request_id}-{turn + 1}", session_id=session_id, text=text)
@@ -145,7 +190,7 @@ async def converse(attempt: Attempt, say: Callable[[Message], Awaitable[Evidence
     """Say every message of the case in order, within the time of the attempt, and join what was seen."""
     messages = _Messages(attempt)
     seen: list[Evidence] = []
-    # A little less than we are given: whoever waits for us would not keep what we saw.
+    # A little less than our own limit, so that the caller still gets what we observed.
     bound = asyncio.timeout(attempt.timeout_s - min(1.0, attempt.timeout_s / 20))
     try:
         async with bound:
@@ -162,16 +207,16 @@ async def converse(attempt: Attempt, say: Callable[[Message], Awaitable[Evidence
         where = messages.name_turn()
         if not where:
             raise
-        told = TargetFault(
+        located = TargetFault(
             fault.code,
-            # What the user could not do is told by the user itself.
+            # A failure of the user names its turn itself.
             f"{where}: {fault.message}" if len(messages.given) > len(seen) else fault.message,
-            # The turns before it did reach the agent; one that was asked to wait goes through all of them again.
+            # Earlier turns did reach the agent; a rate-limited attempt repeats all of them.
             safe=fault.safe and (not seen or fault.code == "rate_limited"),
             retry_after_s=fault.retry_after_s,
         )
         raise with_conversation(
-            told, _join_seen(messages.given, [*seen, *([fault.evidence] if fault.evidence is not None else [])])
+            located, _join_seen(messages.given, [*seen, *([fault.evidence] if fault.evidence is not None else [])])
         ) from None
     return with_user(join_evidence(messages.given, seen), attempt)
 
@@ -192,7 +237,7 @@ def join_evidence(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evid
     if len(messages) == 1 and attempt.speaker is None:
         only = seen[0]
         return msgspec.structs.replace(
-            only, case=attempt.case.id, input=messages[0].said if only.input is None else only.input, metadata={**ids, **only.metadata}
+            only, case=attempt.case.id, input=messages[0].content if only.input is None else only.input, metadata={**ids, **only.metadata}
         )
     account = _join_accounts(seen)
     # Not strict: a conversation that broke off has seen fewer turns than it has messages.
@@ -222,10 +267,10 @@ def _join_accounts(seen: Sequence[Evidence]) -> Account | None:
     accounts = [evidence.account for evidence in seen if evidence.account is not None]
     if not accounts:
         return None
-    # Reversed: of several turns that doubt the same part, the first one says why.
+    # Reversed: of several turns with the same unknown part, the first gives the reason.
     unknown: dict[Part, str] = {part: why for account in reversed(accounts) for part, why in account.unknown.items() if part != "answer"}
     if any(evidence.usage is None for evidence in seen) and any(evidence.usage is not None for evidence in seen):
-        unknown.setdefault("usage", "not every turn tells its tokens")
+        unknown.setdefault("usage", "a turn has no token counts")
     last = seen[-1].account
     if last is not None and "answer" in last.unknown:
         unknown["answer"] = last.unknown["answer"]
@@ -251,7 +296,7 @@ def _make_turn(message: Message, evidence: Evidence, *, several: bool) -> Eviden
         # A turn has no model of its own, and its tokens are priced by who answered it.
         usage = msgspec.structs.replace(usage, models=(evidence.model,))
     return EvidenceTurn(
-        input=as_text(message.said),
+        input=as_text(message.content),
         text=evidence.text,
         body=evidence.body,
         tool_calls=evidence.tool_calls,

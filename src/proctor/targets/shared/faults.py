@@ -1,7 +1,7 @@
 """Why an agent could not be driven.
 
-The words are for the runner (`code`, `safe`) and for the user (the message says what and where). What was seen before the fault is kept
-in `evidence`, so that a conversation that broke off in its third turn does not lose the first two.
+`code` and `safe` are for the runner, the message is for the user. Observations before the fault are in `evidence`, so that a conversation
+that fails in its third turn does not lose the first two.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import traceback
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Return whether this is the user's own Ctrl-C, as far as can be told: in doubt it is."""
+    """Return whether this is the user's own Ctrl-C; if unclear, it is."""
     if not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
         return False
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

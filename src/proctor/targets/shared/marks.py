@@ -4,7 +4,7 @@
     async def answer(message): ...
 
 A marked function is found by the name of its module alone (`function: shop_agent`), and keeps its settings wherever it is driven:
-in `proctor.yaml`, by `proctor.run(suite, target=answer)`, in pytest. What `proctor.yaml` says itself wins.
+in `proctor.yaml`, by `proctor.run(suite, target=answer)`, in pytest. Settings in `proctor.yaml` win.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 class AgentMark(msgspec.Struct, frozen=True, kw_only=True):
-    """What a decorator said about an agent."""
+    """The settings of an agent's decorator."""
 
     timeout_s: float | None = None
     """How long one call may take."""
@@ -56,7 +56,7 @@ def find_mark(function: object) -> AgentMark | None:
     """Return the mark of a function, or None where it has none."""
     try:
         found = getattr(function, _MARK, None)
-    except Exception:  # an object of somebody else's may do anything when it is asked
+    except Exception:  # a foreign object may raise anything
         return None
     return found if isinstance(found, AgentMark) else None
 

@@ -1,7 +1,7 @@
-"""Replaces what must not be kept or shown: secrets for good, the ids of an attempt for as long as they are on a tape.
+"""Replaces what must not be stored or shown: secrets always, the ids of an attempt on a tape.
 
-A recording is found again by what was asked. The ids of a go differ from run to run, so the tape sees fixed words in their place, in
-the question and in the answer, and the ids of the present go are put back into what comes from the tape.
+A recording is found by its request. The ids of an attempt differ from run to run, so the tape has fixed words in their place, and replayed
+answers get the ids of the current attempt.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Secrets:
         return rewrite_texts(value, self.hide) if self._values else value
 
     def hide_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Return the headers as they may be kept."""
-        # Sorted, so that a recording that is made anew differs only where something changed.
+        """Return the headers without secrets."""
+        # Sorted, so that a new recording differs only where something changed.
         return {name.lower(): REDACTED if names_a_secret(name) else self.hide(value) for name, value in sorted(headers.items())}
 
     def hide_address(self, url: str) -> str:
-        """Return an address as it may be kept: without user, password and the values of parameters that are named like a secret."""
+        """Return an address without user, password and the values of parameters that are named like a secret."""
         return self.hide(_strip_url(urlsplit(url)))
 
 
@@ -86,12 +86,12 @@ class Ids:
 def show_settings(settings: msgspec.Struct) -> str:
     """Return the text of settings for tracebacks and logs, without what may be secret."""
     open_fields = ("type", "method", "flow", "workflow_id", "timeout_s", "response_path")
-    told = {name: getattr(settings, name) for name in open_fields if name in settings.__struct_fields__}
-    return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in told.items())}, ...)"
+    shown = {name: getattr(settings, name) for name in open_fields if name in settings.__struct_fields__}
+    return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())}, ...)"
 
 
 def rewrite_texts(value: Json, change: Callable[[str], str]) -> Json:
-    """Return the value with every text in it changed, keys too; whoever decoded it bounds its depth."""
+    """Return the value with every text in it changed, keys too; its decoder bounds the depth."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
@@ -105,7 +105,7 @@ def _strip_url(parts: SplitResult) -> str:
     query = parts.query
     if query:
         pairs = parse_qsl(query, keep_blank_values=True)
-        # Left alone where nothing is hidden: a query that is taken apart and written anew may be spelled in another way.
+        # Unchanged if nothing is hidden: parsing and writing a query may change its spelling.
         if any(names_a_secret(name) for name, _ in pairs):
             query = "&".join(f"{quote(name)}={REDACTED if names_a_secret(name) else quote(value)}" for name, value in pairs)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))

@@ -46,12 +46,12 @@ def import_local_module(name: str, base: Path | None, trusted: bool) -> object:
     except BaseException as error:
         if is_interrupt(error):
             raise
-        told = f"function: importing {name!r} raised {type(error).__name__}: {shorten(str(error))}"
+        message = f"function: importing {name!r} raised {type(error).__name__}: {shorten(str(error))}"
         hint = _ENDS_AT_IMPORT if isinstance(error, SystemExit) else None
-        raise SpecError(told, field="function", hint=hint) from error
-    # The folder of a stranger stands last in the path, so the name may have led to an installed module.
+        raise SpecError(message, field="function", hint=hint) from error
+    # The folder of the suite is last in the path, so the name may have led to an installed module.
     if not trusted and not lies_in(module, base):
-        raise SpecError(f"function: {name!r} is an installed module, not the one beside the suite", field="function")
+        raise SpecError(f"function: {name!r} is an installed module, not the one next to the suite", field="function")
     return module
 
 
@@ -72,7 +72,7 @@ def _make_way(base: Path, top: str, trusted: bool) -> None:
         if name.partition(".")[0] not in own or lies_in(module, folder):
             continue
         if any(lies_in(module, other) for other in _FOLDERS if other != folder):
-            # Whoever imported it keeps it; whoever asks for the name from here on means the one of this folder.
+            # Earlier importers keep their module; later imports of the name get the one of this folder.
             del sys.modules[name]
         elif trusted and name == top and getattr(module, "__file__", None) is not None:
             raise SpecError(
@@ -96,7 +96,7 @@ def _make_way(base: Path, top: str, trusted: bool) -> None:
 def _find_modules(base: Path, names: set[str]) -> set[str]:
     """Return those of the names under which a folder has a module.
 
-    A process knows thousands of modules and a folder has few: it is listed once, and only what stands in it is looked at.
+    A process has thousands of modules and a folder few files: it is listed once, and only its modules are checked.
     """
     try:
         entries = set(os.listdir(base))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Self
 
 _SENDING = ".send_request_headers.started"
-"""What the HTTP client says when a connection stands and the request goes out, after the name of the protocol."""
+"""Event names of the HTTP client for an open connection and a sent request, after the name of the protocol."""
 
 
 def read_clock() -> float:
@@ -37,7 +37,7 @@ class Stopwatch:
             return work()
 
     async def note_event(self, name: str, _: object) -> None:
-        """Take what the HTTP client tells of an exchange: it begins when the connection stands and the headers are sent."""
+        """Handle an event of the HTTP client: an exchange begins when the connection is open and the headers are sent."""
         if not self._is_sent and name.endswith(_SENDING):
             self._since, self._is_sent = read_clock(), True
 

@@ -1,7 +1,7 @@
 """Messages with placeholders: `{"prompt": "{user_message}", "user": "{USER_ID}"}`.
 
-Rules: `{user_message}` (older `{input}`) is the message, `{request_id}` (older `{external_id}`) and `{session_id}` identify the go and
-its conversation, `{messages}` is all that was said in it so far, as `[{"role": ..., "content": ...}]`; every other name is a variable
+Rules: `{user_message}` (older `{input}`) is the message, `{request_id}` (older `{external_id}`) and `{session_id}` identify the attempt and
+its conversation, `{messages}` is the conversation so far, as `[{"role": ..., "content": ...}]`; every other name is a variable
 of the case's `context` or leads to one of its simulated systems. A placeholder that is a whole text keeps the JSON type of its value;
 inside a longer text the value is written as text. `{{` and `}}` are literal braces; a lone brace is refused. Keys of objects are sent
 as written. A template may be written as JSON text.
@@ -60,7 +60,7 @@ class Template:
 
 
 class TextTemplate:
-    """A text with placeholders, each written as text; `written` says how (percent-encoded in addresses, say)."""
+    """A text with placeholders; `written` converts their values (percent-encoded in addresses, for example)."""
 
     def __init__(self, text: str, *, field: str, written: Callable[[str], str] = str) -> None:
         """Raises `SpecError` for a brace that is neither a placeholder nor doubled."""

@@ -1,10 +1,9 @@
-"""One HTTP exchange with an agent: sent, bounded, and kept on the tape.
+"""One HTTP exchange with an agent: sent, bounded, and recorded on the tape.
 
-Rules: an answer of any status is told (`no_answer.py` says what is none of the agent's). No connection, no answer in time, a broken or too
-large answer is a `TargetFault` that says what and where. Redirects are followed on the same host only (method and body kept, except after
-303), so that credentials and message reach nobody else. No cookies are kept, no proxy or password is taken from the environment. Secrets
-that an agent echoes are removed from what it said. Whoever may not go everywhere gives the transport to go by; where that refuses an
-address the fault says so.
+An answer of any status is returned (`no_answer.py` decides which are not the agent's). No connection, a timeout, a broken or too large
+answer is a `TargetFault`. Redirects are followed on the same host only (with method and body, except after 303), so that credentials reach
+no other host. No cookies are stored, no proxy or password is taken from the environment. Secrets that an agent echoes are removed from its
+answer. A restricted transport may refuse an address; the fault has its reason.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 
 from proctor.cassettes.ports import LIVE, Tape
-from proctor.codecs.content_encoding import ASKED_FOR, BadPacking, TooLarge, unpack_answer
+from proctor.codecs.content_encoding import ACCEPT_ENCODING, BadPacking, TooLarge, unpack_answer
 from proctor.errors import EvidenceError, MissingExtra, SpecError, TargetError
 from proctor.evidence.values.json_bytes import decode, exceeds_depth, too_deep_error
 from proctor.model.evidence import Json
@@ -78,10 +77,10 @@ def _decode_text(data: bytes, charset: str) -> tuple[str, str | None]:
     try:
         return data.decode(charset), None
     except LookupError:
-        why = f"nobody knows its charset {charset[:40]!r}"
+        why = f"unknown charset {charset[:40]!r}"
     except UnicodeError as error:
         at = f": byte 0x{data[error.start]:02x} at offset {error.start}" if isinstance(error, UnicodeDecodeError) else ""
-        why = f"it is no text in {charset}{at}"
+        why = f"it is not text in {charset}{at}"
     return data.decode("utf-8", "replace"), why
 
 
@@ -90,11 +89,11 @@ MAX_ANSWER_BYTES = 50 * 1024 * 1024
 MOST_REDIRECTS = 5
 """How often a request is led on before it counts as sent in a circle."""
 _REDIRECTS = (301, 302, 303, 307, 308)
-_KEPT_HEADERS = ("content-type", "retry-after", "date", "x-request-id", "www-authenticate")
+_STORED_HEADERS = ("content-type", "retry-after", "date", "x-request-id", "www-authenticate")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 MakeTransport = Callable[[bool], "httpx2.AsyncBaseTransport"]
-"""How connections are made where they may not go everywhere; told whether certificates are looked at."""
+"""Makes restricted connections; gets whether certificates are verified."""
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +119,7 @@ class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unread: str | None = None
     """Why the bytes are no text; `text` is then what can be shown of them."""
     duration_ms: float = 0.0
-    """From sending the request, on a connection that stands, to the end of the answer."""
+    """From sending the request on an open connection to the end of the answer."""
     redirects: tuple[str, ...] = ()
     """Where the request was led on to before it was answered, in words."""
 
@@ -169,7 +168,7 @@ class Wire:
     async def exchange_over_tape(
         self, request: HttpRequest, send: Callable[[], Awaitable[HttpAnswer]], *, tape: Tape, ids: Ids, note: str | None = None
     ) -> HttpAnswer:
-        """Return what `send` answers, by way of the tape; `note` tells apart requests to the same address."""
+        """Return the answer of `send`, through the tape; `note` distinguishes requests to the same address."""
         if tape is LIVE:
             return await send()
 
@@ -236,7 +235,7 @@ class Wire:
                     "the message and the credentials; if it is right, write it as the address of the target",
                 )
             request = msgspec.structs.replace(request, url=onward)
-            changed = ", asked with GET and without the message" if answer.status == 303 else ""
+            changed = ", requested with GET and without the message" if answer.status == 303 else ""
             led.append(f"status {answer.status} led on to {self.show_url(onward)}{changed}")
             if changed:
                 request = msgspec.structs.replace(request, method="GET", body=None, has_body=False)
@@ -273,7 +272,7 @@ class Wire:
                 "unreachable", f"{self._describe_request(request)}: cannot connect ({why}); is the agent running there?", safe=True
             ) from None
         except TooLarge:
-            why = f"the answer is larger than {_format_megabytes(self._limit)}; it was not read on"
+            why = f"the answer is larger than {self._limit / 2**20:g} MB; it was not read on"
             raise TargetFault("too_large", f"{self._describe_request(request)}: {why}") from None
         except BadPacking as error:
             raise TargetFault("bad_answer", f"{self._describe_request(request)}: the answer cannot be unpacked ({error})") from None
@@ -283,7 +282,7 @@ class Wire:
                 "transport", f"{self._describe_request(request)}: the connection broke before the answer was complete ({why})"
             ) from None
         came = dict(response.headers.items())
-        headers = {name: self.secrets.hide(came[name]) for name in _KEPT_HEADERS if name in came}
+        headers = {name: self.secrets.hide(came[name]) for name in _STORED_HEADERS if name in came}
         if "retry-after" not in headers:
             headers.pop("date", None)  # only a time to come needs it
         answer = HttpAnswer(status=response.status_code, headers=headers, duration_ms=watch.read_ms())
@@ -310,13 +309,11 @@ def _acknowledge_at_once(response: httpx2.Response) -> None:
     try:
         connection.setsockopt(socket.IPPROTO_TCP, option, 1)
     except OSError:
-        return  # no TCP, or closed by now: reading the answer tells
+        return  # no TCP, or closed by now: reading the answer will show
 
 
 def new_client(*, certificates: bool, transport: MakeTransport | None = None) -> httpx2.AsyncClient:
-    """Return a client for agents. Without `certificates` it speaks plain HTTP only and trusts nobody, since reading whom to trust takes 80
-    ms.
-    """
+    """Return a client for agents; without `certificates` plain HTTP only, since loading certificates takes 80 ms."""
     import ssl  # these come with the client
     from http.cookiejar import CookieJar, DefaultCookiePolicy
 
@@ -370,7 +367,7 @@ def json_bytes(value: Json) -> bytes:
 
 def _complete_headers(request: HttpRequest) -> dict[str, str]:
     known = {name.lower() for name in request.headers}
-    more = {"accept": "application/json, */*;q=0.5", "accept-encoding": ASKED_FOR, "user-agent": "proctor"}
+    more = {"accept": "application/json, */*;q=0.5", "accept-encoding": ACCEPT_ENCODING, "user-agent": "proctor"}
     if request.has_body:
         more["content-type"] = "application/json"
     return {**{name: value for name, value in more.items() if name not in known}, **request.headers}
@@ -379,7 +376,3 @@ def _complete_headers(request: HttpRequest) -> dict[str, str]:
 def _get_port(parts: Any) -> int | None:
     given = cast("int | None", parts.port)
     return given if given is not None else _DEFAULT_PORTS.get(parts.scheme)
-
-
-def _format_megabytes(size: int) -> str:
-    return f"{size / 2**20:g} MB"

@@ -17,7 +17,7 @@ from proctor.cassettes.ports import LIVE
 from proctor.checks.registry import default_registry
 from proctor.checks.run.unsupported import Unsupported
 from proctor.errors import InputError
-from proctor.formats.verial.scoring import make_scoring
+from proctor.formats.verial.suite import make_scoring
 from proctor.model.case import Assertion, Suite
 from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import Opinion, Question
