@@ -50,7 +50,10 @@ def broken_off(place: Path, *, kept: int, repeat: int = 1) -> str:
         (("show", "latest"), "incomplete: 2 of 3 attempts, 2 of 3 cases; the run did not finish"),
         (("show", "latest", "--format", "markdown"), "**incomplete: 2 of 3 attempts, 2 of 3 cases; the run did not finish**"),
         (("show", "latest", "--format", "html"), "incomplete: 2 of 3 attempts, 2 of 3 cases; the run did not finish"),
-        (("show", "latest", "--format", "junit"), '<error message="the only attempt is missing: the run did not finish" type="incomplete">'),
+        (
+            ("show", "latest", "--format", "junit"),
+            '<error message="the only attempt is missing: the run did not finish" type="incomplete">',
+        ),
         (("show", "latest", "--format", "jsonl"), "incomplete: 2 of 3 attempts"),
         (("show", "latest", "--evidence"), "incomplete: 2 of 3 attempts"),
         (("report", "latest"), "incomplete: 2 of 3 attempts"),

@@ -221,9 +221,7 @@ def test_the_audit_log_is_narrowed_and_leads_to_what_was_written(world: World) -
     assert "create alert" in words and "create key" in words
     narrowed = Markup(world.get("/ui/audit?resource=alert", "organization").text).words
     assert "create alert" in narrowed and "create key" not in narrowed
-    assert (
-        "No matching entries." in Markup(world.get("/ui/audit?resource=alert&resource_id=x", "organization").text).words
-    )
+    assert "No matching entries." in Markup(world.get("/ui/audit?resource=alert&resource_id=x", "organization").text).words
 
 
 def test_health_is_told_to_everybody_and_figures_to_the_operator(seen: World) -> None:
