@@ -341,7 +341,7 @@ def test_a_sandbox_shows_what_differs_what_happened_and_what_it_holds(world: Wor
     sandbox = author.post("/sandboxes", {"simulator_id": simulator["id"]})
     here = f"/ui/sandboxes/{sandbox['id']}"
     before = Markup(world.get(here, "organization").text)
-    assert "Nothing changed in the systems." in before.words and "Smith" in before.words
+    assert "No changes in the systems." in before.words and "Smith" in before.words
     token = {"authorization": f"Bearer {sandbox['credentials']['token']}"}
     address = f"{sandbox['credentials']['fhir_base_url']}/Patient/ann"
     changed = world.service.client.put(address, json={**PATIENT, "name": [{"family": "</pre>Jones"}]}, headers=token)

@@ -73,7 +73,7 @@ def test_changes_stand_open_with_both_sides_and_requests_behind_their_number() -
 def test_nothing_is_said_of_systems_that_were_not_there_and_that_nothing_changed_is_said() -> None:
     assert draw(None) == draw(State()) == ""
     assert "No changes in the systems." in draw(State(changes=()))
-    assert "Nothing changed" not in draw(State(requests=STATE.requests))
+    assert "No changes" not in draw(State(requests=STATE.requests))
 
 
 def test_very_many_changes_and_hostile_values_are_bounded_and_harmless() -> None:

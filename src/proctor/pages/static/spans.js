@@ -1,7 +1,7 @@
 // A window over many spans: the box has the height of all of them, and the visible rows are fetched while scrolling.
 const box = document.getElementById("span-box");
 const { parse, gone, number } = window.proctor;
-const place = document.getElementById("span-place");
+const status = document.getElementById("span-place");
 
 function begin() {
   let list = document.getElementById("spans");
@@ -22,7 +22,7 @@ function begin() {
   }
   function showPlace() {
     const top = Math.floor(box.scrollTop / height), rows = Math.ceil(box.clientHeight / height);
-    place.textContent = place.dataset.text.replace("{first}", number(top + 1)).replace("{last}", number(Math.min(visible, top + rows))).replace("{visible}", number(visible));
+    status.textContent = status.dataset.text.replace("{first}", number(top + 1)).replace("{last}", number(Math.min(visible, top + rows))).replace("{visible}", number(visible));
   }
   async function fetchRows(first) {
     const answer = await fetch(`${list.dataset.address}&from=${first}&part=rows`, { cache: "no-store" });
@@ -44,7 +44,7 @@ function begin() {
     if (fetching || top >= first && Math.min(visible, top + rows) <= last) return;
     const next = Math.max(0, Math.min(visible - size, top - Math.floor((size - rows) / 2)));
     fetching = true;
-    fetchRows(next).then(() => { fetching = false; look(); }, () => { fetching = false; place.textContent = place.dataset.lost; setTimeout(look, 2000); });
+    fetchRows(next).then(() => { fetching = false; look(); }, () => { fetching = false; status.textContent = status.dataset.lost; setTimeout(look, 2000); });
   }
   place();
   const target = list.querySelector(".current");
