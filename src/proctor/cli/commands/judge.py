@@ -330,11 +330,7 @@ def _make_parser() -> argparse.ArgumentParser:
         metavar="T",
         help="ask for scores, and pass from this one on (default: as the labels state; without `threshold` yes or no)",
     )
-    parser.add_argument("--yes-no", action="store_true", help="ask for yes or no, also where labels have a `threshold`")
-    parser.add_argument(
-        "--samples", type=parse_positive, metavar="N", help="how often each model is asked the same (default: as configured)"
-    )
-    parser.add_argument("--yes-no", action="store_true", help="yes-or-no verdicts instead of scores, without a threshold")
+    parser.add_argument("--yes-no", action="store_true", help="yes-or-no verdicts, even if labels have a `threshold`")
     parser.add_argument("--samples", type=parse_positive, metavar="N", help="samples per model and answer (default: as configured)")
     parser.add_argument(
         "-j",
