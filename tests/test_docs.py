@@ -363,16 +363,18 @@ def test_every_difference_from_an_original_says_why() -> None:
     assert not fidelity_rows.complaints()
 
 
-# --- the how-to of adding a check, inside the house --------------------------------------------------------------------------
+# --- the how-to of adding a check to proctor --------------------------------------------------------------------------
 
 
 def test_the_check_of_the_guide_works_in_the_tree_with_one_file_and_one_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     guide = (DOCS / "how-to" / "write-a-check.md").read_text(encoding="utf-8")
     # Before them stand two that need no tree: a file of own checks, and a package.
     check, its_test = blocks(guide, "python")[-2:]
-    (tmp_path / "brevity.py").write_text(check, encoding="utf-8")
+    (tmp_path / "length").mkdir()
+    (tmp_path / "length/__init__.py").touch()
+    (tmp_path / "length/brevity.py").write_text(check, encoding="utf-8")
     monkeypatch.setattr(proctor.checks, "__path__", [*proctor.checks.__path__, str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "proctor.checks.brevity", raising=False)
+    monkeypatch.delitem(sys.modules, "proctor.checks.length.brevity", raising=False)
     registry = collect(iterate_builtin_modules())
     assert "words_within" in registry
     check_table(registry)
@@ -383,4 +385,4 @@ def test_the_check_of_the_guide_works_in_the_tree_with_one_file_and_one_test(tmp
     assert len(tests) == 2
     for one in tests:
         one()
-    monkeypatch.delitem(sys.modules, "proctor.checks.brevity")
+    monkeypatch.delitem(sys.modules, "proctor.checks.length.brevity")

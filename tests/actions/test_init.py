@@ -252,4 +252,4 @@ def test_on_a_terminal_the_user_is_asked(place: Path, monkeypatch: pytest.Monkey
 def test_where_nobody_can_be_asked_the_likeliest_is_taken_and_the_others_are_named(place: Path) -> None:
     (place / "app.py").write_text("from pydantic_ai import Agent\nagent = Agent('x')\ndef answer(message): return 'hello'\n")
     done = proctor("init")
-    assert "found pydantic-ai" in done.out and "also found, chosen with --for:\n  function " in done.out
+    assert "found pydantic-ai" in done.out and "also found (use --for):\n  function " in done.out

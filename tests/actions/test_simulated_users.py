@@ -308,7 +308,7 @@ def test_reports_say_who_spoke_and_why_it_ended(tmp_path: Path) -> None:
     report = TerminalReport(colour=False)
     shown = report.finish(done.result)
     assert "user      script · gave up after 1 turn · the script has nothing more to say" in shown
-    assert "3 simulated users: 2 done, 1 gave up; their model took 30 tokens" in shown
+    assert "3 simulated users: 2 done, 1 gave up; their model used 30 tokens" in shown
     told = Page(render_html(done.result, done.entries)).read_case("left")
     assert "Simulated userscript · gave up after 1 turn · the script has nothing more to say" in told
     assert "simulated user: script · gave up after 1 turn" in told

@@ -48,7 +48,7 @@ def test_every_record_can_be_looked_at(tmp_path: Path) -> None:
     words = look(run, RUN)
     assert "traces" in words and "one.jsonl:2" in words and "1 error" in words and "2 skipped" in words
     result = look(run, f"{RUN}/r/0")
-    assert "tool search" in result and "hello" in result and "Nothing was claimed" in result
+    assert "tool search" in result and "hello" in result and "No assertions" in result
 
 
 def test_evidence_in_a_folder_whose_name_is_no_utf8_can_be_looked_at(tmp_path: Path) -> None:

@@ -80,9 +80,9 @@ def test_rows_that_are_lost_together_are_counted_one_by_one(tmp_path: Path) -> N
     data.write_bytes(torn)
     summary, _ = evaluate(write_suite(tmp_path), [data], tmp_path / "out")
     assert (summary.errors, summary.unread, summary.records, summary.traces) == (1, 100, 300, 200)
-    assert "100 records that could not be read or decided" in render_batch(summary)
-    assert "### 100 records that could not be read or decided" in render_batch_markdown(summary)
-    assert "100 records that could not be read or decided" in render_batch_html(summary)
+    assert "100 records not read or decided" in render_batch(summary)
+    assert "### 100 records not read or decided" in render_batch_markdown(summary)
+    assert "100 records not read or decided" in render_batch_html(summary)
 
 
 def test_one_fault_is_one_time(tmp_path: Path) -> None:

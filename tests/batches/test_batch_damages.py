@@ -41,7 +41,7 @@ def test_files_beside_the_results_are_told(world: Path) -> None:
     assert warning.startswith("the output folder has 2 foreign files (results/copy.parquet)")
     # Another batch sweeps what looks like a result of its own, and leaves the other to whoever put it there.
     (warning,) = again(world)[0].warnings
-    assert warning.startswith("1 file beside the results") and len(read_results(world / "out")) > ROWS
+    assert warning.startswith("the output folder has 1 foreign file") and len(read_results(world / "out")) > ROWS
 
 
 def test_errors_that_are_gone_are_looked_for_again(world: Path) -> None:

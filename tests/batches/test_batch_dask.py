@@ -124,7 +124,7 @@ def test_a_scheduler_is_for_dask_and_its_files_belong_together(tmp_path: Path) -
     write_suite(tmp_path)
     command = [sys.executable, "-m", "proctor", "batch", "suite.yaml", "data", "--output", "out", "--engine", "dask"]
     for flags, told in (
-        (["--tls-ca", "ca.pem"], "belong together"),
+        (["--tls-ca", "ca.pem"], "must be given together"),
         (["--tls-ca", "a", "--tls-cert", "b", "--tls-key", "c"], "no file at 'a'"),
     ):
         done = subprocess.run([*command, *flags], cwd=tmp_path, capture_output=True, text=True)

@@ -47,7 +47,7 @@ def test_the_terminal_shows_days_slices_and_amounts(tmp_path: Path) -> None:
     lines = text.splitlines()
     assert lines[lines.index("by day") + 1].startswith("  2026-10-01   90.0 %  18 of 20, 69.9 % to 97.2 %; 10 traces, p50 104 ms")
     assert "by model, day" in lines and any(line.startswith("  small, 2026-10-03  ") for line in lines)
-    assert "\x1b" not in text and "2 records that could not be read or decided" in text
+    assert "\x1b" not in text and "2 records not read or decided" in text
 
 
 def test_markdown_has_the_same_figures_in_tables(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_the_page_has_everything_and_runs_nothing(tmp_path: Path) -> None:
     shown = " ".join(read.text)
     for text in ("Trend by day", "Cases", "Why traces did not pass", "Latency", "By model, day"):
         assert text in shown
-    assert "2 records that could not be read or decided" in shown
+    assert "2 records not read or decided" in shown
     assert "trend-chart" in page and "2026-10-03" in shown and "response_contains" in shown
 
 

@@ -70,7 +70,7 @@ def test_the_page_of_a_run_jumps_to_a_row_and_to_the_end(long: World) -> None:
         (f"{run}?row=9,999", 201, 230),
     ):
         text = long.get(address, "organization").text
-        assert f"{first} to {last} of 230" in text and f'aria-rowindex="{first + 1}"' in text, address
+        assert f"{first}–{last} of 230" in text and f'aria-rowindex="{first + 1}"' in text, address
     assert 'href="?position=200#all" data-jump="229"' in long.get(run, "organization").text
     rows = long.get(f"{run}/rows?position=225&limit=50", "organization").text
     assert rows.count("<tr ") == 5 and "<html" not in rows
@@ -95,7 +95,7 @@ def test_attempts_are_found_by_a_text_over_rest_and_on_the_page(long: World) -> 
     run = "/ui/p/proj_home/runs/run_after"
     page = long.get(f"{run}?q=do+not+KNOW", "organization").text
     assert page.count("<tr id=") == len(found["data"]) and 'name="q" value="do not KNOW"' in page
-    assert "No attempt is like this." in long.get(f"{run}?q=nowhere+at+all", "organization").text
+    assert "No matching attempts." in long.get(f"{run}?q=nowhere+at+all", "organization").text
     for query in ("q=x&position=1", f"q={'x' * 201}"):
         assert ask(long, f"/api/runs/run_after/results?{query}").status_code == 400, query
 

@@ -422,7 +422,10 @@ def test_a_config_that_cannot_fill_its_system_is_refused_when_written(author: Au
 def test_an_environment_has_one_simulator_of_a_type_that_is_simulated(author: Author) -> None:
     made = environment(author)
     second = author.post("/simulators", {"name": "another", "type": "FHIR"})
-    assert "FHIR already" in author.post(f"/environments/{made}/simulators/{second['id']}", status=409)["error"]["message"]
+    assert (
+        "already has a simulator of type FHIR"
+        in author.post(f"/environments/{made}/simulators/{second['id']}", status=409)["error"]["message"]
+    )
 
 
 def test_what_is_no_text_goes_in_and_out_as_it_is(author: Author, service: Service) -> None:

@@ -59,7 +59,7 @@ def test_a_key_is_created_used_listed_and_revoked(database: TestDatabase, procto
     where = ("--database", database.url)
     database.run_hub(fill)
     plain = proctor("keys", "create", "--kind", "organization", "--name", "ci", *where).strip()
-    assert plain.startswith("vk_") and plain not in proctor.err and "not shown again" in proctor.err
+    assert plain.startswith("vk_") and plain not in proctor.err and "shown only once" in proctor.err
     scoped = json.loads(
         proctor("keys", "create", "--kind", "project", "--project", "proj_1", "--agent", "agent_1", "--format", "json", *where)
     )
@@ -201,7 +201,7 @@ def test_secrets_are_locked_again_with_a_new_key(proctor: Told, tmp_path: Path, 
     place.run_hub(keep)
     old = (tmp_path / ".proctor" / "secret.key").read_text().strip()
     monkeypatch.setenv("PROCTOR_SECRET_KEY", f"a completely new passphrase,{old}")
-    assert "locked 1 secrets" in proctor("db", "rekey")
+    assert "re-encrypted 1 secrets" in proctor("db", "rekey")
     monkeypatch.setenv("PROCTOR_SECRET_KEY", old)
     proctor("db", "rekey", code=4)
     assert "cannot be decrypted" in proctor.err and "hunter2" not in proctor.err

@@ -42,7 +42,7 @@ from tests.databases import TestDatabase
 from tests.service.agents import LOOPBACK, Agent, a_project, an_agent, suite, until, working
 from tests.users.talks import reply
 
-WATCHES: dict[str, Any] = {"told": lambda: None, "find_ranges": make_range_finder(())}
+WATCHES: dict[str, Any] = {"on_written": lambda: None, "find_ranges": make_range_finder(())}
 
 
 async def start(hub: Hub, agent: Agent, *ids: str, project: str | None = None, **more: Any) -> str:

@@ -153,7 +153,7 @@ def _draw_judged(name: Child, judged: JudgedCase, rate: JudgedRate | None, heads
     if rate is not None:
         estimate, low, high = (write_share(each) for each in (rate.rate, rate.low, rate.high))
         estimated = f"{estimate} estimated ({low} – {high})"
-        share += f", {rate.counts['error']:,} of them in error" if rate.counts.get("error") else ""
+        share += f", {rate.counts['error']:,} with errors" if rate.counts.get("error") else ""
     return make(
         "tr",
         "check",
@@ -328,7 +328,7 @@ def _write_reasons(summary: BatchSummary) -> Iterator[str]:
 
 def _write_faults(summary: BatchSummary) -> Iterator[str]:
     if summary.errors:
-        yield write_markup(make("h2", "", f"{count_noun(summary.unread, 'record')} that could not be read or decided"))
+        yield write_markup(make("h2", "", f"{count_noun(summary.unread, 'record')} not read or decided"))
         rows = _fill((draw_reason("", fault) for fault in summary.faults), [MOST_BYTES // 4])
         yield f'<ul class="groups">{"".join(rows)}</ul>'
         rest = sum(fault.count for fault in summary.faults[len(rows) :]) + summary.more_faults

@@ -131,7 +131,7 @@ def _paint_slice(name: str, one: Slice, width: int, style: Style) -> str:
 def _paint_faults(summary: BatchSummary, style: Style) -> Iterator[str]:
     if not summary.errors:
         return
-    yield style.paint(f"{count_noun(summary.unread, 'record')} that could not be read or decided", "red")
+    yield style.paint(f"{count_noun(summary.unread, 'record')} not read or decided", "red")
     for fault in summary.faults[:MOST_REASONS]:
         yield from _paint_reason(fault, style)
     rest = sum(fault.count for fault in summary.faults[MOST_REASONS:]) + summary.more_faults
