@@ -119,7 +119,7 @@ def judged(spec: Judged) -> Decide:
     for field in ("negative_constraints", "rubric", "steps"):
         for index, text in enumerate(getattr(spec, field)):
             if not text.strip():
-                raise SpecError("the text is empty", field=f"{field}.{index}")
+                raise SpecError("expected text, found an empty one", field=f"{field}.{index}")
 
     def decide(evidence: Evidence) -> Verdict:
         found = find_subject(spec, evidence)
