@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Measured(NamedTuple):
-    """What one run of the benchmark told."""
+    """The figures of one run of the benchmark."""
 
     traces: int
     """Of six tool calls, with three checks."""
@@ -62,17 +62,17 @@ def kinds_table() -> str:
 
 def measured_line() -> str:
     """Return what was measured, in a sentence."""
-    told = MEASURED
-    hours = BILLION / told.per_second / 3600
+    measured = MEASURED
+    hours = BILLION / measured.per_second / 3600
     second = (
         "what a second process adds was not measured, as others were at work"
-        if told.two_to_one is None
-        else (f"{told.two_to_one:.2f} times as many by two")
+        if measured.two_to_one is None
+        else (f"{measured.two_to_one:.2f} times as many by two")
     )
     return (
-        f"Measured over {told.traces:,} traces of six tool calls with three checks, in Parquet, on a machine with two cores: "
-        f"{_round(told.per_second):,} traces a second by one process; {second}. {told.read_bytes:.0f} bytes were read and "
-        f"{told.written_bytes:.0f} written for a trace, and a process had {told.peak_mb:.0f} MB at its peak. "
+        f"Measured over {measured.traces:,} traces of six tool calls with three checks, in Parquet, on a machine with two cores: "
+        f"{_round(measured.per_second):,} traces a second by one process; {second}. {measured.read_bytes:.0f} bytes were read and "
+        f"{measured.written_bytes:.0f} written for a trace, and a process had {measured.peak_mb:.0f} MB at its peak. "
         f"A billion of them are {hours:.0f} hours of one core."
     )
 

@@ -75,7 +75,7 @@ def pages() -> dict[str, str]:
 
 
 def filled(text: str, blocks: dict[str, Callable[[], str]], path: str) -> str:
-    """The page with each of its blocks written anew; a block nobody writes, or a page without its block, is an error."""
+    """The page with each of its blocks rewritten; a block without a writer, or a page without its block, is an error."""
     found = [match["name"] for match in _BLOCK.finditer(text)]
     if sorted(found) != sorted(blocks):
         raise ValueError(f"docs/{path}: has the generated blocks {found}, expected {list(blocks)}")

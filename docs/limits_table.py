@@ -88,10 +88,10 @@ LIMITS: tuple[tuple[str, str, str, str], ...] = (
     ("memory of reading one PDF", "proctor.simulators.fax.pdf_process", "MEMORY_BYTES", "the fax has no text"),
     ("seconds of one request to a simulated system, on the service", "proctor.service.verification.sandboxes.requests", "ANSWER_S", "400"),
     ("unmatched records listed in a result", "proctor.actions.checking.check_stream", "MOST_UNMATCHED", "the rest is counted"),
-    ("problems `validate` prints", "proctor.actions.checking.validate", "MOST_PROBLEMS", "the rest is left out, and it says so"),
-    ("characters of a Markdown report", "proctor.report.text.markdown", "MOST_CHARACTERS", "further details are left out, and it says so"),
+    ("problems `validate` prints", "proctor.actions.checking.validate", "MOST_PROBLEMS", "the rest is left out, with a note"),
+    ("characters of a Markdown report", "proctor.report.text.markdown", "MOST_CHARACTERS", "further details are left out, with a note"),
 )
-"""What is limited, where the number stands, and what happens beyond it."""
+"""What is limited, where the number is defined, and what happens beyond it."""
 
 
 def limits_table() -> str:

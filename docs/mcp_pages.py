@@ -26,7 +26,7 @@ def mcp_page() -> str:
         "keys as [REST](rest.md)). How to use them:",
         "[author criteria from a coding agent](../how-to/author-criteria-from-a-coding-agent.md).",
         "",
-        f"Over stdio suites and evidence may be named by path ({_names(OF_THE_MACHINE)}), and runs are kept in the workspace as",
+        f"Over stdio suites and evidence may be named by path ({_names(OF_THE_MACHINE)}), and runs are stored in the workspace as",
         f"`proctor run` keeps them. Over HTTP callers name no files; runs belong to a project of the service ({_names(OF_THE_SERVICE)}).",
         "",
         "Parameters and results are camelCase; snake_case is read too. What an author wrote (assertions, task items, data), evidence, and",

@@ -74,7 +74,7 @@ def checks_page() -> str:
         "# Checks",
         "",
         "A check is a claim about one observed run. An assertion in a [native suite](native-format.md) names a check and gives it its",
-        "fields. Some checks have a *shorthand*: one bare value that stands for one field. `proctor describe check NAME` prints",
+        "fields. Some checks have a *shorthand*: one bare value for one field. `proctor describe check NAME` prints",
         "the same in a terminal. Fields that say *value or matcher* also take [matchers](matchers.md).",
         "",
         describe.ASSERTION_KEYS_NOTE + " [Native format](native-format.md) explains them.",
@@ -111,7 +111,7 @@ def _place_in_families(module: str) -> tuple[int, str]:
 
 
 def _families() -> Iterator[tuple[str, list[str]]]:
-    """Sections and the names in each, sorted; a file that stands in no section is among the others."""
+    """Sections and the names in each, sorted; a file that is in no section is among the others."""
     names: dict[str, list[str]] = {}
     for entry in default_registry():
         if entry.owner.startswith("proctor.checks."):
@@ -168,12 +168,12 @@ def matchers_page() -> str:
         "",
         "Wherever a check takes an expected value, the value may be a literal or a matcher, at any depth.",
         "",
-        "* A **literal** is what it says, with two additions: the text `*` stands for any value that is there (null included), and lists",
+        "* A **literal** matches an equal value, with two additions: the text `*` matches any present value (null included), and lists",
         "  are equal in any order, each element counted. Numbers, booleans and text never equal one another; `1` equals `1.0`.",
         "* A **matcher** is an object, in one of two spellings that mean the same. *Short*: every key begins with `$`, the matcher's",
-        "  value behind its name (`{$gte: 1}`); several in one object must all hold (`{$gte: 1, $lt: 5}`). *Words*: the key",
-        "  `matcher` holds the name and the other keys stand beside it, as Mibo writes it.",
-        "* `optional: true` (short: `$optional: true`) beside any matcher accepts a value that is missing or null.",
+        "  value after its name (`{$gte: 1}`); several in one object must all hold (`{$gte: 1, $lt: 5}`). *Words*: the key",
+        "  `matcher` has the name and the other keys are next to it, as Mibo writes it.",
+        "* `optional: true` (short: `$optional: true`) next to any matcher accepts a value that is missing or null.",
         "* Matchers that take a `value` to compare with mostly take an `expression` instead ([functions](functions.md)); the short",
         '  spelling is `{$date: {$expr: "TODAY()"}}`, and `{$expr: NAME}` alone is `exact` on an expression.',
         "* An object that only looks like a matcher is written `{$object: {...}}`.",
@@ -201,7 +201,7 @@ def functions_page() -> str:
         "",
         "# Functions of expressions",
         "",
-        'An expression stands behind `$expr` (or `expression` in the word spelling) of a [matcher](matchers.md): `{$expr: "TODAY()"}`.',
+        'An expression follows `$expr` (or `expression` in the word spelling) of a [matcher](matchers.md): `{$expr: "TODAY()"}`.',
         "",
         "```",
         "expression = call | literal | variable ;",
@@ -211,14 +211,14 @@ def functions_page() -> str:
         "```",
         "",
         "* A variable is a name out of `context` (of the case, else of the suite, else of the evidence), with its own type.",
-        "* Text stands in single or double quotes with backslash escapes. Function names may be written in any case of letters.",
+        "* Text is written in single or double quotes with backslash escapes. Function names may be written in any case of letters.",
         "* There are no operators, and nothing here can run code: the expression is read into a tree, bounded in length, depth and",
         "  work, and walked.",
         "* The clock is the one of the run: `--now`, else `now` of the evidence, else the start of its trace, else the moment of the",
         "  check, which is then written into the result. The zone is `timezone` of the context, else of the suite, else UTC.",
         "* Units of dates: `second(s)`, `minute(s)`, `hour(s)`, `day(s)`, `week(s)`, `month(s)`, `year(s)`.",
-        "* An unknown function or a wrong number of arguments is a problem of the suite with its column. A variable that",
-        "  nobody defined is an `error` of that assertion.",
+        "* An unknown function or a wrong number of arguments is a problem of the suite with its column. An undefined",
+        "  variable is an `error` of that assertion.",
         "",
         "| function | gives |",
         "|---|---|",
@@ -259,7 +259,7 @@ def evidence_formats() -> str:
 
 
 def assertion_keys() -> str:
-    """What may stand beside a check, from the published schema."""
+    """The keys allowed next to a check, from the published schema."""
     schema = build_native_schema(default_registry())
     properties = schema["$defs"]["assert_tool_called"]["properties"]
     lines = ["| key | meaning |", "|---|---|"]

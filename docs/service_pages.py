@@ -59,7 +59,7 @@ def rest_page() -> str:
     lines += ["", "## Shapes", "", "What is sent and answered. A field with a default may be left out."]
     for name, schema in sorted(document["components"]["schemas"].items()):
         if name.endswith("Page"):
-            continue  # said where it is answered
+            continue  # described where it is answered
         lines += ["", *_shape(name, schema)]
     return "\n".join(lines) + "\n"
 
@@ -75,9 +75,9 @@ def _opening() -> list[str]:
         "",
         "Lists are newest first and come in pages: `limit` (1 to 100, 20 by default) and `cursor`, which is `_meta.next` (older) or",
         "`_meta.prev` (newer) of another page. A `limit` out of range is refused; in the verification API more than 100 are 100. What does",
-        "not exist and what belongs to somebody else is the same 404.",
+        "not exist and what belongs to another tenant is the same 404.",
         "",
-        "Beside what stands at each operation, every one may answer 400, 401, 403, 404, 409, 413, 415, 429, 500 and 503, in the shape of",
+        "Besides the listed statuses, every operation may answer 400, 401, 403, 404, 409, 413, 415, 429, 500 and 503, in the shape of",
         "its dialect: `/api` [Error](#error), verification [VerificationError](#verificationerror), `/public`",
         "[TraceError](#traceerror), `/v1` [Status](#status). 429 and 503 say in `Retry-After` when to come again. The answer to",
         "every request carries `x-request-id`: yours, or one that was made.",
@@ -136,10 +136,10 @@ def _shape(name: str, schema: dict[str, Any]) -> Iterator[str]:
     yield "| field | kind | meaning |"
     yield "|---|---|---|"
     for field, one in properties.items():
-        said = ", required" if field in schema.get("required", ()) else ""
+        required = ", required" if field in schema.get("required", ()) else ""
         default = one.get("default")
         shown = f" (default: `{_plain(default)}`)" if default not in (None, "", {}, []) else ""
-        yield f"| `{field}` | {_kind(one)}{said} | {_cell(one.get('description', ''))}{shown} |"
+        yield f"| `{field}` | {_kind(one)}{required} | {_cell(one.get('description', ''))}{shown} |"
 
 
 def _plain(value: object) -> str:

@@ -14,7 +14,7 @@ _BEGIN = """<!-- Generated from the code by `python -m docs.generate`. Do not ed
 # Kinds of simulated systems
 
 What each kind answers and what it leaves for the checks, in the words of its own file in `src/proctor/simulators/kinds/`.
-[Simulated systems](simulated-systems.md) tells what all have in common; the how-to pages show each at work. Everything that is refused is
+[Simulated systems](simulated-systems.md) covers what all have in common; the how-to pages show each at work. Everything that is refused is
 answered with a 4xx and a reason, never with a 5xx: a 500 is a bug in the simulator.
 """
 
@@ -22,7 +22,7 @@ answered with a 4xx and a reason, never with a 5xx: a 500 is a bug in the simula
 def kinds_page() -> str:
     """Return the page: a table of all kinds, and a section for each."""
     kinds = [find_simulator(kind) for kind in list_kinds()]
-    rows = ["| kind | what it stands for |", "|---|---|"]
+    rows = ["| kind | simulated system |", "|---|---|"]
     rows += [f"| [`{one.kind}`](#{one.kind}) | {one.summary} |" for one in kinds]
     return "\n".join([_BEGIN, *rows, "", *(_write_section(one) for one in kinds)])
 
@@ -35,8 +35,8 @@ def _write_section(simulator: Simulator) -> str:
     if simulator.open_paths:
         facts.append(("Answered without the token", ", ".join(f"`{path}`" for path in simulator.open_paths)))
     tools = "\n".join(f"| `{tool.name}` | {tool.description} |" for tool in find_tools(simulator))
-    told = "\n".join(f"* {name}: {value}" for name, value in facts)
-    return f"## `{simulator.kind}`\n\n{_fence_lists(text.strip())}\n\n{told}\n\n| tool for models | |\n|---|---|\n{tools}\n"
+    facts_list = "\n".join(f"* {name}: {value}" for name, value in facts)
+    return f"## `{simulator.kind}`\n\n{_fence_lists(text.strip())}\n\n{facts_list}\n\n| tool for models | |\n|---|---|\n{tools}\n"
 
 
 def _join_lines(text: str | None) -> str:

@@ -1,10 +1,10 @@
 """Questions about tool calls for test code, with plain answers.
 
-The nine validators of MCPJam's SDK under Python names, the positional order kept. Each returns true or false and has a twin
+The nine validators of MCPJam's SDK under Python names, in the same positional order. Each returns true or false and has a twin
 that returns a verdict with the reason: `match_tool_calls` and `explain_tool_calls`. `evaluate_tool_calls` pairs expected with
-actual calls and says what is missing, extra, out of order or called with other arguments.
+actual calls and reports what is missing, extra, out of order or called with other arguments.
 
-* Names compare exactly. Where names are asked for, calls are read by their names.
+* Names compare exactly. Where names are expected, calls are read by their names.
 * A call is our `ToolCall`, or a mapping with `toolName`, `name` or `tool`, and `arguments`, `args` or `input` (JSON text is
   read), by itself or under `function` as OpenAI writes it. Missing or null arguments count as `{}`.
 * Claims about arguments hold when one single call satisfies them. Equality is deep: lists are ordered, `1` equals `1.0`, a
@@ -171,16 +171,16 @@ def match_tool_argument_with(tool_name: str, arg_name: str, predicate: Predicate
 
 def explain_tool_argument_with(tool_name: str, arg_name: str, predicate: Predicate, tool_calls: Iterable[CallLike]) -> Verdict:
     """Decide `match_tool_argument_with` and say why."""
-    asked: list[Json] = []
+    tested: list[Json] = []
     for value in _list_values(tool_name, arg_name, predicate, tool_calls):
-        asked.append(value)
+        tested.append(value)
         answer = predicate(value)
         if isinstance(answer, Awaitable):
             _drop(answer)
             raise TypeError("the predicate returned an awaitable, which always counts as true; use match_tool_argument_with_async")
         if answer:
             return _explain_held(tool_name, arg_name, value)
-    return _explain_never_held(tool_name, arg_name, asked)
+    return _explain_never_held(tool_name, arg_name, tested)
 
 
 async def match_tool_argument_with_async(
@@ -194,15 +194,15 @@ async def explain_tool_argument_with_async(
     tool_name: str, arg_name: str, predicate: Callable[[Json], Awaitable[object] | object], tool_calls: Iterable[CallLike]
 ) -> Verdict:
     """Decide `match_tool_argument_with_async` and say why."""
-    asked: list[Json] = []
+    tested: list[Json] = []
     for value in _list_values(tool_name, arg_name, predicate, tool_calls):
-        asked.append(value)
+        tested.append(value)
         answer = predicate(value)
         if isinstance(answer, Awaitable):
             answer = cast(object, await answer)
         if answer:
             return _explain_held(tool_name, arg_name, value)
-    return _explain_never_held(tool_name, arg_name, asked)
+    return _explain_never_held(tool_name, arg_name, tested)
 
 
 _OPTION_NAMES = {
@@ -377,10 +377,10 @@ def _explain_held(tool_name: str, arg_name: str, value: Json) -> Verdict:
     return passed(f"the predicate holds for {arg_name} = {show(value)} of {show(tool_name)}")
 
 
-def _explain_never_held(tool_name: str, arg_name: str, asked: list[Json]) -> Verdict:
-    if not asked:
+def _explain_never_held(tool_name: str, arg_name: str, tested: list[Json]) -> Verdict:
+    if not tested:
         return failed(f"expected a call of {show(tool_name)} with the argument {show(arg_name)}; there is none")
-    return failed(f"expected the predicate to hold for {arg_name} of {show(tool_name)}; it was false for {show(asked)}")
+    return failed(f"expected the predicate to hold for {arg_name} of {show(tool_name)}; it was false for {show(tested)}")
 
 
 def _drop(answer: Awaitable[object]) -> None:

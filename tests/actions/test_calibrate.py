@@ -87,7 +87,7 @@ class Slow:
 
 def test_items_are_asked_side_by_side_up_to_the_bound_and_keep_their_order() -> None:
     judge, heard = Slow(), list[JudgedAnswer]()
-    found = run([item(str(number), True) for number in range(40)], judge, concurrency=5, told=heard.append)
+    found = run([item(str(number), True) for number in range(40)], judge, concurrency=5, on_item=heard.append)
     assert judge.most == 5
     assert [one.opinion.score for one in found.items] == [number / 100 for number in range(40)]
     assert sorted(one.item.answer for one in heard) == sorted(str(number) for number in range(40))

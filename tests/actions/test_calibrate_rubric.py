@@ -79,7 +79,7 @@ def test_every_point_of_a_summary_is_asked_and_all_make_one_decision() -> None:
         ('{"evidence": {"text": "hi"}, "label": true}', "tone needs 'should_be'"),
         ('{"with": {"should_be": "calm", "shuold": 1}, "evidence": {"text": "hi"}, "label": true}', "shuold"),
         ('{"with": {"should_be": ""}, "evidence": {"text": "hi"}, "label": true}', "expected text, found an empty one"),
-        ('{"with": {"should_be": "calm"}, "evidence": {"input": "hi"}, "label": true}', "no judge would be asked about this"),
+        ('{"with": {"should_be": "calm"}, "evidence": {"input": "hi"}, "label": true}', "there is nothing to judge"),
         ('{"with": {"should_be": "calm"}, "evidence": {"text": "hi"}, "label": 1}', "label"),
         ('{"with": {"should_be": "calm"}, "label": true}', "evidence"),
         ('{"with": {"should_be": "calm"}, "evidence": {"tool_calls": 3}, "label": true}', "tool_calls"),

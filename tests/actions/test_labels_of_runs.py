@@ -114,7 +114,7 @@ def test_a_run_without_a_decision_is_refused_with_the_reason(tmp_path: Path) -> 
     [
         ({"check": "tone", "with": {"should_be": "calm"}, "label": True}, "needs 'evidence'"),
         ({"check": "tonee", "with": {}, "evidence": {"text": "x"}, "label": True}, "unknown check 'tonee'"),
-        ({"check": "response_contains", "with": {"text": "x"}, "evidence": {"text": "x"}, "label": True}, "no judge would be asked"),
+        ({"check": "response_contains", "with": {"text": "x"}, "evidence": {"text": "x"}, "label": True}, "there is nothing to judge"),
         ({"answer": "x", "criterion": "c", "label": True, "threshold": 2}, "threshold: expected a number from 0 to 1"),
         ({"answer": "x", "criterion": "c", "label": True, "kind": "halucination"}, "expected quality or semantic or hallucination"),
     ],

@@ -135,7 +135,7 @@ def test_another_version_of_a_rubric_is_another_question_to_the_memory(name: str
         material = Material(subject="x")
         fill = dict.fromkeys(("tone", "point", "allowed", "dialect", "schema"), "y")
         messages = render((build_question(rubric, material, fill=fill),)).messages
-        return make_key(ChatRequest(messages=messages), provider="p", model="m", address=None, asked={})
+        return make_key(ChatRequest(messages=messages), provider="p", model="m", address=None, options={})
 
     rubric = load_rubric(name)
     assert key(rubric) == key(rubric)

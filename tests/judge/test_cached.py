@@ -130,14 +130,14 @@ REQUEST: dict[str, Any] = {
     "seed": 1,
     "answer_schema": {"a": 1},
 }
-HOW: dict[str, Any] = {"provider": "p", "model": "m", "address": "http://x", "asked": {"sample": 0, "member": 0, "attempt": 0}}
+HOW: dict[str, Any] = {"provider": "p", "model": "m", "address": "http://x", "options": {"sample": 0, "member": 0, "attempt": 0}}
 
 
 def test_a_key_is_the_same_for_the_same_and_another_for_whatever_differs() -> None:
     def key(request: dict[str, Any] = {}, **how: Any) -> str:  # noqa: B006 - never changed
         return make_key(ChatRequest(**{**REQUEST, **request}), **{**HOW, **how})
 
-    same = [key(), key({"answer_schema": {"a": 1}}), key(asked={"attempt": 0, "member": 0, "sample": 0})]
+    same = [key(), key({"answer_schema": {"a": 1}}), key(options={"attempt": 0, "member": 0, "sample": 0})]
     assert len(set(same)) == 1
     others = [
         key({"messages": (ChatMessage(role="user", text="ho"),)}),
@@ -151,10 +151,10 @@ def test_a_key_is_the_same_for_the_same_and_another_for_whatever_differs() -> No
         key(provider="q"),
         key(model="n"),
         key(address=None),
-        key(asked={"sample": 1, "member": 0, "attempt": 0}),
-        key(asked={"sample": 0, "member": 1, "attempt": 0}),
-        key(asked={"sample": 0, "member": 0, "attempt": 1}),
-        key(asked={"sample": 0, "member": 0}),
+        key(options={"sample": 1, "member": 0, "attempt": 0}),
+        key(options={"sample": 0, "member": 1, "attempt": 0}),
+        key(options={"sample": 0, "member": 0, "attempt": 1}),
+        key(options={"sample": 0, "member": 0}),
     ]
     assert len({same[0], *others}) == len(others) + 1
 

@@ -132,7 +132,7 @@ def test_the_reply_is_held_to_its_shape() -> None:
 def test_questions_that_do_not_go_together_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         ask()
-    with pytest.raises(ValueError, match="requests of their own"):
+    with pytest.raises(ValueError, match="different kinds of answer"):
         ask(Question(criterion="x", material=HELLO), Question(criterion="x", material=HELLO, threshold=0.5))
     with pytest.raises(ValueError, match="share one material"):
         ask(Question(criterion="x", material=HELLO), Question(criterion="x", material=Material(subject="Hello")))

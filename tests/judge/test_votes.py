@@ -22,9 +22,9 @@ def question(threshold: float | None) -> Question:
 
 def ballot(said: Any, threshold: float | None, number: int) -> Ballot:
     if isinstance(said, str):
-        return Ballot(model="m", said=Fault(said, f"why {said}"))
+        return Ballot(model="m", verdict=Fault(said, f"why {said}"))
     passed = said if isinstance(said, bool) else said >= threshold
-    return Ballot(model="m", said=Item(passed=passed, score=None if isinstance(said, bool) else float(said), reason=f"reason {number}"))
+    return Ballot(model="m", verdict=Item(passed=passed, score=None if isinstance(said, bool) else float(said), reason=f"reason {number}"))
 
 
 @rows("judge/cases/votes.yaml")
@@ -86,7 +86,7 @@ def test_a_cost_needs_both_tokens_and_prices() -> None:
 
 def test_a_budget_stop_among_choices_is_no_fail() -> None:
     asked = Question(criterion="c", material=Material(subject="s"), choices={"a": "1", "b": "2"}, accepted=("a",))
-    votes = [Ballot(model="m", said=Item(passed=choice == "a", score=None, reason="r", choice=choice)) for choice in "ab"]
-    ballots = [*votes, Ballot(model="m", said=Fault("judge_budget", "spent"))]
+    votes = [Ballot(model="m", verdict=Item(passed=choice == "a", score=None, reason="r", choice=choice)) for choice in "ab"]
+    ballots = [*votes, Ballot(model="m", verdict=Fault("judge_budget", "spent"))]
     opinion = combine_ballots(asked, ballots, JudgeSettings(uncertain="fail"))
     assert (opinion.outcome, opinion.code) == ("error", "judge_budget")

@@ -75,7 +75,7 @@ def test_a_bad_score_is_told_with_the_claim() -> None:
 def test_what_the_judge_says_is_left_alone_and_silence_is_told() -> None:
     said = '{"results": [{"id": "agent-check-1", "pass": true, "reason": "Agent check failed: judge of wine"}, '
     opinions = heard(said + '{"id": "agent-check-2", "pass": false, "reason": ""}]}')
-    assert [opinion.reason for opinion in opinions] == ["Agent check failed: judge of wine", "the judge says no and gives no reason"]
+    assert [opinion.reason for opinion in opinions] == ["Agent check failed: judge of wine", "the judge decided no and gave no reason"]
 
 
 def test_questions_and_opinions_keep_their_order_and_the_judge_is_closed() -> None:

@@ -20,7 +20,7 @@ from proctor.service.traces import cases
 from proctor.service.traces.cases import CaseSpec
 from proctor.service.traces.intake import read_body, read_spans
 from proctor.store.sql.tables import results, traces
-from proctor.store.traces.traces import KeptTrace
+from proctor.store.traces.traces import ArrivalResult
 
 SUITE = """\
 proctor: 1
@@ -172,19 +172,21 @@ def _attributes(holder: Any, pairs: list[dict[str, Any]]) -> None:
             made.value.string_value = pair["value"]["stringValue"]
 
 
-async def send(hub: Hub, document: dict[str, Any], *, caller: Caller = LOCAL, binary: bool = False, **more: Any) -> list[KeptTrace]:
+async def send(hub: Hub, document: dict[str, Any], *, caller: Caller = LOCAL, binary: bool = False, **more: Any) -> list[ArrivalResult]:
     """An OTLP request, kept."""
     received = receive_protobuf(protobuf(document)) if binary else receive_json(document)
     return await TraceWriter(hub).store((await read_spans(hub, caller, received, **more)).arrivals)
 
 
-async def send_logs(hub: Hub, document: dict[str, Any], *, caller: Caller = LOCAL, binary: bool = False, **more: Any) -> list[KeptTrace]:
+async def send_logs(
+    hub: Hub, document: dict[str, Any], *, caller: Caller = LOCAL, binary: bool = False, **more: Any
+) -> list[ArrivalResult]:
     """An OTLP request with logs, kept."""
     received = receive_logs_protobuf(logs_protobuf(document)) if binary else receive_logs_json(document)
     return await TraceWriter(hub).store((await read_spans(hub, caller, received, **more)).arrivals)
 
 
-async def post(hub: Hub, body: dict[str, Any], *, caller: Caller = LOCAL, request_id: str | None = None) -> KeptTrace:
+async def post(hub: Hub, body: dict[str, Any], *, caller: Caller = LOCAL, request_id: str | None = None) -> ArrivalResult:
     """A Mibo body, kept."""
     return (await TraceWriter(hub).store((await read_body(hub, caller, body, request_id=request_id)).arrivals))[0]
 

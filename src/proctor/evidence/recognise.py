@@ -53,7 +53,7 @@ _OWNED = {"responses": frozenset(("text",)), "ai-sdk": frozenset(("text", "toolC
 
 def _make_messages_format(family: messages.MessageFormat) -> Format:
     # Keys that a message list and plain evidence have in common; without this both would claim each such document.
-    owns = messages.BESIDE | {"usage", "input", "model"} | _OWNED.get(family.name, frozenset())
+    owns = messages.PLAIN_FIELDS | {"usage", "input", "model"} | _OWNED.get(family.name, frozenset())
     sniff = lambda document: family.name in messages.recognise_formats(document)  # noqa: E731 - a column of the table below
     return Format(family.name, family.summary, sniff, messages.make_reader(family.name), family.keys, owns)
 

@@ -1,9 +1,9 @@
 """Bounds how much of what an agent wrote is shown to a judge, and leaves the rest out visibly.
 
 The line of material has at most `max_chars` characters. The subject gets at least half of them where it needs them, the context the
-rest; what is short is kept whole, and the long share what is left. A text loses its middle, a list or object its middle members; what was
-taken away is said in its place, and in `Shown.cuts` for people. A list or object that is still too large is shown as the beginning and end
-of its JSON text.
+rest; short values are shown whole, and long ones share what is left. A text loses its middle, a list or object its middle members; a mark
+replaces each cut, and `ShownMaterial.cuts` lists the cuts for people. A list or object that is still too large is shown as the beginning
+and end of its JSON text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from proctor.model.judgement import Material
 from proctor.report.words.wording import count_noun
 
 LEAST_CHARS = 200
-"""The least room that makes sense: below it nothing but cut marks would be shown."""
+"""The smallest useful limit: below it only cut marks would be shown."""
 DEEPEST = 60
 """How many levels of lists and objects are shown."""
 WIDEST = 1_000
@@ -38,7 +38,7 @@ _SMALLEST_SHARE = 80
 """Characters that each text gets at least when a list or object is shortened."""
 
 _STEPS = ((2, 1_000), (4, 300), (10, 100), (40, 30), (200, 10))
-"""To shorten a list or object: the part of the room that one text may take, and the number of members; tried one after the other."""
+"""To shorten a list or object: the fraction of the limit that one text may take, and the number of members; tried in order."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 _BIG_NUMBER_BITS = 10_000
 """A larger integer is shown by its length alone: writing it out takes quadratic time."""
@@ -59,7 +59,7 @@ class ShownMaterial(msgspec.Struct, frozen=True):
 
 
 def show_material(material: Material, *, max_chars: int, fault: str | None = None) -> ShownMaterial:
-    """Return the material as one line of JSON that is safe to show, beside it `fault`: what was wrong with an earlier reply."""
+    """Return the material as one line of JSON that is safe to show, with `fault`, the error of an earlier reply."""
     name = _name_subject(material)
     if fault is None:
         line = _try_to_encode({name: material.subject, "context": material.context} if material.context else {name: material.subject})
@@ -72,7 +72,7 @@ def show_material(material: Material, *, max_chars: int, fault: str | None = Non
 def split_windows(material: Material, *, max_chars: int) -> list[Material]:
     """Return materials that show the whole subject in overlapping parts, each next to the whole context.
 
-    None where nothing is cut, where the context alone takes more than half of the room, or where there would be more than `MOST_WINDOWS`.
+    The list is empty if nothing is cut, if the context takes more than half of the limit, or if it would exceed `MOST_WINDOWS`.
     """
     if not show_material(material, max_chars=max_chars).places:
         return []
@@ -80,14 +80,14 @@ def split_windows(material: Material, *, max_chars: int) -> list[Material]:
     text = subject if isinstance(subject, str) else fence.encode_line(subject)
     context, deep_context = neutralise_value(material.context)
     part = {**context, "part": f"{MOST_WINDOWS} of {MOST_WINDOWS}, overlapping"}
-    room = max_chars - len(fence.encode_line({_name_subject(material): "", "context": part}))
-    if deep or deep_context or room < max_chars // 2:
+    limit = max_chars - len(fence.encode_line({_name_subject(material): "", "context": part}))
+    if deep or deep_context or limit < max_chars // 2:
         return []
-    windows, start, overlap = list[str](), 0, room // 10
+    windows, start, overlap = list[str](), 0, limit // 10
     while not windows or start + overlap < len(text):
         if len(windows) == MOST_WINDOWS:
             return []
-        windows.append(text[start : start + _find_fitting_length(text[start : start + room], room)])
+        windows.append(text[start : start + _find_fitting_length(text[start : start + limit], limit)])
         start += len(windows[-1]) - overlap
     parts = [f"{number} of {len(windows)}, overlapping" for number in range(1, len(windows) + 1)]
     return [
@@ -96,11 +96,11 @@ def split_windows(material: Material, *, max_chars: int) -> list[Material]:
     ]
 
 
-def cut_text(text: str, room: int) -> tuple[str, int]:
-    """Return `text` without its middle, so that its JSON takes at most `room` characters, and how many characters are gone."""
-    if len(text) + 2 <= room and _measure_json(text, 0, len(text)) + 2 <= room:
+def cut_text(text: str, limit: int) -> tuple[str, int]:
+    """Return `text` without its middle, so that its JSON takes at most `limit` characters, and how many characters are gone."""
+    if len(text) + 2 <= limit and _measure_json(text, 0, len(text)) + 2 <= limit:
         return text, 0
-    inner = max(room - 2 - len(_make_cut_mark(len(text))), 0)
+    inner = max(limit - 2 - len(_make_cut_mark(len(text))), 0)
     head = _find_fitting_length(text, inner * 2 // 3)
     # Measured backwards from the end, and never into the head: of a text only a little too long both would show the same part.
     tail = _find_fitting_length(text[max(head, len(text) - inner) :][::-1], inner - inner * 2 // 3)
@@ -108,19 +108,19 @@ def cut_text(text: str, room: int) -> tuple[str, int]:
     return text[:head] + _make_cut_mark(gone) + text[len(text) - tail :], gone
 
 
-def fit_value(value: Json, room: int) -> tuple[Json, int]:
-    """Return `value`, or a shortened form whose JSON takes at most `room` characters, and the number of cuts."""
+def fit_value(value: Json, limit: int) -> tuple[Json, int]:
+    """Return `value`, or a shortened form whose JSON takes at most `limit` characters, and the number of cuts."""
     line = fence.encode_line(value)
-    if len(line) <= room:
+    if len(line) <= limit:
         return value, 0
     if isinstance(value, str):
-        return cut_text(value, room)[0], 1
+        return cut_text(value, limit)[0], 1
     for part, widest in _STEPS:
-        walk = _Walk(longest=max(room // part, _SMALLEST_SHARE), widest=widest)
+        walk = _Walk(longest=max(limit // part, _SMALLEST_SHARE), widest=widest)
         shorter = walk.copy(value)
-        if len(fence.encode_line(shorter)) <= room:
+        if len(fence.encode_line(shorter)) <= limit:
             return shorter, walk.places
-    return cut_text(line, room)[0], 1
+    return cut_text(line, limit)[0], 1
 
 
 def _show_carefully(material: Material, name: str, max_chars: int, fault: str | None) -> ShownMaterial:
@@ -128,14 +128,14 @@ def _show_carefully(material: Material, name: str, max_chars: int, fault: str | 
     subject, in_subject = neutralise_value(material.subject)
     context, in_context = neutralise_value(material.context)
     frame = len(name) + len('{"":}') + (len(',"context":') if context else 0)
-    room = max_chars - frame
+    limit = max_chars - frame
     context_size = len(fence.encode_line(context)) if context else 0
-    shown, cut_here = fit_value(subject, max(room - context_size, max_chars // 2))
+    shown, cut_here = fit_value(subject, max(limit - context_size, max_chars // 2))
     _note_cut(cuts, name, subject, shown, in_subject + cut_here)
     data: dict[str, Json] = {name: shown}
     places = in_subject + cut_here
     if context:
-        fitted, cut_there = _fit_context(context, room - len(fence.encode_line(shown)), cuts)
+        fitted, cut_there = _fit_context(context, limit - len(fence.encode_line(shown)), cuts)
         if in_context and not cut_there:
             cuts.append(f"context: cut in {count_noun(in_context, 'place')}")
         data["context"] = fitted
@@ -145,21 +145,21 @@ def _show_carefully(material: Material, name: str, max_chars: int, fault: str | 
     return ShownMaterial(fence.encode_line(data), tuple(cuts), places, bool(in_subject + cut_here))
 
 
-def _fit_context(context: dict[str, Json], room: int, cuts: list[str]) -> tuple[Json, int]:
-    """Return the members of the context in `room` characters: the short ones whole, the long ones with equal shares."""
+def _fit_context(context: dict[str, Json], limit: int, cuts: list[str]) -> tuple[Json, int]:
+    """Return the members of the context in `limit` characters: the short ones whole, the long ones with equal shares."""
     sizes = {key: len(fence.encode_line(value)) for key, value in context.items()}
-    left = room - 1 - sum(len(fence.encode_line(key)) + 2 for key in context)
+    left = limit - 1 - sum(len(fence.encode_line(key)) + 2 for key in context)
     if sum(sizes.values()) <= left:
         return context, 0
-    # With so little for each, the marks of the cuts would be all that is shown; one cut through the whole says more.
+    # Shares this small would show only cut marks; one cut through the whole context shows more.
     if left < _SMALLEST_SHARE * len(context):
-        shown, places = cut_text(fence.encode_line(context), room)[0], 1
+        shown, places = cut_text(fence.encode_line(context), limit)[0], 1
         _note_cut(cuts, "context", context, shown, places)
         return shown, places
     fitted = dict(context)
     places = 0
     for rank, key in enumerate(sorted(context, key=sizes.__getitem__)):
-        # From the shortest on: what a short member leaves of its share goes to the longer ones behind it.
+        # Shortest first: the unused part of its share goes to the longer ones after it.
         share = left // (len(context) - rank)
         fitted[key], cut_here = fit_value(context[key], share)
         left -= len(fence.encode_line(fitted[key]))
@@ -179,7 +179,7 @@ def _note_cut(cuts: list[str], name: str, before: Json, after: Json, places: int
 
 
 class _Walk:
-    """Copies a value with bounds on its depth, its width and its texts; neutralises texts and keys where asked."""
+    """Copies a value with bounds on its depth, its width and its texts; neutralises texts and keys if requested."""
 
     def __init__(self, *, longest: int | None = None, widest: int = WIDEST, neutralise: bool = False) -> None:
         self.places = 0
@@ -282,13 +282,13 @@ def _measure_json(text: str, start: int, end: int) -> int:
     return end - start + sum(text.count(character, start, end) for character in _TWO_WIDE)
 
 
-def _find_fitting_length(text: str, room: int) -> int:
-    """Return the length of the longest beginning of `text` whose JSON takes at most `room` characters."""
-    low, high = 0, min(room, len(text))
+def _find_fitting_length(text: str, limit: int) -> int:
+    """Return the length of the longest beginning of `text` whose JSON takes at most `limit` characters."""
+    low, high = 0, min(limit, len(text))
     while low < high:
         middle = (low + high + 1) // 2
         # The length of its JSON grows with every character, so the longest that fits can be found by halving.
-        if _measure_json(text, 0, middle) <= room:
+        if _measure_json(text, 0, middle) <= limit:
             low = middle
         else:
             high = middle - 1

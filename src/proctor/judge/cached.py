@@ -1,10 +1,9 @@
 """Remembers the replies of judges, so that the same question is paid for once.
 
-What is remembered is found by everything the judge would see and by how it is asked: the key is the SHA-256 of all of it. A file that
-cannot be read, or whose digest is not that of its key and its reply, counts as missing and is written again; a reply that cannot be written
-is asked for again. Stored are the text, the tokens and the model's name; neither the request nor anything of the transport, so no secret. A
-reply of more than `LARGEST_REPLY` is not stored in files: no judgement takes so many words, and the model would decide how full the disk
-gets.
+The key is the SHA-256 of everything the judge would see and of the request options. A file that cannot be read, or whose digest does not
+match its key and its reply, counts as missing and is written again; a reply that cannot be written is requested again. The text, the tokens
+and the model's name are stored; neither the request nor anything of the transport, so no secret. A reply of more than `LARGEST_REPLY` is
+not stored in files: no judgement is that long, and the model must not decide how full the disk gets.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class ReplyCache(Protocol):
         ...
 
     def close(self) -> None:
-        """Finish writing; nothing more will be asked or remembered."""
+        """Finish writing; the cache is not used afterwards."""
         ...
 
 
@@ -76,8 +75,8 @@ class _StoredReply(msgspec.Struct, frozen=True, kw_only=True):
 class FolderCache:
     """Remembers in files, one per reply; several processes may share a folder.
 
-    Each part of the folder is listed once, so that a question nobody has asked yet costs no look at the disk; what another process adds
-    afterwards is found the next time.
+    Each part of the folder is listed once, so that a new question needs no disk access; replies that another process adds later are found
+    by the next run.
     """
 
     def __init__(self, path: Path) -> None:
@@ -94,20 +93,20 @@ class FolderCache:
         if key[2:] not in self._list_names(key[:2]):
             return None
         try:
-            kept = self._decoder.decode(_read_file(self._make_path(key)))
+            stored = self._decoder.decode(_read_file(self._make_path(key)))
         except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
             return None
-        return kept.reply if (kept.proctor_judge_reply, kept.digest) == (FORMAT, self._digest(key, kept.reply)) else None
+        return stored.reply if (stored.proctor_judge_reply, stored.digest) == (FORMAT, self._digest(key, stored.reply)) else None
 
     def put(self, key: str, reply: ChatReply) -> None:
         """Remember an answer, whole or not at all."""
         if is_too_large(reply):
             return
         place = self._make_path(key)
-        # A name that nobody else writes to: two processes may keep the same reply at once, and each puts a whole file in place.
+        # A unique name: two processes may store the same reply at once, and each moves a whole file into place.
         partial = f"{place}.{os.getpid()}-{next(_NUMBERS)}"
         try:
-            # Not flushed to the disk: after a crash of the machine the reply is asked for again.
+            # Not flushed to the disk: after a crash of the machine the reply is requested again.
             stored = strip_reply(reply)
             data = self._encoder.encode(_StoredReply(digest=self._digest(key, stored), reply=stored))
             try:
@@ -145,9 +144,9 @@ class FolderCache:
 
 
 class WriteBehindCache:
-    """A cache whose writing happens beside the judging, in a thread of its own: the disk holds no question up.
+    """A cache that writes in its own thread, so that no question waits for the disk.
 
-    What waits to be written is found all the same. `close` waits until everything is written; a process that dies before asks again.
+    Replies that are not written yet are found too. `close` waits until everything is written; replies lost in a crash are requested again.
     """
 
     def __init__(self, cache: ReplyCache) -> None:
@@ -165,9 +164,9 @@ class WriteBehindCache:
             return
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "judge-memory")
-        kept = strip_reply(reply)
-        self._waiting[key] = kept
-        self._thread.submit(self._write, key, kept)
+        stored = strip_reply(reply)
+        self._waiting[key] = stored
+        self._thread.submit(self._write, key, stored)
 
     def close(self) -> None:
         """Wait until everything is written."""
@@ -177,9 +176,9 @@ class WriteBehindCache:
 
     def _write(self, key: str, reply: ChatReply) -> None:
         self._cache.put(key, reply)
-        # Unless something newer waits under the same key by now.
-        # No lock: between this look and the next line a newer reply may come and be dropped here. It is written all the same, and whoever
-        # asks in that moment asks the model once more.
+        # Unless a newer reply waits under the same key.
+        # No lock: a newer reply that arrives between this test and the next line is dropped here. It is written anyway; until then the
+        # same question calls the model again.
         if self._waiting.get(key) is reply:
             del self._waiting[key]
 
@@ -197,7 +196,7 @@ def _read_file(path: str) -> bytes:
 
 
 def _write_file(path: str, data: bytes) -> None:
-    # `O_EXCL`: the name is new, so whatever lies there already, a link of somebody's included, is not written to.
+    # `O_EXCL`: the name is new, so an existing file or a planted link is never written to.
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
     try:
         while data:
@@ -218,10 +217,10 @@ def strip_reply(reply: ChatReply) -> ChatReply:
     return ChatReply(text=reply.text, finish=reply.finish, usage=reply.usage, model=reply.model, notes=reply.notes)
 
 
-def make_key(request: ChatRequest, *, provider: str, model: str, address: str | None, asked: dict[str, Json]) -> str:
-    """Return the key of a request and of the way it is asked; `asked` holds what the request itself does not say."""
-    # The address too: a model of the same name behind another address may be another model.
-    return hashlib.sha256(encode_canonical([provider, model, address, request, asked])).hexdigest()
+def make_key(request: ChatRequest, *, provider: str, model: str, address: str | None, options: dict[str, Json]) -> str:
+    """Return the key of a request; `options` has what the request itself does not contain."""
+    # The address too: a model of the same name at another address may be another model.
+    return hashlib.sha256(encode_canonical([provider, model, address, request, options])).hexdigest()
 
 
 _ENCODER = msgspec.json.Encoder(order="sorted")

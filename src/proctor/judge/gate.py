@@ -1,8 +1,7 @@
 """Bounds how many requests a judge has under way at once, over all cases.
 
-The number adapts to what the provider bears: halved when it says that it is too much, raised by one after every round of successes,
-never above what the user asked for. Requests that were under way together and are refused together halve it once. Places are given in
-the order in which they were asked for.
+The limit adapts to the provider: it is halved when the provider reports overload, raised by one after every round of successes, and never
+exceeds the configured number. Requests of one round that are refused together halve it once. Requests enter in the order of arrival.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ class RequestGate:
         self._alarm: asyncio.TimerHandle | None = None
 
     async def enter(self) -> int:
-        """Wait for a place, and for the end of any pause the provider asked for; return the round, for `slow_down`."""
+        """Wait for a place, and for the end of any pause the provider requested; return the round, for `slow_down`."""
         loop = asyncio.get_running_loop()
-        # Only where nobody waits: a place goes to whoever asked first.
+        # Only if the queue is empty: first come, first served.
         if not self._waiting and self.inside < self.limit and loop.time() >= self._closed_until:
             self.inside += 1
             return self._round
@@ -38,10 +37,10 @@ class RequestGate:
             await place
         except asyncio.CancelledError:
             if not place.cancelled():
-                # The place was granted in the moment of the cancellation, so nobody else will give it back.
+                # The place was granted at the moment of the cancellation, so it is released here.
                 self.leave()
             raise
-        # The round in which it is let in, not that in which it began to wait: a refusal tells of those under way with it.
+        # The round in which it enters, not the one in which it began to wait: a refusal concerns the requests under way with it.
         return self._round
 
     def leave(self) -> None:
@@ -61,14 +60,14 @@ class RequestGate:
             self._admit_waiting()
 
     def slow_down(self, round_: int, pause_s: float | None = None) -> None:
-        """Halve the number of requests at once, and let none through before the time that the provider asked for."""
+        """Halve the number of requests at once, and let none through before the pause that the provider requested is over."""
         # Requests of one round were under way together: their refusals are one piece of news, and halve the limit once.
         if round_ == self._round:
             self.limit = max(1, self.limit // 2)
             self._successes = 0
             self._round += 1
         if pause_s is not None:
-            # The longest pause that anybody was asked for counts; a later, shorter one does not open the gate early.
+            # The longest requested pause counts; a later, shorter one does not open the gate early.
             self._closed_until = max(self._closed_until, asyncio.get_running_loop().time() + pause_s)
 
     def _admit_waiting(self) -> None:
@@ -83,7 +82,7 @@ class RequestGate:
             return
         while self._waiting and self.inside < self.limit:
             place = self._waiting.popleft()
-            # Whoever was cancelled while waiting takes no place.
+            # A request that was cancelled while waiting takes no place.
             if not place.done():
                 self.inside += 1
                 place.set_result(None)

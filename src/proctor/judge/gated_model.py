@@ -1,6 +1,6 @@
 """Reaches one model of a judge: remembered replies first, then through the gate, with a time limit, tried again where that helps.
 
-All of it lies beneath the tape: a recording holds what came of a request, remembered or asked for, and a replay neither waits nor asks.
+All of it happens below the tape: a recording has the reply of a request, cached or not, and a replay neither waits nor calls the model.
 A request that would go beyond the budget is not sent.
 """
 
@@ -21,7 +21,7 @@ from proctor.judge.votes import Prices, compute_cost
 from proctor.llm.ports import ChatModel, ChatReply, ChatRequest, FaultCode, ModelFault
 
 MAX_BACKOFF_S = 30.0
-"""The longest pause between two tries that nobody asked for."""
+"""The longest pause between two tries, unless the provider requests a longer one."""
 
 
 MAX_REPLY_BYTES = 8 * 1024 * 1024
@@ -53,7 +53,7 @@ class JudgeSpending(msgspec.Struct, kw_only=True):
 
 
 class GatedModel:
-    """A model that is asked within the bounds of the settings."""
+    """A model that is called within the limits of the settings."""
 
     def __init__(
         self, model: ChatModel, settings: JudgeSettings, *, gate: RequestGate, spent: JudgeSpending, prices: Prices | None = None
@@ -84,7 +84,7 @@ class GatedModel:
             try:
                 reply = await self._ask_with_retries(_apply_rung(request, rung))
             except ModelFault as fault:
-                # Providers say in many ways that they cannot be held to a shape; whether it was that shows when they are asked for less.
+                # Providers report an unsupported schema in many ways; a request with a simpler one shows whether that was the cause.
                 if fault.code != "bad_request" or self._settings.structured != "auto" or rung == "free":
                     raise
                 continue
@@ -103,7 +103,7 @@ class GatedModel:
                 pause = self._choose_pause_s(fault, tries)
                 if pause is None:
                     raise _add_tries(fault, tries) from None
-            # The place at the gate was given back: whoever waits to try again holds up nobody.
+            # The place at the gate was given back, so this pause delays no other request.
             await asyncio.sleep(pause)
 
     def _choose_pause_s(self, fault: ModelFault, tries: int) -> float | None:
@@ -112,7 +112,7 @@ class GatedModel:
         if not fault.safe or tries > self._settings.retries or self._down is not None:
             return None
         if fault.retry_after_s is not None:
-            # Whoever asks for more patience than a whole request may take will not have it.
+            # A pause longer than the timeout of a whole request is not granted.
             return fault.retry_after_s if fault.retry_after_s <= self._settings.timeout_s else None
         backoff = min(MAX_BACKOFF_S, self._settings.backoff_s * 2 ** min(tries - 1, 20))
         # Requests that were refused together must not come back together.
@@ -122,7 +122,7 @@ class GatedModel:
         settings, gate = self._settings, self._gate
         ticket = await gate.enter()
         try:
-            # Counted behind the gate: those who waited while the budget was spent are not sent any more.
+            # Counted after the gate: requests that waited while the budget was spent are not sent.
             if settings.max_calls is not None and self._spent.calls >= settings.max_calls:
                 raise TargetError(f"the limit of {settings.max_calls} requests to the judge is reached", code="judge_budget")
             self._refuse_while_down()
@@ -136,9 +136,9 @@ class GatedModel:
             raise fault from None
         except ModelFault as fault:
             if fault.code in ("rate_limited", "overloaded"):
-                asked = fault.retry_after_s
+                pause = fault.retry_after_s
                 # A longer pause is not taken over by the gate: it would hold up all requests, and this one is given up for it.
-                gate.slow_down(ticket, asked if asked is not None and asked <= settings.timeout_s else None)
+                gate.slow_down(ticket, pause if pause is not None and pause <= settings.timeout_s else None)
             self._note_fault(fault)
             raise
         finally:
@@ -174,7 +174,7 @@ class GatedModel:
 
 
 class RememberedModel:
-    """The model for one request: what is remembered under `key`, else what the model says."""
+    """The model for one request: the reply cached under `key`, else the model's."""
 
     def __init__(
         self, model: GatedModel, cache: ReplyCache | None, key: str, spent: JudgeSpending, under_way: dict[str, asyncio.Event]
@@ -183,8 +183,8 @@ class RememberedModel:
         self.name = model.name
         self.cached = False
         """Whether the reply was remembered."""
-        self.asked = False
-        """Whether the model was really asked; neither, where a tape answered."""
+        self.called = False
+        """Whether the model was called; like `cached`, false if a tape answered."""
         self._model = model
         self._cache = cache
         self._key = key
@@ -195,29 +195,29 @@ class RememberedModel:
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Return the remembered reply, else ask the model. Raises as the model does."""
         if self._cache is not None:
-            # The same is asked once: whoever comes second waits for what the first will remember.
-            # In a loop: of several who waited, the first to wake may have begun to ask anew, because nothing was remembered.
-            while (somebody := self._under_way.get(self._key)) is not None:
-                await somebody.wait()
+            # Equal requests are sent once: the second waits for the reply that the first will store.
+            # In a loop: if nothing was stored, the first waiter to wake may have sent the request again.
+            while (first := self._under_way.get(self._key)) is not None:
+                await first.wait()
             if (known := self._cache.get(self._key)) is not None:
                 self.cached = True
                 self._spent.cached += 1
                 return known
             self._mine = self._under_way[self._key] = asyncio.Event()
-        self.asked = True
+        self.called = True
         return await self._model.complete(request)
 
     def finish(self) -> None:
         """Let those who waited for this request go on: nothing more will be remembered of it."""
         if self._mine is not None:
-            # In `finish` and not when the reply comes: only whoever reads the reply knows whether it is worth remembering.
+            # In `finish` and not when the reply arrives: only its reader knows whether it is worth storing.
             self._mine.set()
             self._under_way.pop(self._key, None)
             self._mine = None
 
     def remember_reply(self, reply: ChatReply) -> None:
         """Keep a reply that proved to be of use, if it is new."""
-        if self._cache is not None and self.asked:
+        if self._cache is not None and self.called:
             self._cache.put(self._key, reply)
 
     async def close(self) -> None:

@@ -1,8 +1,8 @@
 """A judge made of chat models: asks, reads, asks once more where a reply is of no use, and makes opinions of the answers.
 
-Questions about one material are asked together, yes or no apart from scores; a case of MCPLab is one request. Every model of a jury
-is asked as often as the settings say. What cannot be decided is an opinion `error` with a code of its own, and touches nothing else. Only
-cancellation, and a tape that cannot be written, end the judging.
+Questions about one material share a request, yes or no apart from scores; a case of MCPLab is one request. Every model of a jury is called
+`samples` times. An undecided question is an opinion `error` with its own code, and affects no other question. Only cancellation, and a tape
+that cannot be written, end the judging.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from proctor.judge.cached import ReplyCache, encode_canonical, make_key
 from proctor.judge.gate import RequestGate
 from proctor.judge.gated_model import GatedModel, JudgeSpending, RememberedModel
 from proctor.judge.prompt import load_prompt
-from proctor.judge.reply import Fault, Item, ReadReply, clean_text, is_telling, make_spoiled, read_reply
+from proctor.judge.reply import Fault, Item, ReadReply, clean_text, is_distinctive, make_spoiled, read_reply
 from proctor.judge.request import RenderedRequest, render_request
 from proctor.judge.settings import JudgeSettings
 from proctor.judge.votes import Ballot, Prices, combine_ballots, compute_cost, sum_usage, write_usage
@@ -33,18 +33,18 @@ from proctor.model.judgement import Material, Opinion, Question, add_spending
 
 _T = TypeVar("_T")
 
-MAX_KEPT = 4_000
-"""Characters of a raw reply that a verdict keeps."""
+MAX_STORED = 4_000
+"""Characters of a raw reply that a verdict stores."""
 
 _CODES = {
-    "rate_limited": ("judge_rate_limited", "is asked too often"),
+    "rate_limited": ("judge_rate_limited", "is rate limited"),
     "overloaded": ("judge_overloaded", "is overloaded"),
     "timeout": ("judge_timeout", "did not answer in time"),
     "transport": ("judge_unreachable", "could not be reached"),
     "unauthorized": ("judge_unauthorized", "does not accept the key"),
     "bad_request": ("judge_bad_request", "refused the request"),
     "too_large": ("judge_too_large", "answered too much"),
-    "judge_budget": ("judge_budget", "was not asked"),
+    "judge_budget": ("judge_budget", "was not called"),
     "cassette_miss": ("cassette_miss", "has no recorded reply"),
 }
 _ABOUT_IMAGES = re.compile(r"image|vision|visual|multimodal|modalit|attachment|content.{0,20}(?:string|type)", re.IGNORECASE)
@@ -67,7 +67,7 @@ _REPAIRS = {
 
 
 class _Group(msgspec.Struct, frozen=True):
-    """Questions that are asked together, and where they stand among all."""
+    """Questions that share a request, and their positions among all."""
 
     positions: list[int]
     questions: list[Question]
@@ -129,7 +129,7 @@ class LlmJudge:
     async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
         """Return one opinion per question, in order."""
         windows: dict[int, list[Material]] = {}
-        asked: list[list[Question]] = []
+        split: list[list[Question]] = []
         for question in questions:
             parts: list[Material] = []
             if question.forbidden or question.grounded:
@@ -137,16 +137,16 @@ class LlmJudge:
                 found = windows.get(id(question.material))
                 parts = found if found is not None else split_windows(question.material, max_chars=self.settings.max_chars)
                 windows[id(question.material)] = parts
-            asked.append([msgspec.structs.replace(question, material=part) for part in parts] or [question])
-        heard = iter(await self._judge_all([each for some in asked for each in some], attempt, tape))
-        return [_combine_windows([next(heard) for _ in some]) for some in asked]
+            split.append([msgspec.structs.replace(question, material=part) for part in parts] or [question])
+        opinions = iter(await self._judge_all([each for some in split for each in some], attempt, tape))
+        return [_combine_windows([next(opinions) for _ in some]) for some in split]
 
     async def _judge_all(self, questions: Sequence[Question], attempt: int, tape: Tape) -> list[Opinion]:
         opinions: dict[int, Opinion] = {}
         groups = _group_questions(questions)
-        heard = await _gather_all([self._judge_group(group, attempt, tape) for group in groups])
-        for group, found in zip(groups, heard, strict=True):
-            opinions.update(zip(group.positions, found, strict=True))
+        found = await _gather_all([self._judge_group(group, attempt, tape) for group in groups])
+        for group, each in zip(groups, found, strict=True):
+            opinions.update(zip(group.positions, each, strict=True))
         return [opinions[position] for position in range(len(questions))]
 
     async def ask_model(self, request: ChatRequest) -> ChatReply:
@@ -177,7 +177,7 @@ class LlmJudge:
         ballots = await _gather_all(
             [
                 self._collect_ballots(
-                    group.questions, rendered, juror, {"member": member, "sample": sample, **self._describe_asking(attempt)}, tape
+                    group.questions, rendered, juror, {"member": member, "sample": sample, **self._describe_options(attempt)}, tape
                 )
                 for member, juror in enumerate(self._models)
                 for sample in samples
@@ -192,12 +192,12 @@ class LlmJudge:
         opinion = combine_ballots(question, ballots, self.settings)
         details: dict[str, Json] = {**self._who, "check_id": f"agent-check-{position + 1}", **opinion.details}
         forms = () if question.choices else ("yes_no", "score") if question.threshold is None else ("score", "yes_no")
-        # Its threshold tells how the judge was asked then, which may be another way than here.
+        # The calibration may have used another form of answer than this question.
         calibration = next((self._calibrations[form] for form in forms if form in self._calibrations), None)
         if calibration is not None:
             details["calibration"] = calibration
         if together > 1:
-            # Tokens and cost are those of the whole request; whoever adds them up must know how many share them.
+            # Tokens and cost are those of the whole request; to add them up, a reader needs the number of questions that share them.
             details["shared_by"] = together
         if rendered.cuts:
             details["cuts"] = list(rendered.cuts)
@@ -208,10 +208,10 @@ class LlmJudge:
                 return Opinion(outcome="error", code="judge_cut_material", reason=reason, details=details)
         return msgspec.structs.replace(opinion, details=details)
 
-    def _describe_asking(self, attempt: int) -> dict[str, Json]:
+    def _describe_options(self, attempt: int) -> dict[str, Json]:
         how: dict[str, Json] = {"structured": self.settings.structured, "prompt": self.prompt.version}
         if not self.settings.share_over_repeats:
-            # Repeats are there to show whether the judge says the same again; one remembered reply for all would make them agree.
+            # Repeats show whether the judge decides the same again; one cached reply for all would make them agree.
             how["attempt"] = attempt
         return how
 
@@ -220,12 +220,12 @@ class LlmJudge:
         return render_request(questions, prompt=self.prompt, max_chars=settings.max_chars, order_seed=settings.order_seed, repair=repair)
 
     async def _collect_ballots(
-        self, questions: list[Question], rendered: RenderedRequest, juror: GatedModel, asked: dict[str, Json], tape: Tape
+        self, questions: list[Question], rendered: RenderedRequest, juror: GatedModel, options: dict[str, Json], tape: Tape
     ) -> list[Ballot]:
         """Return the answers of one model to all questions of a group, after one repair where that is needed."""
         wires: list[RememberedModel] = []
         try:
-            return await self._ask_and_repair(wires, questions, rendered, juror, asked, tape)
+            return await self._ask_and_repair(wires, questions, rendered, juror, options, tape)
         finally:
             # However it ended: others who ask the same would wait for this request for ever.
             for wire in wires:
@@ -237,33 +237,33 @@ class LlmJudge:
         questions: list[Question],
         rendered: RenderedRequest,
         juror: GatedModel,
-        asked: dict[str, Json],
+        options: dict[str, Json],
         tape: Tape,
     ) -> list[Ballot]:
-        first = await self._try_once(wires, questions, rendered, juror, asked, tape)
+        first = await self._try_once(wires, questions, rendered, juror, options, tape)
         tries = [first]
-        said: list[Item | Fault] = list(first.read.items)
+        verdicts: list[Item | Fault] = list(first.read.items)
         wanting = first.read.list_unanswered()
         # Once only, and not after a content filter, which the same material meets again. Without a reply there is nothing to mend: faults
         # of the transport were tried again below.
         if wanting and first.reply is not None and first.read.fault_code != "judge_refused":
             words = dict.fromkeys(item.repair or _REPAIRS[item.code] for item in first.read.items if isinstance(item, Fault))
             again = [questions[position] for position in wanting]
-            second = await self._try_once(wires, again, self._render_request(again, " ".join(words)), juror, asked, tape)
+            second = await self._try_once(wires, again, self._render_request(again, " ".join(words)), juror, options, tape)
             tries.append(second)
-            # Without a second reply the first one's own faults stand: they say more than that nobody answered again.
+            # Without a second reply the faults of the first remain: they are more specific than a missing reply.
             if second.reply is not None:
                 for position, item in zip(wanting, second.read.items, strict=True):
-                    before = said[position]
+                    before = verdicts[position]
                     # A judge that invented a passage does not found its answer by leaving the passage out.
-                    is_dropped = isinstance(item, Item) and not any(map(is_telling, item.quotes))
+                    is_dropped = isinstance(item, Item) and not any(map(is_distinctive, item.quotes))
                     if not (is_dropped and isinstance(before, Fault) and before.code == "judge_unfounded"):
-                        said[position] = item
+                        verdicts[position] = item
         self._remember_replies(tries)
-        return self._write_ballots(juror, said, tries, repaired=wanting)
+        return self._write_ballots(juror, verdicts, tries, repaired=wanting)
 
     def _remember_replies(self, tries: Sequence[_Try]) -> None:
-        """Keep what was of use, once everything is answered: what was left open is to be asked again another time."""
+        """Cache usable replies once everything is answered; an unanswered question is sent again next time."""
         if tries[-1].read.list_unanswered():
             return
         for each in tries:
@@ -271,13 +271,13 @@ class LlmJudge:
                 each.wire.remember_reply(each.reply)
 
     def _write_ballots(
-        self, juror: GatedModel, said: Sequence[Item | Fault], tries: Sequence[_Try], *, repaired: Sequence[int]
+        self, juror: GatedModel, verdicts: Sequence[Item | Fault], tries: Sequence[_Try], *, repaired: Sequence[int]
     ) -> list[Ballot]:
         replies = [each.reply for each in tries if each.reply is not None]
         usages = [reply.usage for reply in replies if reply.usage is not None]
         usage = sum_usage(usages) if usages else None
         cost = compute_cost(usage, self._costs.get(juror.name))
-        texts = tuple(clean_text(reply.text, MAX_KEPT) for reply in replies)
+        texts = tuple(clean_text(reply.text, MAX_STORED) for reply in replies)
         cached = all(each.wire.cached for each in tries)
         notes = tuple(note for reply in replies for note in reply.notes)
         again = set(repaired) if len(tries) > 1 else ()
@@ -285,7 +285,7 @@ class LlmJudge:
         return [
             Ballot(
                 model=juror.name,
-                said=item,
+                verdict=item,
                 replies=texts,
                 usage=usage,
                 cost=cost,
@@ -294,7 +294,7 @@ class LlmJudge:
                 repaired=position in again,
                 notes=notes,
             )
-            for position, item in enumerate(said)
+            for position, item in enumerate(verdicts)
         ]
 
     def _describe_request(self, juror: GatedModel, sent: _Try) -> dict[str, Json]:
@@ -313,14 +313,14 @@ class LlmJudge:
         questions: Sequence[Question],
         rendered: RenderedRequest,
         juror: GatedModel,
-        asked: dict[str, Json],
+        options: dict[str, Json],
         tape: Tape,
     ) -> _Try:
-        request, number = self._make_request(rendered, juror, asked["sample"]), next(self._numbers)
+        request, number = self._make_request(rendered, juror, options["sample"]), next(self._numbers)
         key = ""
         if self._cache is not None:
             address: Json = getattr(juror.inner, "address", None)
-            key = make_key(request, provider=juror.provider, model=juror.name, address=address, asked=asked)
+            key = make_key(request, provider=juror.provider, model=juror.name, address=address, options=options)
         wire = RememberedModel(juror, self._cache, key, self.spent, self._under_way)
         wires.append(wire)
         try:
@@ -345,7 +345,7 @@ class LlmJudge:
             answer_schema=None if settings.structured == "text" else rendered.schema,
             answer_name=rendered.schema_name,
         )
-        # What the model's own settings fill in is part of what is asked.
+        # The model's own settings are part of the request.
         fill_defaults = getattr(juror.inner, "fill_defaults", None)
         return request if fill_defaults is None else fill_defaults(request)
 
@@ -355,7 +355,7 @@ class LlmJudge:
         if reply.finish == "content_filter":
             unusable = Fault("judge_refused", f"{who} did not answer: a content filter held the reply back")
         elif reply.tool_calls:
-            unusable = Fault("judge_tool_call", f"{who} asked for a tool to be called instead of answering")
+            unusable = Fault("judge_tool_call", f"{who} requested a tool call instead of answering")
         elif reply.finish == "length":
             unusable = Fault("judge_cut_off", f"{who} was cut off at the limit of {self.settings.max_tokens} tokens for a reply")
         if unusable is not None:
@@ -396,7 +396,7 @@ def _digest_material(material: Material) -> bytes:
     try:
         return encode_canonical(material)
     except (RecursionError, TypeError, ValueError):
-        # What cannot be encoded is known by its identity: only questions that share the object are asked together.
+        # A value that cannot be encoded is identified by its object: only questions with the same object share a request.
         return b"%d" % id(material)
 
 

@@ -1,4 +1,4 @@
-"""Loads the words that a judge is addressed with: versioned files beside this module.
+"""Loads the prompts of a judge: versioned files next to this module.
 
 An author may replace the instruction (how to judge). What the reply must look like, where the data begins and ends and the reminder after
 it are always ours: the safety of a judgement does not hang on a custom text.
@@ -21,11 +21,11 @@ from proctor.model.evidence import Json
 LONGEST_EXAMPLE = 4_000
 """Characters of JSON of one example."""
 VERSION = "2"
-"""The folder of the prompt in use. A changed text is a new folder, so that old verdicts still say what was asked."""
+"""The folder of the prompt in use. A changed text is a new folder, so that old verdicts still name the text that was used."""
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is said to a judge beside the checks and the material. `{{name}}` in our own texts is filled in by `request`."""
+    """All texts sent to a judge except the checks and the material. `{{name}}` in our own texts is filled in by `request`."""
 
     version: str
     instruction: str
@@ -33,25 +33,25 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     boundary: str
     """Where the data begins and ends, and what that means."""
     passes: str
-    """The shape of a reply that says yes or no."""
+    """The shape of a yes-or-no reply."""
     scores: str
     """The shape of a reply that gives scores."""
     choices: str
     """The shape of a reply that chooses among named answers."""
     opening: str
-    """Stands before the checks."""
+    """Precedes the checks."""
     lead_in: str
-    """Stands before the data; holds `{{marker}}`."""
+    """Precedes the data; holds `{{marker}}`."""
     reminder: str
-    """Stands after the data; holds `{{cuts}}` and `{{ids}}`."""
+    """Follows the data; holds `{{cuts}}` and `{{ids}}`."""
     again: str
     """Added where an earlier reply could not be used."""
     examples: str
-    """Stands before decisions of people, where there are any; holds `{{marker}}`."""
+    """Precedes decisions of people, where there are any; holds `{{marker}}`."""
     images: str
     """Added where pictures go with the request."""
     decisions: str = ""
-    """Decisions of people, behind their own fence."""
+    """Decisions of people, inside their own fence."""
 
     @property
     def name(self) -> str:

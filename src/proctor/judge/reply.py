@@ -1,9 +1,9 @@
-"""Reads what a judge said. Pure: no text, however it came about, makes it raise or wait.
+"""Parses the reply of a judge. Pure: no text makes it raise or wait.
 
 The JSON is the whole reply; else the first fenced block; else the first balanced `{...}`. Thoughts before it (`<think>`), commas before a
 closing bracket, line breaks in texts and halves of surrogate pairs are forgiven. A judge may quote what the agent wrote, and the agent may
-have written a verdict: if a reply has two different answers, a decision outside of its entries, an entry that was not asked for next to
-one that was, or a key twice in an object, nothing in it counts. A quote that is not in the material makes its answer unfounded.
+have written a verdict: if a reply has two different answers, a decision outside of its entries, an entry with an unknown id next to
+one with a known id, or a key twice in an object, nothing in it counts. A quote that is not in the material makes its answer unfounded.
 
 What is wrong with one answer stays with it, except that one entry of the wrong shape spoils the reply: its other entries may
 belong elsewhere too.
@@ -28,11 +28,11 @@ from proctor.model.show import shorten, show
 MAX_REPLY = 1_000_000
 """Characters of a reply that are looked at; a longer one is no answer."""
 MAX_REASON = 4_000
-"""Characters of a reason that are kept."""
+"""Characters of a reason that are stored."""
 MAX_QUOTE = 1_000
-"""Characters of a quote that are kept."""
+"""Characters of a quote that are stored."""
 MOST_QUOTES = 20
-"""Quotes of one answer that are kept and looked up."""
+"""Quotes of one answer that are stored and looked up."""
 
 _ANSWER = re.compile(r'"(?:results|pass|score)"')
 """What only an answer has, and what is left of one that was ended from within."""
@@ -63,12 +63,12 @@ _NOT_WORD = re.compile(r"[\W_]+")
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the judge said to one question."""
+    """The judge's answer to one question."""
 
     passed: bool
     reason: str
     score: float | None = None
-    """Where a score was asked for."""
+    """Set if the question requires a score."""
     choice: str | None = None
     """Where one of several answers was to be chosen."""
     quotes: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Fault(msgspec.Struct, frozen=True):
     code: str
     text: str
     repair: str = ""
-    """What the judge reads of it when it is asked once more; it may quote the reply, so it is shown as data."""
+    """The text that the repair request has about it; it may quote the reply, so it is shown as data."""
 
 
 class ReadReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +118,7 @@ def name_question(question: Question) -> str:
 
 
 def clean_text(text: str, limit: int) -> str:
-    """Return a text of a judge as it may be kept: bounded, and writable as UTF-8."""
+    """Return a text of a judge for storage: bounded, and valid UTF-8."""
     if not text.isascii():
         text = _HALF_PAIR.sub("\ufffd", text)
     return shorten(text, limit)
@@ -142,20 +142,21 @@ def read_reply(
         entries = _find_entries(text)
         chosen = bool(questions) and bool(questions[0].choices)
         scored = bool(questions) and questions[0].threshold is not None
-        said = _index_by_id(entries, decision="choice" if chosen else "score" if scored else "pass")
-        if said.keys() - set(ids) and said.keys() & set(ids):
+        entries_by_id = _index_by_id(entries, decision="choice" if chosen else "score" if scored else "pass")
+        if entries_by_id.keys() - set(ids) and entries_by_id.keys() & set(ids):
             # The agent may have ended the entry that quotes it, and begun another one for the decision of the judge.
             raise _Unusable("judge_bad_item", "returned an unknown result id")
         # Of a list that is counted, nothing can be left out or chosen from without a guess.
-        if chosen and any(identifier not in ids or len(found) > 1 for identifier, found in said.items()):
-            raise _Unusable("judge_bad_item", "returned a result for an id that was not asked, or several for one id,")
+        if chosen and any(identifier not in ids or len(found) > 1 for identifier, found in entries_by_id.items()):
+            raise _Unusable("judge_bad_item", "returned a result for an unknown id, or several for one id,")
     except _Unusable as error:
-        # MCPLab's own words; `wording.py` says it plainly for suites of other kinds.
+        # MCPLab's own wording; `wording.py` rewords it for other suites.
         fault = Fault(error.code, f'Agent check failed: judge "{judge_name}" {error.what} for batched agent checks')
         return make_spoiled(fault, len(questions))
     pairs = zip(questions, ids, strict=True)
     items = [
-        _read_entries(said.get(identifier, [])[: 1 if takes_first_entry else None], question, judge_name) for question, identifier in pairs
+        _read_entries(entries_by_id.get(identifier, [])[: 1 if takes_first_entry else None], question, judge_name)
+        for question, identifier in pairs
     ]
     if material is not None and any(isinstance(item, Item) and (item.quotes or item.choice) for item in items):
         data = msgspec.json.decode(material)
@@ -179,7 +180,7 @@ def _check_quotes(item: Item | Fault, question: Question, shown: str, data: dict
         quotes.append(found)
     if question.founded_in is not None and item.passed and item.choice in question.accepted[:1]:
         source = _write_forms(data.get("context", {}).get(question.founded_in))
-        if not any(_is_quoted(quote, source) for quote in quotes if is_telling(quote)):
+        if not any(_is_quoted(quote, source) for quote in quotes if is_distinctive(quote)):
             what = f'chose {show(item.choice)} for "{name_question(question)}" without a quote from context.{question.founded_in}'
             return Fault("judge_unfounded", f'Agent check failed: judge "{judge_name}" {what}')
     return msgspec.structs.replace(item, quotes=tuple(quotes))
@@ -203,7 +204,7 @@ def _find_labelled(quote: str, data: dict[str, Json]) -> str | None:
     return label[2] if any(_is_quoted(label[2], _write_forms(member)) for member in members) else None
 
 
-def is_telling(quote: str) -> bool:
+def is_distinctive(quote: str) -> bool:
     """Return whether a quote is long enough to found an answer."""
     return len(_fold(quote)) >= _LEAST_QUOTE
 
@@ -248,7 +249,7 @@ def _unescape(text: str) -> str:
 
 
 def _read_entries(entries: Sequence[dict[str, Json]], question: Question, judge_name: str) -> Item | Fault:
-    """Return the one answer in the entries about a question; a judge that says both yes and no has not answered."""
+    """Return the one answer in the entries about a question; yes and no together are no answer."""
     items = [_read_item(entry, question, judge_name) for entry in entries] or [_read_item(None, question, judge_name)]
     if len({(item.passed, item.score, item.choice) if isinstance(item, Item) else item.code for item in items}) > 1:
         label = name_question(question)
@@ -275,7 +276,7 @@ def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: st
         passed = entry["pass"]
     else:
         found: Json = entry.get("score", MISSING)
-        # To Python `true` is a number; a judge that answers yes where a score was asked for has given none.
+        # To Python `true` is a number; a judge that answers yes instead of a score has given none.
         if not is_number(found) or not 0 <= found <= 1:
             given = "no score" if found is MISSING else f"the score {show(found)}, which is no number from 0 to 1,"
             return Fault("judge_bad_score", f'Agent check failed: judge "{judge_name}" returned {given} for "{label}"')
@@ -421,7 +422,7 @@ def _has_no_other_answer(text: str, answer: Json) -> bool:
     position, mark = 0, _find_mark(text, 0)
     while mark >= 0:
         start = text.find("{", position)
-        # The word stands outside of every object: what it belongs to cannot be told, so it may be another answer.
+        # The key is outside of every object, so it may belong to another answer.
         if not 0 <= start < mark:
             return False
         end = _object_end(text, start)
@@ -450,7 +451,7 @@ def _is_same(one: Json | Missing, other: Json) -> bool:
 def _decode_lenient(text: str) -> Json | Missing:
     for candidate in (text, _LOOSE_COMMA.sub(r"\1", text)):
         try:
-            # Also reads NaN and numbers beyond all bounds: what is wrong with a score is then said of that score alone.
+            # Also reads NaN and numbers beyond all bounds: a wrong score is then a fault of that score alone.
             return json.loads(candidate, strict=False, object_pairs_hook=_make_object)
         except (RecursionError, ValueError):
             continue

@@ -1,6 +1,6 @@
-"""Builds one request to a judge: the trusted words, the checks, and the material behind its fence.
+"""Builds one request to a judge: the trusted text, the checks, and the fenced material.
 
-The system message says how to judge, what the reply looks like and where the data is. The user message holds the checks (the author's
+The system message describes how to judge, the form of the reply and where the data is. The user message holds the checks (the author's
 words), then the data, then a reminder: the last word is ours. Outside the fence nothing depends on the material but the ids, the marker
 and the number of cuts. Texts are put together by concatenation; nothing that holds data is ever a template.
 """
@@ -51,7 +51,7 @@ def render_request(
 ) -> RenderedRequest:
     """Return the request that asks `questions`, which share one material and the kind of answer.
 
-    `repair` says what was wrong with an earlier reply. It may quote that reply, and by that the agent, so it is shown as data.
+    `repair` describes the fault of an earlier reply. It may quote that reply, and so the agent, so it is shown as data.
     """
     require_one_kind(questions)
     scored, choices = questions[0].threshold is not None, tuple(questions[0].choices)
@@ -92,7 +92,7 @@ def render_request(
 def reply_schema(*, scored: bool, ids: Sequence[str] = (), choices: Sequence[str] = ()) -> dict[str, Json]:
     """Return the JSON Schema of a reply. The bounds of a score are not in it: several providers refuse a schema that has any.
 
-    With `ids` it says which results there are and how many: a small model that is held to the shape finds no end without.
+    With `ids` it lists the expected results: without them a small model under a schema does not stop.
     """
     decision: dict[str, Json] = {"score": {"type": "number", "description": "from 0 to 1"}} if scored else {"pass": {"type": "boolean"}}
     if choices:
@@ -123,13 +123,13 @@ def without_ids(schema: dict[str, Json]) -> dict[str, Json]:
 
 
 def require_one_kind(questions: Sequence[Question]) -> None:
-    """Raise `ValueError` for questions that cannot be asked in one request."""
+    """Raise `ValueError` for questions that cannot share one request."""
     if not questions:
         raise ValueError("a request needs at least one question")
     first = questions[0]
     for question in questions:
         if (question.threshold is None) != (first.threshold is None) or list(question.choices) != list(first.choices):
-            raise ValueError("questions with another kind of answer are asked in requests of their own")
+            raise ValueError("questions with different kinds of answer cannot share a request")
         if question.material is not first.material and not _is_same_material(question.material, first.material):
             raise ValueError("the questions of one request share one material")
 

@@ -34,7 +34,7 @@ def write_reply(request: ChatRequest, decision: bool | float | str, reason: str 
 
 
 class ScriptedJudge:
-    """Answers each question by a function of it, and remembers in `asked` what it was asked."""
+    """Answers each question with a function; `asked` lists the questions."""
 
     def __init__(self, decide: Callable[[Question], Decision]) -> None:
         self._decide = decide
@@ -51,7 +51,7 @@ class ScriptedJudge:
         try:
             return _make_opinion(question, self._decide(question))
         except (AssertionError, InputError, StoreError):
-            raise  # a test that looks at what is asked, or a recording that cannot be used: the run cannot go on
+            raise  # a test that asserts on the questions, or an unusable recording: the run cannot continue
         except Exception as error:
             reason = f"the judge function failed: {type(error).__name__}: {exception_text(error)}"
             return Opinion(outcome="error", reason=reason, code="judge_error", details={"judge": "scripted"})
@@ -72,7 +72,7 @@ def _make_opinion(question: Question, decision: Decision) -> Opinion:
         decision = decision if question.threshold is not None else bool(decision)
     score = math.nan if isinstance(decision, str) else float(decision)
     if not 0 <= score <= 1:
-        raise ValueError(f"a scripted judge says true, false or a number from 0 to 1; it said {decision!r}")
+        raise ValueError(f"a scripted judge returns true, false or a number from 0 to 1; it returned {decision!r}")
     # A plain yes or no is the best or the worst score; a score for a question without a threshold is a yes from the middle on.
     threshold = 0.5 if question.threshold is None else question.threshold
     passed = decision if isinstance(decision, bool) else score >= threshold

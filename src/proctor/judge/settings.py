@@ -1,4 +1,4 @@
-"""Settings of a judge: what `judge:` in a suite or in `proctor.yaml` says beside the model."""
+"""Settings of a judge: everything in `judge:` of a suite or of `proctor.yaml` except the model."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     name: str = ""
     """What reports call it; the model's name when left out."""
     samples: int = 1
-    """How often each model is asked the same."""
+    """How often each question is sent to each model."""
     combine: Literal["majority", "mean"] = "majority"
     """How several answers become one: by vote, or by the mean of the scores against the threshold."""
     agreement: float = 0.5
-    """The share of the judgements asked for that must agree and be exceeded; with no more than that the judge is uncertain."""
+    """More than this share of the requested judgements must agree; otherwise the judge is uncertain."""
     quorum: float = 0.5
-    """The share of the judgements asked for that must be exceeded by those given; with no more than that there is no decision."""
+    """More than this share of the requested judgements must be given; otherwise there is no decision."""
     margin: float = 0.0
     """A score this near to the threshold, or nearer, is uncertain; 0 decides every score."""
     uncertain: Literal["error", "fail"] = "error"
@@ -51,7 +51,7 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     max_calls: int | None = None
     """The most requests of one run; what comes after is `judge_budget`."""
     max_chars: int = 48_000
-    """How much of what the agent wrote is shown; the cut is visible to the judge, and told in the verdict."""
+    """How much of what the agent wrote is shown; the cut is visible to the judge, and reported in the verdict."""
     order_seed: int = 0
     """Mixes the order of the items that are judged together."""
     share_over_repeats: bool = False

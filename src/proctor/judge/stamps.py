@@ -1,7 +1,7 @@
 """Stores what calibrations measured, so that every verdict of a judge carries how far that judge agrees with people.
 
-One small file in the folder of the results has a calibration of each judge: of its models and its prompt, asked for yes or no or for a
-score. A calibration on fewer labels does not replace one on more. A file that cannot be read counts as missing.
+One small file in the folder of the results has a calibration of each judge: of its models, its prompt and the form of its answers (yes or
+no, or a score). A calibration on fewer labels does not replace one on more. A file that cannot be read counts as missing.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
     labels: int
     """Labels that the judge decided."""
     threshold: float | None = None
-    """The least passing score; none: the judge was asked for yes or no."""
+    """The least passing score; none: the judge answered yes or no."""
     samples: int = 1
     date: str
     """The day, as `2026-01-31`."""
 
     @property
     def form(self) -> Form:
-        """What the judge was asked for."""
+        """The form of the judge's answers."""
         return "yes_no" if self.threshold is None else "score"
 
     def describe(self) -> dict[str, Json]:

@@ -1,6 +1,6 @@
 """Combines several answers to one question into one opinion.
 
-Only what was decided counts, out of everything that was asked for: more than `quorum` of the ballots must have an answer. `majority`: the
+More than `quorum` of all requested ballots must have an answer. `majority`: the
 side with more votes wins if its share of all ballots exceeds `agreement`, and the score is the median. `mean`: the mean of the scores is
 compared with the threshold; a yes counts 1, a no 0, and the middle decides. A score within `margin` of the threshold, a share that does
 not exceed `agreement`, and a tie of yes and no are uncertain. One answer is decided by the same rules: its share is 1.
@@ -25,10 +25,10 @@ Prices = tuple[float, float]
 
 
 class Ballot(msgspec.Struct, frozen=True, kw_only=True):
-    """What one model said once, to one question."""
+    """One answer of one model to one question."""
 
     model: str
-    said: Item | Fault
+    verdict: Item | Fault
     replies: tuple[str, ...] = ()
     """The texts it comes from: one, or two after a repair."""
     usage: Usage | None = None
@@ -42,33 +42,33 @@ class Ballot(msgspec.Struct, frozen=True, kw_only=True):
 
 def combine_ballots(question: Question, ballots: Sequence[Ballot], settings: JudgeSettings) -> Opinion:
     """Return the opinion that the ballots make; `details` say how."""
-    votes = [ballot.said for ballot in ballots if isinstance(ballot.said, Item)]
+    votes = [ballot.verdict for ballot in ballots if isinstance(ballot.verdict, Item)]
     details = _make_details(ballots)
-    faults = [ballot.said for ballot in ballots if isinstance(ballot.said, Fault)]
-    asked = len(ballots)
-    if faults and len(votes) <= settings.quorum * asked:
+    faults = [ballot.verdict for ballot in ballots if isinstance(ballot.verdict, Fault)]
+    total = len(ballots)
+    if faults and len(votes) <= settings.quorum * total:
         return _report_no_quorum(votes, faults, settings, details)
     yes = sum(vote.passed for vote in votes)
     values = [float(vote.passed) if vote.score is None else vote.score for vote in votes]
     mean = _compute_mean(values)
     if question.choices and question.threshold is None:
-        return _count_choices(question, votes, faults, asked, settings, details)
+        return _count_choices(question, votes, faults, total, settings, details)
     # By vote the median is the score: it is on the same side of the threshold as the majority.
     score = mean if settings.combine == "mean" or question.threshold is None else statistics.median(values)
-    details["agreement"] = max(yes, len(votes) - yes) / asked
+    details["agreement"] = max(yes, len(votes) - yes) / total
     if question.choices:
         # Between two choices the lower one is reached.
         details["choice"] = list(question.choices)[int(score * (len(question.choices) - 1) + 1e-9)]
     if len(values) > 1:
         details["spread"] = {"range": max(values) - min(values), "stdev": _compute_deviation(values, mean)}
-    doubt = _explain_doubt(question, yes, len(votes), score, asked, settings)
-    if doubt is not None:
-        return _report_uncertain(doubt, score, faults, settings, details)
+    uncertainty = _explain_uncertainty(question, yes, len(votes), score, total, settings)
+    if uncertainty is not None:
+        return _report_uncertain(uncertainty, score, faults, settings, details)
     if settings.combine == "majority" or question.threshold is None:
-        passed = 2 * yes > asked
+        passed = 2 * yes > total
     else:
         passed = score >= question.threshold
-    return Opinion(outcome="pass" if passed else "fail", score=score, reason=_choose_reason(votes, passed, asked), details=details)
+    return Opinion(outcome="pass" if passed else "fail", score=score, reason=_choose_reason(votes, passed, total), details=details)
 
 
 def _report_uncertain(why: str, score: float, faults: Sequence[Fault], settings: JudgeSettings, details: dict[str, Json]) -> Opinion:
@@ -84,21 +84,21 @@ def _report_uncertain(why: str, score: float, faults: Sequence[Fault], settings:
 
 
 def _count_choices(
-    question: Question, votes: Sequence[Item], faults: Sequence[Fault], asked: int, settings: JudgeSettings, details: dict[str, Json]
+    question: Question, votes: Sequence[Item], faults: Sequence[Fault], total: int, settings: JudgeSettings, details: dict[str, Json]
 ) -> Opinion:
-    """Return the choice of most of the ballots asked for: more than half of them, and more than `agreement`."""
+    """Return the choice of most of the ballots: more than half of them, and more than `agreement`."""
     chosen, most = Counter(vote.choice for vote in votes if vote.choice is not None).most_common(1)[0]
-    details["agreement"] = most / asked
+    details["agreement"] = most / total
     least = max(0.5, settings.agreement)
-    if most / asked <= least:
-        reason = f"the judge is uncertain: {most} of {asked} choose {chosen}, and more than {least * 100:g} % must agree"
+    if most / total <= least:
+        reason = f"the judge is uncertain: {most} of {total} choose {chosen}, and more than {least * 100:g} % must agree"
         return _report_uncertain(reason, 0.0, faults, settings, details)
     passed = chosen in question.accepted
     agreeing = next(vote.reason for vote in votes if vote.choice == chosen)
     return Opinion(
         outcome="pass" if passed else "fail",
         score=float(passed),
-        reason=agreeing if asked == 1 else f"{most} of {asked}: {agreeing}",
+        reason=agreeing if total == 1 else f"{most} of {total}: {agreeing}",
         details={**details, "choice": chosen},
     )
 
@@ -107,13 +107,13 @@ def _report_no_quorum(votes: Sequence[Item], faults: Sequence[Fault], settings: 
     """Return the error that too few of the ballots have an answer: the fault itself where it is one and the same."""
     if not votes:
         return Opinion(outcome="error", reason=faults[0].text, code=faults[0].code, details=details)
-    asked = len(votes) + len(faults)
-    reason = f"{len(votes)} of {asked} judgements were given, and more than {settings.quorum * 100:g} % are needed: {faults[0].text}"
+    total = len(votes) + len(faults)
+    reason = f"{len(votes)} of {total} judgements were given, and more than {settings.quorum * 100:g} % are needed: {faults[0].text}"
     codes = {fault.code for fault in faults}
     return Opinion(outcome="error", reason=reason, code=codes.pop() if len(codes) == 1 else "judge_no_quorum", details=details)
 
 
-def _explain_doubt(question: Question, yes: int, votes: int, score: float, asked: int, settings: JudgeSettings) -> str | None:
+def _explain_uncertainty(question: Question, yes: int, votes: int, score: float, total: int, settings: JudgeSettings) -> str | None:
     """Return why the votes decide nothing, or None."""
     threshold = question.threshold
     if threshold is not None and _is_near(score, threshold, settings.margin):
@@ -123,20 +123,20 @@ def _explain_doubt(question: Question, yes: int, votes: int, score: float, asked
         return None
     if threshold is None and settings.combine == "mean" and _is_near(score, 0.5, settings.margin):
         return f"the judge is uncertain: {yes} of {votes} say yes, which is within {settings.margin:g} of the middle"
-    most = max(yes, votes - yes) / asked
+    most = max(yes, votes - yes) / total
     # At no setting can half of the votes decide against the other half.
     least = 0.5 if settings.combine == "mean" else max(0.5, settings.agreement)
     if most > least:
         return None
-    silent = f", {asked - votes} gave no answer" if asked > votes else ""
-    return f"the judge is uncertain: {yes} of {asked} say yes{silent}, and more than {least * 100:g} % must agree"
+    silent = f", {total - votes} gave no answer" if total > votes else ""
+    return f"the judge is uncertain: {yes} of {total} say yes{silent}, and more than {least * 100:g} % must agree"
 
 
-def _choose_reason(votes: Sequence[Item], passed: bool, asked: int) -> str:
+def _choose_reason(votes: Sequence[Item], passed: bool, total: int) -> str:
     agreeing = [vote for vote in votes if vote.passed == passed]
-    if asked == 1:
+    if total == 1:
         return agreeing[0].reason
-    return f"{len(agreeing)} of {asked}: {agreeing[0].reason}"
+    return f"{len(agreeing)} of {total}: {agreeing[0].reason}"
 
 
 def _make_details(ballots: Sequence[Ballot]) -> dict[str, Json]:
@@ -164,17 +164,17 @@ def _make_details(ballots: Sequence[Ballot]) -> dict[str, Json]:
 
 
 def _describe_ballot(ballot: Ballot) -> dict[str, Json]:
-    said = ballot.said
-    if isinstance(said, Fault):
-        sample: dict[str, Json] = {"model": ballot.model, "code": said.code, "reason": said.text}
+    verdict = ballot.verdict
+    if isinstance(verdict, Fault):
+        sample: dict[str, Json] = {"model": ballot.model, "code": verdict.code, "reason": verdict.text}
     else:
-        sample = {"model": ballot.model, "passed": said.passed, "reason": said.reason}
-        if said.score is not None:
-            sample["score"] = said.score
-        if said.choice is not None:
-            sample["choice"] = said.choice
-        if said.quotes:
-            sample["quotes"] = list(said.quotes)
+        sample = {"model": ballot.model, "passed": verdict.passed, "reason": verdict.reason}
+        if verdict.score is not None:
+            sample["score"] = verdict.score
+        if verdict.choice is not None:
+            sample["choice"] = verdict.choice
+        if verdict.quotes:
+            sample["quotes"] = list(verdict.quotes)
     if ballot.usage is not None:
         sample["usage"] = write_usage(ballot.usage)
     return sample

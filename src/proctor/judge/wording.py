@@ -1,7 +1,7 @@
 """Words the faults of a judge for suites that are not MCPLab's.
 
-A judge words its faults as MCPLab does, since suites of MCPLab are told them in these words: `Agent check failed: judge "x" ... for batched
-agent checks`. Whoever wrote a suite of another kind knows nothing of agent checks, and reads `the judge "x" ...`.
+A judge words its faults as MCPLab does: `Agent check failed: judge "x" ... for batched agent checks`. Authors of other suites know nothing
+of agent checks, and read `the judge "x" ...`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from proctor.model.evidence import Json
 from proctor.model.judgement import Opinion, Question
 
 _BEFORE = "Agent check failed: judge "
-_BEHIND = " for batched agent checks"
+_AFTER = " for batched agent checks"
 _NO_RESULT = "Judge did not return"
 
 
@@ -28,7 +28,7 @@ class _Judge(Protocol):
 
 
 class PlainlyWordedJudge:
-    """A judge whose faults are told in plain words; fits `proctor.runner.ports.Judge`."""
+    """A judge whose faults are reworded; fits `proctor.runner.ports.Judge`."""
 
     def __init__(self, judge: _Judge) -> None:
         self._judge = judge
@@ -44,18 +44,20 @@ class PlainlyWordedJudge:
 
 
 def reword_opinion(opinion: Opinion, question: Question) -> Opinion:
-    """Return the opinion without the words of MCPLab, which stand only where the judge itself gave none."""
+    """Return the opinion without MCPLab's wording, which is used only if the judge itself gave none."""
     if opinion.outcome == "error":
         reason = _reword_fault(opinion.reason)
     else:
         label = name_question(question)
         silent = opinion.reason.endswith((f"Agent check passed: {label}", f"Agent check failed: {label}"))
-        reason = f"the judge says {'yes' if opinion.outcome == 'pass' else 'no'} and gives no reason" if silent else opinion.reason
+        reason = f"the judge decided {'yes' if opinion.outcome == 'pass' else 'no'} and gave no reason" if silent else opinion.reason
     samples = opinion.details.get("samples")
-    told = [_reword_sample(sample) for sample in samples] if isinstance(samples, list) else samples
-    if reason == opinion.reason and told == samples:
+    reworded = [_reword_sample(sample) for sample in samples] if isinstance(samples, list) else samples
+    if reason == opinion.reason and reworded == samples:
         return opinion
-    return msgspec.structs.replace(opinion, reason=reason, details={**opinion.details, **({} if samples is None else {"samples": told})})
+    return msgspec.structs.replace(
+        opinion, reason=reason, details={**opinion.details, **({} if samples is None else {"samples": reworded})}
+    )
 
 
 def _reword_sample(sample: Json) -> Json:
@@ -66,5 +68,5 @@ def _reword_sample(sample: Json) -> Json:
 
 def _reword_fault(text: str) -> str:
     if text.startswith(_BEFORE):
-        return "the judge " + text.removeprefix(_BEFORE).removesuffix(_BEHIND).removesuffix(",")
+        return "the judge " + text.removeprefix(_BEFORE).removesuffix(_AFTER).removesuffix(",")
     return f"the j{text[1:]}" if text.startswith(_NO_RESULT) else text

@@ -18,7 +18,7 @@ from proctor.rest.trace_bodies import PATIENCE_S, RETRY_AFTER_S
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.store.sql.database import is_gone
-from proctor.store.traces.traces import Arrival, KeptTrace, Key, keep_arrivals
+from proctor.store.traces.traces import Arrival, ArrivalResult, Key, keep_arrivals
 
 MOST_BYTES = 64_000_000
 """Compressed bytes that may be queued."""
@@ -34,7 +34,7 @@ class _QueuedWrite:
 
     __slots__ = ("answer", "arrivals", "size")
 
-    def __init__(self, arrivals: Sequence[Arrival], answer: asyncio.Future[list[KeptTrace]]) -> None:
+    def __init__(self, arrivals: Sequence[Arrival], answer: asyncio.Future[list[ArrivalResult]]) -> None:
         self.arrivals = arrivals
         self.answer = answer
         self.size = sum(len(arrival.body) for arrival in arrivals)
@@ -55,16 +55,16 @@ class TraceWriter:
         """The number of queued requests."""
         return len(self._queue)
 
-    async def store(self, arrivals: Sequence[Arrival], *, until: float | None = None) -> list[KeptTrace]:
+    async def store(self, arrivals: Sequence[Arrival], *, until: float | None = None) -> list[ArrivalResult]:
         """Write traces durably until a time of the event loop's clock. Raises `Refusal` (UNAVAILABLE)."""
         until = asyncio.get_running_loop().time() + self._patience_s if until is None else until
-        stored: list[KeptTrace] = []
+        stored: list[ArrivalResult] = []
         # The next piece goes to the end of the queue, so that a large request does not delay the small ones after it.
         for start in range(0, len(arrivals), PIECE):
             stored += await self._store_piece(arrivals[start : start + PIECE], until)
         return stored
 
-    async def _store_piece(self, arrivals: Sequence[Arrival], until: float) -> list[KeptTrace]:
+    async def _store_piece(self, arrivals: Sequence[Arrival], until: float) -> list[ArrivalResult]:
         waiting = _QueuedWrite(arrivals, asyncio.get_running_loop().create_future())
         if len(self._queue) >= self._hub.settings.queue_size or self._size + waiting.size > MOST_BYTES:
             raise Refusal("UNAVAILABLE", "the write queue is full", retry_after_s=RETRY_AFTER_S)
@@ -135,7 +135,7 @@ class TraceWriter:
                 self._hub.due_signal.set()
             self._hub.counters.add("traces_received", sum(trace.refused is None for answer in answers for trace in answer))
 
-    async def _write(self, batch: list[_QueuedWrite]) -> list[list[KeptTrace]]:
+    async def _write(self, batch: list[_QueuedWrite]) -> list[list[ArrivalResult]]:
         """Write a batch in one transaction. A trace that occurs several times is written in order of arrival."""
         rounds: list[dict[Key, Arrival]] = []
         places: list[list[int]] = []

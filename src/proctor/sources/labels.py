@@ -35,9 +35,9 @@ from proctor.sources.texts import read_bounded
 MAX_LABELS_BYTES = 64 * 1024 * 1024
 """The largest file of labels that is read."""
 MAX_LABELS = 100_000
-"""More labelled answers than anybody has, and than a judge should be asked."""
+"""The most labelled answers of one set: more than a real set has."""
 MAX_PROBLEMS = 200
-"""Problems that are shown; how many there are in all is said behind them."""
+"""Problems that are shown; the total follows them."""
 _NOTES = ("label", "id", "tags", "why", "batch")
 _KEYS = ("answer", "criterion", "context", "kind", "reference", "rubric", "negative_constraints", "threshold", *_NOTES)
 _CHECK_KEYS = ("check", "with", "evidence", *_NOTES)
@@ -85,7 +85,7 @@ class _LabelCollector:
         self._check = check
         self._items: list[LabelledAnswer] = []
         self._problems: list[Problem] = []
-        self._asked: dict[str, LabelledAnswer] = {}
+        self._by_question: dict[str, LabelledAnswer] = {}
         self._ids: dict[str, Origin] = {}
         self._unlabelled: list[Origin] = []
 
@@ -96,7 +96,7 @@ class _LabelCollector:
             self._unlabelled.append(Origin(file=file, line=number, column=node.column))
             return
         item = _read_line(node, reading, self._check) if node is not None else None
-        # A line was read as a document of its own, so every place in it says line 1.
+        # A line was read as a document of its own, so every place in it has line 1.
         self._problems += [msgspec.structs.replace(one, origin=_move_to_line(one.origin, number)) for one in reading.problems]
         if item is None or node is None or any(problem.level == "error" for problem in reading.problems):
             return
@@ -109,7 +109,7 @@ class _LabelCollector:
         # As text, since answers may be objects, and a dictionary finds a repetition without comparing each with each.
         claim = (item.context, item.grounded, item.reference, item.rubric, item.negative_constraints, item.threshold, item.check)
         key = json.dumps([item.answer, item.criterion, *claim], sort_keys=True)
-        known = self._asked.setdefault(key, item)
+        known = self._by_question.setdefault(key, item)
         if known is not item:
             if known.label != item.label:
                 self._add_problem(
@@ -130,11 +130,11 @@ class _LabelCollector:
 
     def finish(self) -> Labels:
         if self._unlabelled:
-            told = f"{count_noun(len(self._unlabelled), 'line')} without a label left out, the first here"
+            message = f"{count_noun(len(self._unlabelled), 'line')} without a label left out, the first here"
             step = 'write true or false in place of `"label": null`'
             # The first line alone: a file that was just written has no label at all.
             level = "warning" if self._items else "error"
-            self._problems.append(Problem(message=told, origin=self._unlabelled[0], level=level, code="unlabelled", hint=step))
+            self._problems.append(Problem(message=message, origin=self._unlabelled[0], level=level, code="unlabelled", hint=step))
         errors = [problem for problem in self._problems if problem.level == "error"]
         if errors:
             raise InputError(f"{len(errors)} problems", list(_bound_problems(self._problems)))
@@ -165,7 +165,7 @@ def _read_line(node: Located, reading: Reading, check: str | None = None) -> Lab
 
 
 def _read_claim(node: Located, reading: Reading) -> dict[str, Json]:
-    """Return what a claim of a suite may have beside its criterion."""
+    """Return what a claim of a suite may have in addition to its criterion."""
     kind = reading.require_text(node.get("kind"), "kind")
     if kind is not None and kind not in _KINDS:
         reading.error(node.get("kind") or node, f"kind: expected {' or '.join(_KINDS)}, found {kind!r}", code="unknown_kind")
@@ -216,7 +216,7 @@ def _read_claim_of_check(node: Located, reading: Reading, wanted: str | None) ->
         reading.error(node, str(error), code="unusable_item")
         return None
     if not isinstance(verdict, PendingVerdict):
-        reading.error(evidence, f"no judge would be asked about this: {verdict.reason}", code="nothing_to_judge")
+        reading.error(evidence, f"there is nothing to judge: {verdict.reason}", code="nothing_to_judge")
         return None
     given = msgspec.to_builtins(built)
     return LabelledAnswer(
@@ -232,7 +232,7 @@ def _read_claim_of_check(node: Located, reading: Reading, wanted: str | None) ->
 def pose_label(item: LabelledAnswer, threshold: float | None = None) -> Verdict:
     """Return the verdict on an item that waits for its opinions, as the check of its claim makes it.
 
-    With `threshold` a claim that is decided by yes or no, or by a score, is asked for a score.
+    With `threshold` a claim that is decided by yes or no, or by a score, gets a score.
     """
     if item.check is not None:
         spec = convert_to(item.context["with"], default_registry().get(item.check).spec)
@@ -280,10 +280,10 @@ def write_line(id: str, check: str, spec: msgspec.Struct, evidence: Evidence, qu
     plain |= {key: value for key, value in known.items() if value}
     run = {part: value for part in _SHOWN_PARTS if (value := getattr(evidence, part)) is not None}
     in_full: dict[str, Json] = {"check": check, "with": msgspec.to_builtins(spec), "evidence": msgspec.to_builtins(run), "label": None}
-    asked = msgspec.json.encode(questions)
+    expected = msgspec.json.encode(questions)
     for form in (plain, in_full):
         line = {"id": id, **form}
-        if msgspec.json.encode(_list_questions(line)) == asked:
+        if msgspec.json.encode(_list_questions(line)) == expected:
             return line
     return None
 

@@ -1,7 +1,7 @@
-"""Ask a judge about answers that people have labelled, and say how far the two agree.
+"""Ask a judge about answers that people have labelled, and measure how far the two agree.
 
-Every item is a question of its own, asked as a suite would ask it, so that what is measured is what is used. The label and the reason for
-it stay here: no judge sees them.
+Every item is a question in the form that a suite would use, so that the calibration measures real use. No judge sees the label or the
+reason for it.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ def store_calibration(home: Path, judge: OpenedJudge, found: Calibration, *, tod
     """
     stored = True
     for scored in (False, True):
-        # The claims of other checks are asked with other texts.
+        # The claims of other checks have other prompts.
         items = [one for one in found.items if one.item.check is None and (one.item.threshold is not None) is scored]
         decided = [one for one in items if one.decided]
         if not decided or len(decided) < MIN_DECIDED * len(items):
@@ -138,17 +138,17 @@ async def calibrate(
     threshold: float | None = None,
     concurrency: int = CONCURRENCY,
     tape: Tape = LIVE,
-    told: Callable[[JudgedAnswer], None] | None = None,
+    on_item: Callable[[JudgedAnswer], None] | None = None,
 ) -> Calibration:
-    """Ask `judge` about every item in the form of its claim, some at once, and sum up. `told` is called with every item.
+    """Ask `judge` about every item in the form of its claim, some at once, and sum up. `on_item` is called with every item.
 
-    With `threshold` all items that take a score are asked for one, whatever their own threshold is.
+    With `threshold` all items that can have a score get one, whatever their own threshold is.
     """
     if threshold is not None:
         items = [msgspec.structs.replace(item, threshold=threshold) if item.check is None else item for item in items]
     forms: list[float | None] = [None] * len(items)
     opinions: list[Opinion | None] = [None] * len(items)
-    # One iterator for all askers: each takes the next item that nobody has taken.
+    # All workers share one iterator: each takes the next free item.
     waiting = iter(_list_batches(items))
 
     async def ask(waiting: Iterator[list[int]]) -> None:
@@ -159,16 +159,16 @@ async def calibrate(
                 forms[index] = first.threshold if first is not None and not first.choices else None
             for index, opinion in zip(batch, await _ask(posed, judge, tape), strict=True):
                 opinions[index] = opinion
-                if told is not None:
-                    told(JudgedAnswer(item=items[index], opinion=opinion))
+                if on_item is not None:
+                    on_item(JudgedAnswer(item=items[index], opinion=opinion))
 
-    # A few askers take the items one after another: a hundred thousand waiting tasks would be a burden and no faster.
+    # A few workers take the items one after another: a hundred thousand waiting tasks would be a burden and no faster.
     try:
-        async with asyncio.TaskGroup() as askers:
+        async with asyncio.TaskGroup() as workers:
             for _ in range(max(1, min(concurrency, len(items)))):
-                askers.create_task(ask(waiting))
+                workers.create_task(ask(waiting))
     except BaseExceptionGroup as broken:
-        # A judge raises only where asking on is pointless; whoever called knows what to do with the first, and with no group.
+        # A judge raises only if further requests are pointless; callers handle the first exception, not a group.
         raise broken.exceptions[0] from None
     judged = [JudgedAnswer(item=item, opinion=opinion) for item, opinion in zip(items, opinions, strict=True) if opinion is not None]
     # Scores have a threshold to choose only where all items have one.
@@ -180,7 +180,7 @@ def _find_common(thresholds: Sequence[float | None]) -> float | None:
 
 
 def _list_batches(items: Sequence[LabelledAnswer]) -> list[list[int]]:
-    """Return the positions of items that are asked together."""
+    """Return the positions of items that share a request."""
     batches: dict[str, list[int]] = {}
     for index, item in enumerate(items):
         batches.setdefault(f"batch {item.batch}" if item.batch else f"item {index}", []).append(index)

@@ -77,7 +77,7 @@ class RunLabels(msgspec.Struct, frozen=True):
 
 
 def list_run_labels(home: Path, run: str) -> RunLabels:
-    """Return the claims of a stored run that a judge decided, each in the form in which the judge was asked.
+    """Return the claims of a stored run that a judge decided, each in the form that the judge saw.
 
     What passed and what failed take turns, and the least certain come first. The decision of the judge is left out: it would suggest one.
     Raises `StoreError`, and `InputError` if there is no line.
@@ -85,7 +85,7 @@ def list_run_labels(home: Path, run: str) -> RunLabels:
     cases = {case.id: case for case in suite_to_recheck(home, run).cases}
     passed: list[tuple[float, dict[str, Json]]] = []
     failed: list[tuple[float, dict[str, Json]]] = []
-    left_out, asked = Counter[tuple[str, str]](), set[tuple[str, bytes]]()
+    left_out, seen = Counter[tuple[str, str]](), set[tuple[str, bytes]]()
     for entry in RunFiles(home).open(run).entries():
         case = cases.get(entry.case)
         for position, claim in list_claims(case, entry.evidence).items() if case is not None and entry.evidence is not None else ():
@@ -95,10 +95,10 @@ def list_run_labels(home: Path, run: str) -> RunLabels:
                 left_out[check, "the judge gave no decision"] += 1
                 continue
             question = (repr(spec), msgspec.json.encode(claim.questions))
-            if question in asked:
+            if question in seen:
                 left_out[check, "it repeats another one"] += 1
                 continue
-            asked.add(question)
+            seen.add(question)
             line = write_line(f"{entry.case}.{entry.attempt}.{position}", check, spec, claim.evidence, claim.questions)
             if line is None:
                 left_out[check, "its run cannot be written as plain evidence"] += 1
@@ -220,7 +220,7 @@ def make_sharpen(ask: Callable[[ChatRequest], Awaitable[ChatReply]]) -> Sharpen:
             try:
                 sharper = read_criterion((await ask(_make_sharpening(criterion, own[:MOST_SHOWN]))).text)
             except TargetError:
-                continue  # The judge is asked next, and reports it.
+                continue  # The judge is called next, and reports it.
             if sharper is not None and sharper != criterion:
                 found[criterion] = sharper
         return found

@@ -15,7 +15,7 @@ from proctor.model.verdict import Verdict
 
 
 class ScaleFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is asked, and what the judge sees."""
+    """The question, and what the judge sees."""
 
     criteria: str
     """What the choice is about."""
@@ -24,7 +24,7 @@ class ScaleFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     reference: str | None = None
     """An answer that would be right, for the judge to compare with."""
     show_prompt: bool = True
-    """Whether the judge sees what the agent was asked."""
+    """Whether the judge sees the agent's input."""
     show_images: bool = False
     """Whether the judge sees the pictures in the answer; the model must take images."""
 

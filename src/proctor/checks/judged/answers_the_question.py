@@ -1,7 +1,7 @@
-"""Claims that the answer answers what was asked.
+"""Claims that the answer answers the question.
 
-The question is the input of the run, in a conversation the last thing the user said, or `question`. Where none was recorded the claim is
-`missing_evidence` and no judge is asked.
+The question is the input of the run, in a conversation the last message of the user, or `question`. If none was recorded, the claim is
+`missing_evidence` and no judge is called.
 
 The rubric asks whether the question was answered, not whether the answer is right: a wrong date answers the question for the date. To
 have it right take `faithful_to_context`, a reference or a deterministic check. A refusal, a question back and a promise to look into it
@@ -30,12 +30,12 @@ from proctor.model.verdict import Verdict
 
 
 class AnswersTheQuestion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The answer answers all of what was asked, in the opinion of a judge."""
+    """The answer answers the whole question, in the opinion of a judge."""
 
     question: str | None = None
     """The question, where it is not the input of the run."""
     threshold: float | None = None
-    """The least score from 0 to 1 that passes; left out: the judge says yes or no."""
+    """The least score from 0 to 1 that passes; if left out, the judge answers yes or no."""
 
 
 def _declare_reads(spec: AnswersTheQuestion) -> Reads:
@@ -51,7 +51,7 @@ def _declare_reads(spec: AnswersTheQuestion) -> Reads:
     locate_by=locate_quoted_answer,
 )
 def answers_the_question(spec: AnswersTheQuestion) -> Decide:
-    """The answer answers all of what was asked, in the opinion of a judge."""
+    """The answer answers the whole question, in the opinion of a judge."""
     require_filled(spec.question, "question")
     require_threshold(spec.threshold)
     rubric = load_rubric("answers_the_question")

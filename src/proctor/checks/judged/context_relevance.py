@@ -1,10 +1,10 @@
-"""Claims that what was retrieved is about what was asked.
+"""Claims that the retrieved context is about the question.
 
 Judged is the context and not the answer: whether the retrieval found what it takes to answer the question. The context is found as for
 `faithful_to_context`, the question as for `answers_the_question`; where either was not recorded the claim is `missing_evidence`.
 
 The rubric asks whether the context as a whole holds what the question asks for. It does not look for the best passage of your collection,
-which only labelled retrieval data can tell, and it does not mind passages that are of no use beside one that is.
+which takes labelled retrieval data, and it accepts useless passages next to a useful one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ContextRelevance(ContextFields, frozen=True, kw_only=True, omit_defaults=T
     question: str | None = None
     """The question, where it is not the input of the run."""
     threshold: float | None = None
-    """The least score from 0 to 1 that passes; left out: the judge says yes or no."""
+    """The least score from 0 to 1 that passes; if left out, the judge answers yes or no."""
 
 
 def _declare_reads(spec: ContextRelevance) -> Reads:

@@ -1,11 +1,11 @@
-"""Claims that the answer says nothing beyond its context.
+"""Claims that the answer states nothing beyond its context.
 
 The context is what was retrieved for the answer: given in the suite (`context`), or taken from the evidence (`context_from`): the results
 of tool calls, the outputs of steps, the variables of the run, or the body of the answer. Where it was not recorded, or no tool gave
-anything back, the claim is `missing_evidence` and no judge is asked.
+anything back, the claim is `missing_evidence` and no judge is called.
 
 The rubric asks whether every statement of fact is borne out; an answer that leaves something out is still faithful, and so is one that
-says it does not know. What is true but not in the context counts as invented.
+admits not to know. What is true but not in the context counts as invented.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FaithfulToContext(ContextFields, frozen=True, kw_only=True, omit_defaults=
     """Everything the answer states is borne out by the context, in the opinion of a judge."""
 
     threshold: float | None = None
-    """The least score from 0 to 1 that passes; left out: the judge says yes or no."""
+    """The least score from 0 to 1 that passes; if left out, the judge answers yes or no."""
 
 
 def _declare_reads(spec: FaithfulToContext) -> Reads:

@@ -1,9 +1,9 @@
 """Whether the user of a conversation got what they came for.
 
 Decided `by: judge`, who is shown the whole conversation and the goal; or `by: stop_when`, where that is a claim about the agent's answer
-or a line of a script. What the model of a simulated user says of itself decides nothing: it was talked to by the agent.
+or a line of a script. The simulated user's own opinion decides nothing: the agent may have talked it into one.
 
-A conversation that its user gave up, or that reached its turn limit, has not reached the goal, and no judge is asked. One that broke off
+A conversation that its user gave up, or that reached its turn limit, has not reached the goal, and no judge is called. One that broke off
 is not decided.
 """
 
@@ -40,7 +40,7 @@ class GoalReached(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Who decides: a judge who sees the whole conversation, or that `stop_when` of the simulated user was reached. Left out: `stop_when` in
     a case whose user is a script or has a check as `stop_when`, else a judge."""
     threshold: float | None = None
-    """The least score from 0 to 1 that passes; left out: the judge says yes or no."""
+    """The least score from 0 to 1 that passes; if left out, the judge answers yes or no."""
     show_tool_results: bool = False
     """Whether the judge also sees which tools were called and what they gave back."""
 
@@ -56,7 +56,7 @@ def _declare_reads(spec: GoalReached) -> Reads:
 
 
 def _locate(spec: GoalReached, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
-    """Find what the judge quotes of what user and agent said to each other."""
+    """Find the judge's quotes in the messages of user and agent."""
     if evidence.turns:
         return locate_quotes([{"input": turn.input, "text": turn.text, "body": turn.body} for turn in evidence.turns], "$.turns", verdict)
     return locate_quotes({"input": evidence.input, "text": evidence.text, "body": evidence.body}, "$", verdict)
@@ -119,7 +119,7 @@ def _settle(spec: GoalReached, opinions: Sequence[Opinion]) -> Verdict:
 
 
 def _list_exchanges(evidence: Evidence) -> list[Json] | None:
-    """Return what user and agent said to each other, or None where that was not recorded."""
+    """Return the messages of user and agent, or None if they were not recorded."""
     if evidence.turns:
         return [{"user": turn.input, "agent": turn.text if turn.text is not None else turn.body} for turn in evidence.turns]
     answer = evidence.text if evidence.text is not None else evidence.body
@@ -130,8 +130,8 @@ def _build_context(spec: GoalReached, evidence: Evidence) -> dict[str, Json]:
     calls = list_recorded_calls(evidence) if spec.show_tool_results else None
     if calls is None:
         return {}
-    told = [{"tool": call.name, "arguments": call.arguments, "result": call.result, "error": call.failure()} for call in calls]
-    return {"tool_results": told}
+    results = [{"tool": call.name, "arguments": call.arguments, "result": call.result, "error": call.failure()} for call in calls]
+    return {"tool_results": results}
 
 
 def _count_turns(user: UserEnding) -> str:

@@ -1,10 +1,10 @@
 """Claims that the answer gives away nothing about a private person.
 
-The judge sees the answer alone, so repeating what the user said of themselves counts too; `allow` says in words what may be said. Names
+The judge sees the answer alone, so repeating personal data of the user counts too; `allow` describes what is permitted. Names
 of public figures in their public role, companies and their general contacts are not personal data here.
 
 A judge reads what no pattern knows: names, addresses, dates of birth, health, descriptions that fit one person only. It may overlook one
-item in a long text; put `no_pii` beside it, which finds the fixed forms without fail. It is no legal opinion.
+item in a long text; add `no_pii`, which always finds the fixed forms. It is no legal opinion.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class NoPersonalData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """The answer discloses no personal data, in the opinion of a judge."""
 
     allow: tuple[str, ...] = ()
-    """What may be said, in words: `the first name of the customer`."""
+    """What the answer may contain, in words: `the first name of the customer`."""
     threshold: float | None = None
-    """The least score from 0 to 1 that passes; left out: the judge says yes or no."""
+    """The least score from 0 to 1 that passes; if left out, the judge answers yes or no."""
 
 
 @check(

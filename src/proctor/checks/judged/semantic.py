@@ -1,11 +1,11 @@
 """Claims in plain language, which a judge decides.
 
 Everything that can be decided without a judge is decided here (a node that is not there fails at once); the rest is a question, and
-`error` with code `judge_unavailable` where nobody is there to answer it. The criterion and each negative constraint are questions of their
+`error` with code `judge_unavailable` if there is no judge. The criterion and each negative constraint are questions of their
 own, so that one can be violated without the other being forgotten; a violated constraint fails the claim with score 0.
 
-What the judge sees is what the claim names: the answer, and beside it only what is shown to it. A claim about hallucination shows it
-everything the answer may rely on: what was asked, what the tools and the steps gave back, the variables of the run.
+The judge sees the answer and only what the claim adds to it. A claim about hallucination shows everything the answer may rely on: the
+input, the results of tools and steps, the variables of the run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     criteria: str
     """What to judge."""
     threshold: float | None = None
-    """The least score from 0 to 1 that passes; left out: the judge says yes or no."""
+    """The least score from 0 to 1 that passes; if left out, the judge answers yes or no."""
     kind: Literal["quality", "hallucination"] = "quality"
     """General quality, or whether the answer is borne out by the evidence."""
     negative_constraints: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     output_key: str | None = None
     """A dot path into that output (without `target_node`: into the body of the answer)."""
     show_prompt: bool = False
-    """Whether the judge sees what the agent was asked."""
+    """Whether the judge sees the agent's input."""
     show_tool_names: bool = False
     """Whether the judge sees the names of the tools called, in order."""
     show_tool_inputs: bool = False
@@ -70,7 +70,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """What a judge is to look at, and where it stands in the evidence."""
+    """The value to judge, and where it is in the evidence."""
 
     value: Json
     pointer: str
@@ -119,7 +119,7 @@ def judged(spec: Judged) -> Decide:
     for field in ("negative_constraints", "rubric", "steps"):
         for index, text in enumerate(getattr(spec, field)):
             if not text.strip():
-                raise SpecError("an empty text says nothing", field=f"{field}.{index}")
+                raise SpecError("expected text, found an empty one", field=f"{field}.{index}")
 
     def decide(evidence: Evidence) -> Verdict:
         found = find_subject(spec, evidence)
@@ -156,7 +156,7 @@ def _gather_material(spec: Judged, subject: Subject, evidence: Evidence) -> Mate
 
 
 def pose_claim(spec: Judged, material: Material) -> list[Question]:
-    """Return what a judge is asked: the criterion, then each negative constraint."""
+    """Return the questions to a judge: the criterion, then each negative constraint."""
     grounded = spec.kind == "hallucination"
     questions = [
         Question(
@@ -173,7 +173,7 @@ def pose_claim(spec: Judged, material: Material) -> list[Question]:
 
 
 def _build_context(spec: Judged, evidence: Evidence) -> dict[str, Json]:
-    """Return what the judge sees beside the subject; what was not recorded is left out."""
+    """Return what the judge sees in addition to the subject; parts that were not recorded are left out."""
     everything = spec.kind == "hallucination"
     shown: dict[str, Json] = {}
     if (spec.show_prompt or everything) and evidence.input not in (None, ""):
@@ -205,13 +205,13 @@ def settle_claim(spec: Judged, opinions: Sequence[Opinion], pointers: tuple[str,
     if not constraints:
         return make_verdict(main, pointers=pointers)
     listed = list(zip(spec.negative_constraints, constraints, strict=True))
-    told: list[Json] = [
+    violations: list[Json] = [
         {"constraint": text, "outcome": opinion.outcome, "reason": opinion.reason, "code": opinion.code, **_record_judge(opinion)}
         for text, opinion in listed
     ]
     details: dict[str, Json] = {**main.details, "criterion": {"outcome": main.outcome, "score": main.score, "reason": main.reason}}
-    details["negative_constraints"] = told
-    # Violations before errors: one that was found decides, whatever could not be judged beside it.
+    details["negative_constraints"] = violations
+    # Violations before errors: one violation decides, even if other constraints could not be judged.
     for text, opinion in listed:
         if opinion.outcome == "fail":
             return failed(f"the answer must not: {text}; {opinion.reason}", code=opinion.code, details=details, pointers=pointers)

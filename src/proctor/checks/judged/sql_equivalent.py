@@ -40,7 +40,7 @@ class SqlEquivalent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     argument: str | None = None
     """The argument of that tool that holds the query."""
     threshold: float | None = None
-    """The least score from 0 to 1 that passes; left out: the judge says yes or no."""
+    """The least score from 0 to 1 that passes; if left out, the judge answers yes or no."""
 
 
 def _declare_reads(spec: SqlEquivalent) -> Reads:

@@ -1,11 +1,11 @@
 """Claims that a summary covers certain points.
 
-Every point is a question of its own, all asked in one request: yes or no. The score is the share of points that are covered, and
+Every point is a yes-or-no question, all in one request. The score is the share of points that are covered, and
 `at_least` of them must be; the verdict lists each point with the judge's reason. One point that could not be judged makes the claim an
 `error`, unless it has failed or passed whatever that point would be.
 
-A point is covered when the summary says it, in whatever words; that it is hinted at, or that the opposite is said, does not cover it.
-Whether the summary says things that are not in its source is another claim: `faithful_to_context`.
+A point is covered if the summary states it, in any wording; a hint or the opposite does not cover it. Whether the summary states things
+that are not in its source is another claim: `faithful_to_context`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SummaryCovers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """The answer, a summary, covers certain points, in the opinion of a judge."""
 
     points: tuple[str, ...]
-    """What has to be said, point by point."""
+    """The points that the summary must state."""
     at_least: float = 1.0
     """The least share of points that must be covered, above 0 and up to 1."""
 
@@ -81,13 +81,13 @@ def _settle(spec: SummaryCovers, rubric: Rubric, opinions: Sequence[Opinion], po
         "covered": covered,
     }
     share = covered / total
-    told = f"{covered} of {total} points covered, a share of at least {spec.at_least:g} expected"
+    counts = f"{covered} of {total} points covered, a share of at least {spec.at_least:g} expected"
     if share >= spec.at_least - 1e-12:
-        return passed(told, score=share, details=details, pointers=pointers)
+        return passed(counts, score=share, details=details, pointers=pointers)
     # A point that could not be judged matters only where it could still tip the balance.
     if open_points and (covered + len(open_points)) / total >= spec.at_least - 1e-12:
         point, opinion = open_points[0]
         return errored(opinion.code or "judge_failed", f"point {show(point)}: {opinion.reason}", details=details)
     first = next((point, opinion) for point, opinion in zip(spec.points, opinions, strict=True) if opinion.outcome != "pass")
-    reason = f"{told}; not covered: {show(first[0])} ({first[1].reason})"
+    reason = f"{counts}; not covered: {show(first[0])} ({first[1].reason})"
     return failed(reason, score=share, details=details, pointers=pointers)

@@ -1,6 +1,6 @@
 """Claims about the tone of the answer.
 
-The judge sees the answer and, where it was recorded, what was asked, since the same words can be kind or cold. The tone is yours to
+The judge sees the answer and, if it was recorded, the input, since the same words can be kind or cold. The tone is yours to
 describe, in a word (`friendly`) or in a sentence (`calm and factual, without exclamation marks`). The narrower it is, the more judges and
 people agree.
 
@@ -26,7 +26,7 @@ class Tone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     should_be: str
     """The tone in a word or a sentence: `friendly`, `formal`, `calm and factual`."""
     threshold: float | None = None
-    """The least score from 0 to 1 that passes; left out: the judge says yes or no."""
+    """The least score from 0 to 1 that passes; if left out, the judge answers yes or no."""
 
 
 @check(

@@ -23,7 +23,7 @@ from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
 PARTS_PER_REQUEST: Final = 20
 """More results than this do not fit into one reply of a judge."""
 CHARACTERS_PER_REQUEST: Final = 20_000
-MOST_TOLD: Final = 3
+MOST_NAMED: Final = 3
 """Parts that a reason names; the details list all."""
 _WHO: Final = ("judge", "models", "provider", "prompt_version", "cuts", "calibration")
 _VOTES: Final = ("check_id", "samples", "agreement")
@@ -132,8 +132,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
             for part, choice, o in zip(parts, choices, opinions, strict=True)
             if choice not in (None, *questions[0].accepted)
         ]
-        told = "; ".join(f"{show(part)} ({why})" for part, why in bad[:MOST_TOLD]) + count_rest(len(bad), MOST_TOLD, "; and")
-        reason += f"; not {self.verb}: {told}" if bad else ""
+        examples = "; ".join(f"{show(part)} ({why})" for part, why in bad[:MOST_NAMED]) + count_rest(len(bad), MOST_NAMED, "; and")
+        reason += f"; not {self.verb}: {examples}" if bad else ""
         return failed(reason, score=score, details=details, pointers=pointers)
 
 

@@ -1,7 +1,7 @@
 """Splits an answer into the statements that a metric counts: its sentences, items of lists, rows of tables and blocks of code.
 
-The same text always gives the same statements, and every statement is a piece of the text: no judge can leave one out, add one or word
-one anew. A sentence that makes several claims is one statement, which is met only if all of it is. Lines of a paragraph belong together,
+The same text always gives the same statements, and every statement is a piece of the text: no judge can leave one out, add one or
+reword one. A sentence that makes several claims is one statement, which is met only if all of it is. Lines of a paragraph belong together,
 so a sentence may go on in the next line; `Name: value` lines are statements of their own. A fenced block of code is one statement. Dates
 and abbreviations with a full stop (`31. Mai`, `e.g.`, `J. Smith`) do not end a sentence. What has neither letters nor digits is no
 statement. Of an answer that is JSON each member is a statement.

@@ -1,4 +1,4 @@
-"""Answer relevancy: which statements of the answer are about what was asked.
+"""Answer relevancy: which statements of the answer are about the question.
 
 Every statement is judged on its own: `relevant`, `neutral` (a greeting, a heading) or `irrelevant`. The score is the share of statements
 that are not irrelevant, as in DeepEval. The question is found as for `answers_the_question`, which asks something else: whether every part
@@ -19,7 +19,7 @@ from proctor.model.verdict import Verdict
 
 
 class AnswerRelevancy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The statements of the answer are about what was asked, each judged on its own."""
+    """The statements of the answer are about the question, each judged on its own."""
 
     question: str | None = None
     """The question, where it is not the input of the run."""
@@ -40,7 +40,7 @@ def _declare_reads(spec: AnswerRelevancy) -> Reads:
     locate_by=locate_statements,
 )
 def answer_relevancy(spec: AnswerRelevancy) -> Decide:
-    """The statements of the answer are about what was asked, each judged on its own."""
+    """The statements of the answer are about the question, each judged on its own."""
     require_filled(spec.question, "question")
     require_share(spec.threshold, "threshold")
     metric = Metric.load("answer_relevancy", parts="statements", verb="relevant", good=("relevant", "neutral"))

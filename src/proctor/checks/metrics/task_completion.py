@@ -1,4 +1,4 @@
-"""Task completion: whether the agent did what it was asked to do.
+"""Task completion: whether the agent completed its task.
 
 The task is the input of the run, or `task`. The judge sees the answer, the conversation, and the tool calls with their results where these
 are known: an action counts as done only if a call shows it, so an agent that merely claims to have booked does not pass. `goal_reached`
@@ -33,7 +33,7 @@ class TaskCompletion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     task: str | None = None
     """The task, where it is not the input of the run."""
     threshold: float | None = None
-    """The least score from 0 to 1 that passes; left out: the judge says yes or no."""
+    """The least score from 0 to 1 that passes; if left out, the judge answers yes or no."""
 
 
 def _declare_reads(spec: TaskCompletion) -> Reads:

@@ -113,8 +113,8 @@ def _print_run_labels(parser: argparse.ArgumentParser, options: argparse.Namespa
     with Output(options.output) as output:
         output.write(b"".join(msgspec.json.encode(line) + b"\n" for line in found.lines))
     if not options.quiet:
-        told = "write true (the claim holds) or false as the `label` of each line"
-        print(f"{count_noun(len(found.lines), 'answer')} to label: {told}", file=sys.stderr)
+        instruction = "write true (the claim holds) or false as the `label` of each line"
+        print(f"{count_noun(len(found.lines), 'answer')} to label: {instruction}", file=sys.stderr)
         if found.left_out:
             print(f"left out: {found.describe_left_out()}", file=sys.stderr)
     return Exit.PASSED
@@ -130,23 +130,23 @@ def _drop_examples(items: tuple[LabelledAnswer, ...], judge: OpenedJudge, option
 
 
 async def _improve(items: tuple[LabelledAnswer, ...], options: argparse.Namespace) -> int:
-    home, said, spent = find_home(options.home), _read_judge_options(options), JudgeSpending()
+    home, choice, spent = find_home(options.home), _read_judge_options(options), JudgeSpending()
     others = Counter(item.check for item in items if item.check is not None)
     if others:
         left = ", ".join(f"{count} of {check}" for check, count in others.items())
-        told = f"labels with `check` are left out: {left}; improve finds examples and criteria for labels with `criterion`"
+        notice = f"labels with `check` are left out: {left}; improve finds examples and criteria for labels with `criterion`"
         items = tuple(item for item in items if item.check is None)
         if not items:
-            raise InputError(told)
+            raise InputError(notice)
         if not options.quiet:
-            print(told, file=sys.stderr)
-    plain = judge_to_calibrate(home, said, spent)
+            print(notice, file=sys.stderr)
+    plain = judge_to_calibrate(home, choice, spent)
 
-    async def measure(asked: Sequence[LabelledAnswer], examples: Sequence[LabelledAnswer]) -> Sequence[JudgedAnswer]:
-        shown = msgspec.structs.replace(said, decisions=tuple(map(show_example, examples)))
+    async def measure(labels: Sequence[LabelledAnswer], examples: Sequence[LabelledAnswer]) -> Sequence[JudgedAnswer]:
+        shown = msgspec.structs.replace(choice, decisions=tuple(map(show_example, examples)))
         opened = judge_to_calibrate(home, shown, spent) if examples else plain
         try:
-            return (await calibrate(asked, opened.judge, threshold=options.threshold, concurrency=opened.settings.concurrency)).items
+            return (await calibrate(labels, opened.judge, threshold=options.threshold, concurrency=opened.settings.concurrency)).items
         finally:
             if opened is not plain:
                 await opened.judge.close()
@@ -200,12 +200,12 @@ async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namesp
     home = find_home(options.home)
     opened = judge_to_calibrate(home, _read_judge_options(options))
     try:
-        asked = _drop_examples(items, opened, options)
-        progress = _Progress(len(asked), quiet=options.quiet)
+        labels = _drop_examples(items, opened, options)
+        progress = _Progress(len(labels), quiet=options.quiet)
         progress.begin(opened.models, opened.settings.samples)
         try:
             found = await calibrate(
-                asked, opened.judge, threshold=options.threshold, concurrency=opened.settings.concurrency, told=progress
+                labels, opened.judge, threshold=options.threshold, concurrency=opened.settings.concurrency, on_item=progress
             )
         finally:
             progress.finish()
@@ -216,7 +216,7 @@ async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namesp
             print("not stored: the stored calibration of this judge has more labels", file=sys.stderr)
     except StoreError as error:
         print(f"warning: {error}", file=sys.stderr)
-    left_out = len(items) - len(asked)
+    left_out = len(items) - len(labels)
     return msgspec.structs.replace(found, left_out={IS_EXAMPLE: left_out}) if left_out else found
 
 
@@ -328,9 +328,9 @@ def _make_parser() -> argparse.ArgumentParser:
         "--threshold",
         type=parse_share,
         metavar="T",
-        help="ask for scores, and pass from this one on (default: as the labels state; without `threshold` yes or no)",
+        help="score the answers; the lowest passing score (default: `threshold` of each label, or yes or no without one)",
     )
-    parser.add_argument("--yes-no", action="store_true", help="yes-or-no verdicts, even if labels have a `threshold`")
+    parser.add_argument("--yes-no", action="store_true", help="yes-or-no verdicts, also for labels with a `threshold`")
     parser.add_argument("--samples", type=parse_positive, metavar="N", help="samples per model and answer (default: as configured)")
     parser.add_argument(
         "-j",

@@ -124,7 +124,7 @@ def _propose_record(entries: list[dict[str, Json]]) -> EvidenceMap:
     calls = _propose_calls(fields)
     taken = calls[0] if calls is not None else ()
     free = [field for field in fields if not taken or field.path[: len(taken)] != taken]
-    # What the user asked is never under a word for the answer, and the other way round.
+    # The input is never under a name for the answer, nor the answer under a name for the input.
     question = None if turns else _find_best(free, _INPUT, _ANSWER)
     answer = None if turns else _find_best([field for field in free if field.path != question], _ANSWER, _INPUT)
     tokens = {name: _find_number(free, words, ("token", "usage")) for name, words in _TOKENS}
@@ -260,7 +260,7 @@ def _propose_turns(field: Field, each: str | None = None) -> TurnMap | None:
 
 
 def _find_role(items: list[dict[str, Json]]) -> str | None:
-    """Return the key that tells user and agent apart."""
+    """Return the key that distinguishes user and agent."""
     for key in items[0]:
         words = {value.strip().lower() for item in items if isinstance(value := item.get(key), str)}
         if _ROLE.match(to_snake_case(key)) and not words.isdisjoint(USERS) and not words.isdisjoint(AGENTS):

@@ -100,7 +100,7 @@ def _open_stream(document: Json) -> Opened | None:
         rest=without(dict_or_empty(document), "messages"),
         # A session with several runs has an end for each.
         usage=find_usage(ends[0]) if len(ends) == 1 else None,
-        # The stream of a run does not repeat what was said to the agent; its first entry describes the session.
+        # The stream of a run does not repeat the user's message; its first entry describes the session.
         is_whole=is_whole,
         error=_find_error(ends[-1]) if ends else None,
         unknowns=_check_ends(entries, is_whole, dict_or_empty(ends[-1]) if ends else None),

@@ -31,7 +31,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     unknowns: Unknowns = msgspec.field(default_factory=Unknowns)
     """What the envelope itself leaves unknown."""
     is_whole: bool = False
-    """Whether the document begins where the run began although it does not repeat what was said to the agent."""
+    """Whether the document begins where the run began although it does not repeat the user's message."""
     error: str | None = None
     """Why the run failed."""
 

@@ -48,7 +48,7 @@ _OTHERS = re.compile(
 _USERS = ("user", "human", "humanmessage", "humanmessagechunk", "request")
 _ASIDE = ("system", "developer", "result", "stream_event", "SystemMessage")
 """Entries that are no part of the conversation."""
-_SAID = split_words("messages choices output contents candidates input content tools metadata message context events steps")
+_MESSAGE_FIELDS = split_words("messages choices output contents candidates input content tools metadata message context events steps")
 """Fields of a document that hold messages, or are the user's own."""
 _READ = ("context_editing", "context_management")
 """Fields whose meaning the reader of their format knows."""
@@ -102,7 +102,9 @@ def check_markers(document: Json, entries: Entries, calls: Sequence[ToolCall], u
         if speaker not in _ASIDE:
             follower = speaker or "message"
     if isinstance(document, dict) and not any(document is entry for _, entry in entries):
-        _check_fields({key: value for key, value in document.items() if key not in _SAID}, "$", calls, unknowns, is_end=True, answers=True)
+        _check_fields(
+            {key: value for key, value in document.items() if key not in _MESSAGE_FIELDS}, "$", calls, unknowns, is_end=True, answers=True
+        )
     return error
 
 
@@ -162,7 +164,7 @@ _ALL = sorted(_FOUND, key=lambda family: _SHOWN_LAST.index(family.name) if famil
 MESSAGE_FORMATS: dict[str, MessageFormat] = {family.name: family for family in _ALL}
 
 # Fields of plain evidence that may be next to messages; the others would contradict them.
-BESIDE = frozenset(
+PLAIN_FIELDS = frozenset(
     ("case", "context", "timezone", "now", "available_tools", "renders", "state", "http_status", "duration_ms", "error", "metadata")
 )
 _TAKEN = frozenset((*HOLDERS, "tools", "id", "model", "spans", "input", "meta", "responseMetadata", "response_metadata"))
@@ -266,7 +268,7 @@ def _open_plainly(document: Json) -> Opened:
 
 
 def _with_envelope(evidence: Evidence, opened: Opened, rest: dict[str, Json], error: str | None, unknowns: Unknowns) -> Evidence:
-    given = {key: value for key, value in rest.items() if key in BESIDE and value is not None}
+    given = {key: value for key, value in rest.items() if key in PLAIN_FIELDS and value is not None}
     tools = _list_offered_tools(rest.get("tools"))
     if tools and "available_tools" not in given:
         given["available_tools"] = tools
@@ -274,7 +276,7 @@ def _with_envelope(evidence: Evidence, opened: Opened, rest: dict[str, Json], er
     ids = {key: rest[key] for key in ("id", "model") if isinstance(rest.get(key), str)}
     if opened.model is not None:
         ids["model"] = opened.model
-    others = {key: value for key, value in rest.items() if key not in BESIDE and key not in _TAKEN and value is not None}
+    others = {key: value for key, value in rest.items() if key not in PLAIN_FIELDS and key not in _TAKEN and value is not None}
     short = {key: value for key, value in others.items() if not isinstance(value, (list, dict)) and value not in ("", False)}
     listed = [call.name for call in evidence.tool_calls or ()]
     check_fields(others, _ANSWERS, "$", unknowns, listed=listed, has_answer=True)

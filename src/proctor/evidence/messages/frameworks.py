@@ -27,7 +27,7 @@ from proctor.evidence.messages.envelope import (
     without,
 )
 from proctor.evidence.shared.blocks import IN_BLOCKS, RAISES, RAISES_IN_BLOCKS, Draft, read_counts
-from proctor.evidence.shared.calls import PROTOCOL_ERROR, says_error
+from proctor.evidence.shared.calls import PROTOCOL_ERROR, is_error
 from proctor.evidence.shared.conversation import Message, mark_earlier, mark_end, mark_later
 from proctor.evidence.shared.message_reader import read_message
 from proctor.evidence.unknowns.account import Unknowns
@@ -316,7 +316,7 @@ def _fill_step(draft: Draft, entry: dict[str, Any]) -> None:
         unknowns.mark_parts(CALL_PARTS, f"{at}.code_action: this agent calls its tools inside of code, which is not read")
     if dict_or_empty(error).get("type") == "AgentMaxStepsError":
         mark_later(unknowns, f"{at}.error: the run was stopped at max_steps (max_steps_error), so it was not over")
-    failure = (dict_or_empty(error).get("message") or as_text(error)) if says_error(error) else None
+    failure = (dict_or_empty(error).get("message") or as_text(error)) if is_error(error) else None
     for call in requested.calls:
         if call.name == _ANSWER:
             draft.add_text(as_text(dict_or_empty(call.arguments).get("answer", call.arguments)), at)
@@ -360,9 +360,9 @@ def _read_pydantic(entries: Entries, unknowns: Unknowns) -> list[Message]:
         else:
             unknowns.mark_unrecognised(CONTENT_PARTS, f"{at}: unrecognised kind {entry.get('kind')!r}")
             mark_kind(entry, str(entry.get("kind")), at, unknowns)
-    asked = [dict_or_empty(part).get("part_kind") for part in list_of(entries[-1][1].get("parts"))] if entries else []
-    if asked and asked[-1] in ("retry-feedback", "retry-prompt"):
-        mark_end(unknowns, f"{entries[-1][0]}.parts", asked[-1])
+    last_parts = [dict_or_empty(part).get("part_kind") for part in list_of(entries[-1][1].get("parts"))] if entries else []
+    if last_parts and last_parts[-1] in ("retry-feedback", "retry-prompt"):
+        mark_end(unknowns, f"{entries[-1][0]}.parts", last_parts[-1])
     return _fold_outputs(found, unknowns)
 
 

@@ -186,7 +186,7 @@ def _read_threads(entries: Entries, unknowns: Unknowns) -> list[Message]:
     if any(message_id is not None for message_id in spent):
         unknowns.mark("usage", "$: a step reports tokens of a message that is missing")
     if runs and not any(message.role == "assistant" and message.text is not None for message in found):
-        unknowns.mark("answer", "$: steps of a run do not record what was said, and the messages of the thread are missing")
+        unknowns.mark("answer", "$: steps of a run do not record messages, and the messages of the thread are missing")
     return found
 
 

@@ -47,7 +47,7 @@ _Error = Annotated[str, msgspec.Meta(pattern=r"(?i)^(?!\s*(?:none|null|nil|undef
 
 
 # `gc=False`: evidence is a tree and holds no cycle, so the collector need not track it. `omit_defaults`: lines seldom spell out defaults,
-# so that what is encoded anew mostly equals the line byte by byte (`may_repeat_key`).
+# so that the re-encoded value mostly equals the line byte by byte (`may_repeat_key`).
 class _RawCall(ToolCall, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     arguments: dict[str, _Value] = {}  # noqa: RUF012 - msgspec gives each instance its own
     result: msgspec.Raw = msgspec.Raw(b"null")

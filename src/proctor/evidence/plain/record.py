@@ -268,14 +268,18 @@ def _list_call_fields(entry: dict[str, Any]) -> list[str]:
     found = [key for key in CALLS if entry.get(key) is not None]
     if not found and entry.get("actions") == []:
         return ["actions"]
-    return found + [key for key in _MAYBE_CALLS if lists_calls(key, list_of(entry.get(key)), beside=bool(found))]
+    return found + [key for key in _MAYBE_CALLS if lists_calls(key, list_of(entry.get(key)), listed_elsewhere=bool(found))]
 
 
-def lists_calls(key: str, entries: list[Json], *, beside: bool) -> bool:
-    """Return whether a field lists calls; `beside` a list of calls, steps with a name and an input are none."""
+def lists_calls(key: str, entries: list[Json], *, listed_elsewhere: bool) -> bool:
+    """Return whether a field lists calls; `listed_elsewhere`: next to a list of calls, steps with a name and an input are none."""
     if key in DEFINING:
         return bool(entries) and all(map(is_made, entries))
-    return bool(entries) and all(map(is_call, entries)) and (not beside or key != "steps" or any("name" not in entry for entry in entries))
+    return (
+        bool(entries)
+        and all(map(is_call, entries))
+        and (not listed_elsewhere or key != "steps" or any("name" not in entry for entry in entries))
+    )
 
 
 def _read_calls(entry: dict[str, Any], keys: list[str], path: str, unknowns: Unknowns) -> tuple[ToolCall, ...] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proctor.evidence.shared.calls import read_known_arguments, says_error
+from proctor.evidence.shared.calls import is_error, read_known_arguments
 from proctor.evidence.shared.usage import HOLDERS, add_usage, find_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_failure, read_status
@@ -113,7 +113,7 @@ def _read_node(step: dict[str, Any], at: str, unknowns: Unknowns) -> Node:
         check_record(fields, table, _TYPES, place, unknowns)
     name = _read_name(step, at, unknowns, "nodeLabel", "nodeId")
     duration = dict_or_empty(used.get("timeMetadata")).get("delta")
-    failed = read_status(step.get("status")) == "failed" or says_error(error)
+    failed = read_status(step.get("status")) == "failed" or is_error(error)
     calls = _read_calls(used, f"{at}.data.output", name, unknowns)
     requested = [tool for key in ("calledTools", "toolCalls") for tool in list_of(used.get(key))]
     if not {text_or_none(dict_or_empty(tool).get("name")) for tool in requested} <= {call.name for call in calls}:
@@ -162,6 +162,6 @@ def _read_calls(holder: dict[str, Any], at: str, node: str | None, unknowns: Unk
             if used[key] and isinstance(decode_container(used[key]), dict):
                 unknowns.mark_unrecognised(("tool_arguments",), f"{place} has no toolInput; {key!r} may hold the arguments")
                 arguments = None
-        error = used.get("error") if says_error(used.get("error")) else None
+        error = used.get("error") if is_error(used.get("error")) else None
         calls.append(ToolCall(name=tool, arguments=arguments, result=used.get("toolOutput"), error=error, node=node))
     return tuple(calls)

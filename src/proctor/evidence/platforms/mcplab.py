@@ -61,10 +61,10 @@ def read(document: Json) -> list[Evidence]:
         unknowns.mark_parts(_ALL, "the line has no messages")
     evidence = _read_messages(messages, unknowns, failed=error is not None) if messages else Evidence()
     text = evidence.text if evidence.text is not None else text_or_none(entry.get("final_text"))
-    kept = None if text is None else text_before_cut(text, ANSWER_LIMIT)
-    if kept is not None:
+    before_cut = None if text is None else text_before_cut(text, ANSWER_LIMIT)
+    if before_cut is not None:
         # The dots after the recorded part are no part of the answer.
-        text = kept
+        text = before_cut
         unknowns.mark("answer", _CUT)
     calls = tuple(_finish_call(call, messages, unknowns) for call in evidence.tool_calls or ())
     counted = dict_or_empty(entry.get("metrics")).get("tool_call_count")
@@ -83,7 +83,7 @@ def read(document: Json) -> list[Evidence]:
             case=entry["scenario_id"],
             text=text,
             # The beginning of a number is a number too, and another one.
-            body=None if kept is not None else parse_json(text),
+            body=None if before_cut is not None else parse_json(text),
             # `None` is "not recorded", an empty tuple "none were made": only a whole run that was seen from inside has the second.
             tool_calls=calls if calls or (error is None and messages and not unseen) else None,
             duration_ms=measure_ms_between(entry.get("ts_start"), entry.get("ts_end")),
@@ -129,11 +129,11 @@ def _finish_call(call: ToolCall, messages: list[dict[str, Any]], unknowns: Unkno
     result, error, duration = call.result, call.error, block.get("duration_ms")
     if error is not None and block.get("is_error") is True:
         error = as_text(dict_or_empty(result).get("error")) or error
-    kept = text_before_cut(result, RESULT_LIMIT) if isinstance(result, str) else None
-    if kept is not None or (isinstance(result, str) and result.lstrip()[:1] in ("{", "[")):
+    before_cut = text_before_cut(result, RESULT_LIMIT) if isinstance(result, str) else None
+    if before_cut is not None or (isinstance(result, str) and result.lstrip()[:1] in ("{", "[")):
         unknowns.mark("tool_results", f"only the beginning is recorded of the result of {show(call.name, SHOWN)}")
     return msgspec.structs.replace(
-        call, result=result if kept is None else kept, error=error, duration_ms=duration if is_number(duration) else None
+        call, result=result if before_cut is None else before_cut, error=error, duration_ms=duration if is_number(duration) else None
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments, says_error
+from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, is_error, mcp_error, read_arguments
 from proctor.evidence.shared.conversation import Message, Role, ToolResult, mark_earlier, mark_end
 from proctor.evidence.shared.spoken_calls import call_in_words
 from proctor.evidence.shared.usage import read_usage
@@ -458,7 +458,7 @@ class Draft:
         elif status is not None and ended is None:
             self.mark(f"{at}.status", f"{show(status, 40)} is not recognised", ("tool_results",))
         error = value.get("error") if word in ENDS_ITSELF or result is not None else None
-        error = error if says_error(error) else "the call failed" if ended == "failed" else None
+        error = error if is_error(error) else "the call failed" if ended == "failed" else None
         if result is not None or error is not None or (word in ENDS_ITSELF and not self.dialect.is_span):
             self.append_result(decode_container(result), at, id=id, name=name, error=error, kind=PROTOCOL_ERROR)
 
@@ -490,7 +490,7 @@ class Draft:
         id = find_first(part, *RESULT_ID) or find_first(origin, "id")
         name = find_first(part, *NAME) or find_first(origin, "tool_name", "name")
         has_ending = any(part.get(key) is not None for key in _ENDINGS)
-        self.append_result(value, at, id=id, name=name, error=error, kind=kind, tells_end=has_ending)
+        self.append_result(value, at, id=id, name=name, error=error, kind=kind, has_ended=has_ending)
 
     def _read_ending(self, part: dict[str, Any], value: Json, at: str, word: str) -> tuple[Json, Json, str]:
         """Return the value of a result, its error or None, and the kind of the error."""
@@ -527,27 +527,27 @@ class Draft:
             kind = CONTENT_ERROR
         else:
             value = read_result_value(value)
-        if word == "tool_error" or (says_error(reported) and reported is not True):
-            error = reported if says_error(reported) and reported not in (True, {}) else as_text(value) or "the call failed"
+        if word == "tool_error" or (is_error(reported) and reported is not True):
+            error = reported if is_error(reported) and reported not in (True, {}) else as_text(value) or "the call failed"
             return value, error, CONTENT_ERROR if is_span or word.endswith("_tool_result") else PROTOCOL_ERROR
         if failed:
             return value, mcp_error(value) or as_text(value) or "the tool reported an error", kind
         # Gemini reserves `error` in what a function returned.
         inner = dict_or_empty(value).get("error")
-        if says_error(inner) and ("response" in part or (is_span and isinstance(inner, str) and len(value) == 1)):
+        if is_error(inner) and ("response" in part or (is_span and isinstance(inner, str) and len(value) == 1)):
             return value, inner, CONTENT_ERROR
         return value, None, kind
 
     def append_result(
         self, value: Json, at: str, *, id: Json = None, name: Json = None, error: Json = None, kind: str | None = CONTENT_ERROR,
-        tells_end: bool = False,
+        has_ended: bool = False,
     ) -> None:  # fmt: skip
         """Add what a tool returned."""
-        kind, tells_end = kind if error is not None else None, tells_end or error is not None
+        kind, has_ended = kind if error is not None else None, has_ended or error is not None
         id, name = self._read_id(id, at), text_or_none(name)
         if error is None and is_redacted(value):
             self.mark(at, f"what the tool returned was removed: {show(value, 40)}", ("tool_results",))
-        self.results.append(ToolResult(id=id, name=name, value=value, error=error, kind=kind, tells_end=tells_end))
+        self.results.append(ToolResult(id=id, name=name, value=value, error=error, kind=kind, has_ended=has_ended))
 
     def end_with(self, reason: Json) -> None:
         """Check why the model stopped: one that stopped to call tools called some."""

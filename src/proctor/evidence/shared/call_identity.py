@@ -48,18 +48,18 @@ def is_name_at_server(name: str, own: str) -> bool:
     return one == other or (bool(other) and one.endswith(other) and not name[: -len(own)][-1:].isalnum())
 
 
-def can_agree(asked: Json, given: Json) -> bool:
+def can_agree(requested: Json, given: Json) -> bool:
     """Return whether two records of arguments can be of one call: a framework may add defaults and leave out nulls."""
-    if asked is None or given is None or asked == given:
+    if requested is None or given is None or requested == given:
         return True
-    if isinstance(asked, dict) and isinstance(given, str):
+    if isinstance(requested, dict) and isinstance(given, str):
         # LangChain passes a tool with one argument its bare value.
-        return len(asked) == 1 and given in asked.values()
-    if not isinstance(asked, dict) or not isinstance(given, dict):
+        return len(requested) == 1 and given in requested.values()
+    if not isinstance(requested, dict) or not isinstance(given, dict):
         return False
     # One of them may have more than the other (defaults added, nulls left out), but not each something of its own.
-    return all(asked[key] == given[key] for key in asked.keys() & given.keys()) and (
-        asked.keys() <= given.keys() or given.keys() <= asked.keys()
+    return all(requested[key] == given[key] for key in requested.keys() & given.keys()) and (
+        requested.keys() <= given.keys() or given.keys() <= requested.keys()
     )
 
 
@@ -110,7 +110,7 @@ class Pair(msgspec.Struct, frozen=True):
 def pair_calls(first: Sequence[ToolCall], second: Sequence[ToolCall]) -> list[Pair]:
     """Return every call of two records once: those of the first in order, then those that only the second has.
 
-    Two calls are the same by id if their names can mean one tool (servers number the calls of each conversation anew), else by name and
+    Two calls are the same by id if their names can mean one tool (servers restart the numbering in each conversation), else by name and
     arguments, else by name if one has no arguments. The remaining calls of one tool are paired in order: their arguments differ.
     """
     partner: dict[int, int] = {}

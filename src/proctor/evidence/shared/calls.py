@@ -10,8 +10,7 @@ from typing import Any
 
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.conflicts import take_agreeing
-from proctor.evidence.unknowns.endings import STATUS_FIELDS, Status, read_flag, read_status, reports_failure, to_snake_case
-from proctor.evidence.unknowns.endings import is_error as says_error
+from proctor.evidence.unknowns.endings import STATUS_FIELDS, Status, is_error, read_flag, read_status, reports_failure, to_snake_case
 from proctor.evidence.unknowns.markers import is_redacted, mark_call, mark_call_flags
 from proctor.evidence.unknowns.unrecognised import check_object, list_unrecognised
 from proctor.evidence.values.access import SHOWN, dict_or_empty, list_at, list_texts, number_at, read_object, read_text, wrong_kind_error
@@ -101,7 +100,7 @@ def _rename_fields(entry: dict[str, Any]) -> dict[str, Any] | None:
 def _read_ordinary(entry: dict[str, Any], path: str, unknowns: Unknowns) -> ToolCall:
     """Read a call that has each thing once and under our names, as nearly all do."""
     arguments, result, error, kind = entry["arguments"], entry.get("result"), entry.get("error"), None
-    if not says_error(error):
+    if not is_error(error):
         error = mcp_error(result)
         kind = CONTENT_ERROR if error is not None else None
     arguments = arguments if isinstance(arguments, dict) else read_arguments(arguments)
@@ -110,7 +109,7 @@ def _read_ordinary(entry: dict[str, Any], path: str, unknowns: Unknowns) -> Tool
         name=entry["name"],
         arguments=None if is_redacted(arguments) else arguments,
         result=result,
-        error=False if not says_error(error) and result is None and entry.get("error") is not None else error,
+        error=False if not is_error(error) and result is None and entry.get("error") is not None else error,
         error_kind=kind,
         duration_ms=_read_duration(entry.get("duration_ms"), path),
         id=_read_text(entry.get("id"), path, "id"),
@@ -173,12 +172,12 @@ def _read_status(status: Json) -> Status | None:
 
 def _read_error(entry: dict[str, Any], result: Json, path: str, unknowns: Unknowns) -> tuple[Json, str | None]:
     """Return the error of a call and its kind; what reports the outcome and cannot be read leaves the results unknown."""
-    if says_error(entry.get("error")):
+    if is_error(entry.get("error")):
         return entry["error"], None
     for key, value in entry.items():
         if key not in CARRYING and value is not None and reports_failure(to_snake_case(key), value, status=False):
-            said = as_text(result) or ("the tool reported an error" if isinstance(value, (bool, int)) else as_text(value))
-            return said, CONTENT_ERROR if key in _FLAGS else None
+            message = as_text(result) or ("the tool reported an error" if isinstance(value, (bool, int)) else as_text(value))
+            return message, CONTENT_ERROR if key in _FLAGS else None
     reported = {key: entry[key] for key in STATUS_FIELDS if entry.get(key) is not None}
     ended = {key: _read_status(value) for key, value in reported.items()}
     if "failed" in ended.values():

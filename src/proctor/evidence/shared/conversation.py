@@ -24,10 +24,10 @@ from proctor.model.show import show
 Role = Literal["user", "assistant", "tool", "system"]
 ENDS_WITH_CALL = "the messages end with a call of a tool, before the agent finished"
 ENDS_WITH_RESULT = "the messages end with the result of a tool, before the agent finished"
-ENDS_WITH_USER = "the messages end with what was said to the agent, before it answered"
+ENDS_WITH_USER = "the messages end with the user's message, before the agent answered"
 WAITS = "the messages end with a request for a person's approval or input, before the agent finished"
 NO_AGENT = "no message of the agent is recorded"
-NO_BEGINNING = "the messages do not begin with what was said to the agent, so calls before them may be missing"
+NO_BEGINNING = "the messages do not begin with the user's message, so calls before them may be missing"
 _EARLIER: tuple[Part, ...] = (*CALL_PARTS, "input", "turns", "usage")
 _LATER: tuple[Part, ...] = (*CALL_PARTS, "answer", "usage")
 
@@ -40,7 +40,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     value: Json = None
     error: Json = None
     kind: str | None = None
-    tells_end: bool = False
+    has_ended: bool = False
     """Whether it reports that the call succeeded, or that it failed."""
 
 

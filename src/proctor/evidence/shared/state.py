@@ -224,7 +224,7 @@ def _read_files(value: Json, path: str, unknowns: Unknowns) -> tuple[model.State
 
 
 def _read_voice(value: Json, path: str, unknowns: Unknowns) -> model.VoiceState | None:
-    """Read turns, or `calls` that have their turns in them; what an object names beside them holds for all of its turns."""
+    """Read turns, or `calls` that have their turns in them; other fields of an object apply to all of its turns."""
     if isinstance(value, dict) and isinstance(value.get("calls"), list) and value.get("turns") is None:
         calls = [
             _read_voice(call, f"{path}.calls[{index}]", unknowns) for index, call in enumerate(_read_rows(value["calls"], f"{path}.calls"))

@@ -129,6 +129,6 @@ _WITHOUT_SPANS: tuple[tuple[frozenset[str], str], ...] = (
 )
 
 
-def find_table_beside(names: frozenset[str]) -> str | None:
-    """Return what a table without spans is that platforms export too; None where it is none of these."""
+def find_companion_table(names: frozenset[str]) -> str | None:
+    """Return which table without spans this is, of those that platforms also export, or None."""
     return next((table for columns, table in _WITHOUT_SPANS if columns <= names and "parent_observation_id" not in names), None)

@@ -230,8 +230,8 @@ def _build_node(step: Step, calls: tuple[ToolCall, ...]) -> Node:
 
 
 def _find_input(step: Step) -> Json:
-    asked = next((message.text for message in reversed(step.inputs or ()) if message.role == "user" and message.text), None)
-    return asked or step.find_input_text() or find_decoded(step.attributes, step.names["input_value"])[0]
+    question = next((message.text for message in reversed(step.inputs or ()) if message.role == "user" and message.text), None)
+    return question or step.find_input_text() or find_decoded(step.attributes, step.names["input_value"])[0]
 
 
 def _count_items(attributes: dict[str, Json], output: Json) -> int:

@@ -27,13 +27,13 @@ _NO_NAME = re.compile(r"[^a-zA-Z0-9]")
 
 
 class ObservedCall(msgspec.Struct, frozen=True):
-    """One call, where it was made, and which request asked for it."""
+    """One call, where it was made, and which model request produced it."""
 
     call: ToolCall
     holder: Step | None
     start_ns: int
     exchange: int
-    """The index of the request that asked for it, or of the last one before it; -1 before any."""
+    """The index of the model request that produced it, or of the last one before it; -1 before any."""
     executed: bool
     answered: bool
     agrees: bool = True
@@ -150,7 +150,7 @@ def _join_call(call: ToolCall, twin: ExecutedTool | None, result: ToolResult | N
         if result is not None:
             call = msgspec.structs.replace(call, result=result.value, error=result.error, error_kind=result.kind)
         holder = step.parent if step is not None and step.span.parent_id is not None else step
-        return ObservedCall(call, holder, start, number, False, result is not None, ended=result is None or result.tells_end)
+        return ObservedCall(call, holder, start, number, False, result is not None, ended=result is None or result.has_ended)
     ran = twin.call
     error, kind = (ran.error, ran.error_kind) if ran.failed() else (result.error, result.kind) if result is not None else (None, None)
     # The name that the model used comes first, as suites ask for it; the framework's name of the tool becomes an alias.

@@ -61,7 +61,7 @@ class Step:
     finish = _NO_REASON
     """Why the model stopped, in lower case."""
     choices = 1
-    """How many answers the model was asked for, or returned."""
+    """How many answers were requested of the model, or returned."""
     is_whole = False
     """Whether the answer is recorded as the provider returned it."""
     unrecognised: Sequence[str] = ()
@@ -173,7 +173,7 @@ class Step:
         )
 
     def knows_calls(self) -> bool:
-        """Return whether it is known which tools this request asked for: by its content, or by a finish reason that excludes tools."""
+        """Return whether it is known which tools the model requested: by its content, or by a finish reason that excludes tools."""
         if self.unrecognised:
             return False
         if self.calls:

@@ -74,7 +74,7 @@ def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
     foreign = Counter(key.partition(".")[0] for key, count in attributes.items() for _ in range(count) if "." in key and not is_work(key))
     tools = Counter(find_tool_name(step) for step in steps if step.kind == "tool")
     scopes = Counter(span.scope or "(not named)" for span in spans)
-    strange = list(dict.fromkeys(what for exchange in exchanges for step in exchange.steps for what in step.unrecognised))
+    unknown_content = list(dict.fromkeys(what for exchange in exchanges for step in exchange.steps for what in step.unrecognised))
     conversations = list(dict.fromkeys(id for span in spans for id in _list_conversations(span)))
     lost = list(dict.fromkeys(loss.what for loss in losses))
     used = Counter(name for span in spans for name in list_conventions(span.attributes, (span.scope,)))
@@ -87,11 +87,13 @@ def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
         requests_with_content=sum(bool(exchange.outputs) for exchange in exchanges),
         tools=_count_entries(tools.most_common()),
         conversations=[shorten(id, _LONGEST) for id in conversations[:MOST_NAMED]],
-        strange=[shorten(what, _LONGEST) for what in strange[:MOST_NAMED]],
+        strange=[shorten(what, _LONGEST) for what in unknown_content[:MOST_NAMED]],
         not_understood=_count_entries(unrecognised),
         vocabularies=_count_entries(foreign.most_common()),
         lost=[shorten(what, _LONGEST) for what in lost[:MOST_NAMED]],
-        left_out=sum(max(0, len(some) - MOST_NAMED) for some in (unrecognised, foreign, tools, scopes, strange, conversations, lost)),
+        left_out=sum(
+            max(0, len(some) - MOST_NAMED) for some in (unrecognised, foreign, tools, scopes, unknown_content, conversations, lost)
+        ),
     )
 
 

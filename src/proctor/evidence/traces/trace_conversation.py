@@ -72,11 +72,11 @@ def find_input(talk: Sequence[Exchange], entries: Sequence[Step]) -> Json:
     outer = _find_outer_text(entries)
     if outer is None:
         outer = next((text for step in entries if (text := _find_question(step)) is not None), None)
-    asked = next((exchange.list_questions() for exchange in talk if exchange.list_questions()), None)
-    if asked is None or any(outer == text for exchange in talk for text in exchange.list_questions()[-1:]):
+    questions = next((exchange.list_questions() for exchange in talk if exchange.list_questions()), None)
+    if questions is None or any(outer == text for exchange in talk for text in exchange.list_questions()[-1:]):
         return outer
     # A framework that wraps the question into a prompt of its own (CrewAI, DSPy) has the bare question on the outside.
-    return outer if outer is not None and outer != asked[-1] and outer in asked[-1] else asked[-1]
+    return outer if outer is not None and outer != questions[-1] and outer in questions[-1] else questions[-1]
 
 
 def _find_question(entry: Step) -> str | None:
@@ -162,11 +162,11 @@ def find_turns(
     groups = _merge_side_requests(_group_talk(talk), entries)
     outer = _find_outer_text(entries)
     wrapped = len(entries) == 1 and entries[0].kind == "agent" and _is_wrapped(groups, outer)
-    if len(groups) > 1 and not wrapped and not _are_prompts([asked for asked, _ in groups], outer):
+    if len(groups) > 1 and not wrapped and not _are_prompts([question for question, _ in groups], outer):
         return _build_message_turns(groups, exchanges, made, entries)
-    asked = [_find_question(step) for step in entries]
+    questions = [_find_question(step) for step in entries]
     # Steps of one run pass the same question on to each other.
-    if len(set(asked)) > 1 and None not in asked and not _are_prompts(asked, outer):
+    if len(set(questions)) > 1 and None not in questions and not _are_prompts(questions, outer):
         return _build_entry_turns(entries, made)
     return None
 
@@ -188,14 +188,14 @@ def _build_message_turns(
     for entry in made:
         calls.setdefault(inside.get(entry.holder, owner[entry.exchange + 1]), []).append(entry.call)
     turns: list[EvidenceTurn] = []
-    for index, (asked, group) in enumerate(groups):
+    for index, (question, group) in enumerate(groups):
         text = _find_last_text(group)
         if inside:
             # The agent's own input and output separate the texts of the user from the prompts and drafts of a framework.
-            asked = _choose_inner_or_outer(asked, entries[index].find_input_text())
+            question = _choose_inner_or_outer(question, entries[index].find_input_text())
             text = _choose_inner_or_outer(text, entries[index].read_output()[0])
         usage = add_usage(exchange.find_usage() for exchange in group)
-        turns.append(EvidenceTurn(input=asked, text=text, body=parse_json(text), tool_calls=tuple(calls.get(index, ())), usage=usage))
+        turns.append(EvidenceTurn(input=question, text=text, body=parse_json(text), tool_calls=tuple(calls.get(index, ())), usage=usage))
     return tuple(turns)
 
 
@@ -214,18 +214,18 @@ def _group_talk(talk: Sequence[Exchange]) -> list[tuple[str | None, list[Exchang
     groups: list[tuple[str | None, list[Exchange]]] = []
     before: list[str] = []
     for exchange in talk:
-        asked = exchange.list_questions()
+        questions = exchange.list_questions()
         # Every request repeats the conversation before it, so a new question is another last one or one more.
-        new = asked and (asked[-1] != (before[-1] if before else None) or len(asked) > len(before))
+        new = questions and (questions[-1] != (before[-1] if before else None) or len(questions) > len(before))
         if new and groups and groups[-1][0] is not None and _is_waiting(groups[-1][1][-1], exchange):
             groups[-1][1].append(exchange)
             continue
         if groups and groups[-1][0] is None and new:
-            groups[-1] = (asked[-1], groups[-1][1])  # Requests before the first question belong to it.
+            groups[-1] = (questions[-1], groups[-1][1])  # Requests before the first question belong to it.
         elif not groups or new:
-            groups.append((asked[-1] if asked else None, []))
+            groups.append((questions[-1] if questions else None, []))
         groups[-1][1].append(exchange)
-        before = asked or before
+        before = questions or before
     return groups
 
 
@@ -250,7 +250,7 @@ def _merge_side_requests(
 ) -> list[tuple[str | None, list[Exchange]]]:
     """Move requests before the agent's own question into the turn of that question."""
     outer = _find_question(entries[0]) if len(entries) == 1 and len(groups) > 1 else None
-    first = next((index for index, (asked, _) in enumerate(groups) if asked == outer), 0) if outer is not None else 0
+    first = next((index for index, (question, _) in enumerate(groups) if question == outer), 0) if outer is not None else 0
     return (
         [(groups[first][0], [exchange for _, group in groups[: first + 1] for exchange in group]), *groups[first + 1 :]]
         if first

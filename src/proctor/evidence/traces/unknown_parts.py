@@ -271,7 +271,7 @@ def mark_text_calls(exchanges: Sequence[Exchange], joined: JoinedCalls, unknowns
 
 
 def mark_choices(exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
-    """Mark which answer was used unknown if a model was asked for several."""
+    """Mark which answer was used unknown if several were requested of a model."""
     for exchange in exchanges:
         wanted = max([step.choices for step in exchange.steps])
         if wanted < 2:

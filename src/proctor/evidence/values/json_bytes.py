@@ -81,7 +81,7 @@ def _refuse_duplicate_keys(data: bytes, value: Json) -> None:
     def refuse_repeated(pairs: list[tuple[str, Json]]) -> None:
         if len(dict(pairs)) < len(pairs):
             repeated = Counter(key for key, _ in pairs).most_common(1)[0][0]
-            raise EvidenceError(f"the key {show(shorten(repeated, 60))} stands twice in one object", code="duplicate_key")
+            raise EvidenceError(f"duplicate key {show(shorten(repeated, 60))} in one object", code="duplicate_key")
 
     try:
         json.loads(data, object_pairs_hook=refuse_repeated)
@@ -166,8 +166,8 @@ def mend_surrogates(data: bytes) -> bytes | None:
     """Replace every half surrogate pair in the JSON by U+FFFD, or return None if there is none and the JSON is broken otherwise."""
     if b"\\ud" not in data and b"\\uD" not in data:
         return None
-    mended = _SURROGATES.sub(lambda found: b"\\ufffd" if len(found.group()) == 6 else found.group(), data)
-    return mended if mended != data else None
+    repaired = _SURROGATES.sub(lambda found: b"\\ufffd" if len(found.group()) == 6 else found.group(), data)
+    return repaired if repaired != data else None
 
 
 def _not_json_error(data: bytes, message: str) -> EvidenceError:

@@ -26,7 +26,7 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.traces.intake import Intake, Run, read_spans, require_sender
-from proctor.store.traces.traces import KeptTrace
+from proctor.store.traces.traces import ArrivalResult
 
 router = make_router("traces in")
 JSON = "application/json"
@@ -135,7 +135,7 @@ async def _read_intake(hub: Hub, caller: Caller, read: Callable[[bytes], Receive
     return await read_spans(hub, caller, await run(read, body), flush=flush, run=run)
 
 
-def _count_rejected(intake: Intake, stored: list[KeptTrace]) -> tuple[int, str]:
+def _count_rejected(intake: Intake, stored: list[ArrivalResult]) -> tuple[int, str]:
     """Return the number of rejected spans or log records, and why."""
     reasons = list(intake.reasons)
     count = intake.refused_spans

@@ -26,7 +26,7 @@ from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.traces import search
 from proctor.service.traces.intake import Intake, Run, read_body, read_spans, require_sender
-from proctor.store.traces.traces import KeptTrace
+from proctor.store.traces.traces import ArrivalResult
 
 router = make_router("traces in")
 
@@ -164,7 +164,7 @@ def read_json(body: bytes) -> Json:
         raise Refusal("VALIDATION_ERROR", "the body cannot be read", fields={"": [error.message]}) from None
 
 
-def refused_trace(stored: list[KeptTrace]) -> Refusal | None:
+def refused_trace(stored: list[ArrivalResult]) -> Refusal | None:
     """Return why no trace was stored; None if one was."""
     if any(trace.refused is None for trace in stored):
         return None
@@ -173,7 +173,7 @@ def refused_trace(stored: list[KeptTrace]) -> Refusal | None:
     return Refusal("NOT_FOUND", "the agent of this trace has been deleted")
 
 
-def _make_answer(intake: Intake, stored: list[KeptTrace], now: str) -> Response:
+def _make_answer(intake: Intake, stored: list[ArrivalResult], now: str) -> Response:
     refusal = refused_trace(stored)
     if refusal is not None:
         raise refusal

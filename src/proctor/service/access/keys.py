@@ -120,7 +120,7 @@ async def list_keys(
     wanted = {"organization_id": caller.organization_id, "kind": kind, "project_id": project_id, "solver_id": solver_id}
     # There are many run tokens, and the index of all others excludes them.
     along = () if kind is not None else (keys.c.kind != sa.literal_column("'run'"),)
-    query = list_query(keys, wanted, along=along, beside=() if kind is not None else (keys.c.kind != "sandbox",))
+    query = list_query(keys, wanted, along=along, filters=() if kind is not None else (keys.c.kind != "sandbox",))
     async with hub.database.reading() as connection:
         return show_page(await fetch_page_or_refuse(connection, query, keys, limit=limit, cursor=cursor), show_key)
 

@@ -92,7 +92,7 @@ def list_seen(
     # An agent of the key is already a narrower condition.
     if caller.agent_ids is not None and table is not projects and wanted.get("agent_id") not in caller.agent_ids:
         conditions.append(_match_agents(table, caller.agent_ids))
-    return list_query(table, wanted, columns=columns, along=along, beside=conditions)
+    return list_query(table, wanted, columns=columns, along=along, filters=conditions)
 
 
 def _match_agents(table: sa.Table, agent_ids: tuple[str, ...]) -> sa.ColumnElement[bool]:

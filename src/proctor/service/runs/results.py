@@ -192,7 +192,7 @@ async def _search_run_results(
 
 def _make_query(run_id: str, wanted: AttemptFilter) -> ListQuery:
     filters = [match_search_text(wanted.text)] if wanted.text else []
-    query = list_query(run_entries, {"run_id": run_id, "outcome": wanted.outcome, "case_id": wanted.case}, beside=filters)
+    query = list_query(run_entries, {"run_id": run_id, "outcome": wanted.outcome, "case_id": wanted.case}, filters=filters)
     return msgspec.structs.replace(query, path=query.path.with_only_columns(*_LISTED, *([SEARCHED] if wanted.text else [])))
 
 

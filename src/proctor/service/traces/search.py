@@ -344,7 +344,7 @@ def _cut_stretch(caller: Caller, wanted: TraceSearch) -> tuple[sa.Subquery, tupl
     """Return the newest traces of a search as a subquery, and the other conditions."""
     query = make_trace_query(caller, wanted, ("id", "created_at"))
     path = query.path.order_by(None).order_by(traces.c.created_at.desc(), traces.c.id.desc()).limit(STRETCH)
-    return path.subquery("stretch"), query.beside
+    return path.subquery("stretch"), query.filters
 
 
 async def _measure_stretch(connection: AsyncConnection, caller: Caller, wanted: TraceSearch) -> tuple[int, str | None]:

@@ -16,7 +16,7 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp.spans import fold_id
-from proctor.evidence.tables.read import find_columns, find_table_beside
+from proctor.evidence.tables.read import find_columns, find_companion_table
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.json_values import drop_nulls
 from proctor.model.show import nearest
@@ -183,7 +183,7 @@ def choose_columns(schema: Any, column: str | None) -> Columns:
     # Only platforms have such columns; Langfuse has one for the calls as well.
     if table is not None and (table.name in ("phoenix", "langfuse", "langsmith") or not _FIELDS.intersection(names)):
         return Columns(names=tuple(names), whole=False, spans=True)
-    companion = find_table_beside(frozenset(names))
+    companion = find_companion_table(frozenset(names))
     if companion is not None:
         raise NoSpansHere(
             f"{companion}, without spans; leave it out, and name the files or the folder with the spans", code="missing_column"

@@ -57,7 +57,7 @@ async def fetch_page(
 ) -> Page:
     """Return the page of `query` at `cursor`; `time` and `id` name the columns of `table` that order it, and must be among those selected.
 
-    Of a list with conditions beside its path only a bounded number of rows is examined: its page may be short, and still have a next page.
+    Of a list with further filters only a bounded number of rows is examined: its page may be short, and still have a next page.
     """
     query = query if isinstance(query, ListQuery) else ListQuery(path=query)
     size = clamp_limit(limit)
@@ -67,19 +67,19 @@ async def fetch_page(
     # By the edge and not by OFFSET: a deep page costs what the first one does, and rows that arrive between two pages shift nothing. The id
     # decides between rows of the same millisecond.
     here = sa.tuple_(at, key)
-    path, beside = query.path.order_by(None), query.beside
+    path, filters = query.path.order_by(None), query.filters
     if edge is not None:
         place = sa.tuple_(sa.literal(edge[1]), sa.literal(edge[2]))
         path = path.where(here > place if newer else here < place)
     path = path.order_by(at.asc(), key.asc()) if newer else path.order_by(at.desc(), key.desc())
     stop: Row | None = None
-    if beside:
+    if filters:
         stop = await _find_end_of_stretch(connection, path.with_only_columns(at, key))
         if stop is not None:
             end = sa.tuple_(sa.literal(stop[time]), sa.literal(stop[id]))
             path = path.where(here <= end if newer else here >= end)
     # One row more than the limit shows whether there is another page, for which a count would have to read everything.
-    found = await connection.execute(path.where(*beside).limit(size + 1))
+    found = await connection.execute(path.where(*filters).limit(size + 1))
     rows: list[Row] = [dict(row) for row in found.mappings()]
     more = len(rows) > size
     rows = rows[:size]
@@ -100,7 +100,7 @@ async def fetch_page(
 async def find_cursor(connection: AsyncConnection, query: ListQuery, table: sa.Table, position: int, total: int) -> str | None:
     """Return the cursor of the page that begins at a position of a list of `total` rows, counted from the newest; None for the first page.
 
-    Only the index is read, from the nearer end. Conditions beside the path are tested for every row on the way.
+    Only the index is read, from the nearer end. Further filters are tested for every row on the way.
     """
     at, key = table.c.created_at, table.c.id
     if position <= 0:
@@ -121,7 +121,7 @@ async def count_rows(connection: AsyncConnection, query: ListQuery) -> int:
 
 async def _find_end_of_stretch(connection: AsyncConnection, path: sa.Select[Any, Any]) -> Row | None:
     """Return the last row that a search examines, or None if fewer are left."""
-    # Queried first, over the index alone: with conditions beside the path the database could search the whole table, and find nothing.
+    # Queried first, over the index alone: with further filters the database could search the whole table, and find nothing.
     found = (await connection.execute(path.offset(STRETCH - 1).limit(1))).mappings().first()
     return None if found is None else dict(found)
 

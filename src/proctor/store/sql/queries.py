@@ -2,7 +2,7 @@
 
 A list may be filtered by several columns at once, and not every combination has an index. So each table has *paths*: columns with an index
 that is ordered by time, from the narrowest to the widest. The first path whose columns are all in the filter leads the query; every other
-condition is *beside* it, and only tested along a bounded stretch of the path (`pages.py`). So no list reads or sorts a whole table, and
+condition is a *filter*, and only tested along a bounded stretch of the path (`pages.py`). So no list reads or sorts a whole table, and
 a page of a rare combination may be short, with a next page.
 
 Of outcomes and states only the rare ones have an index: those that are `pass` or `evaluated` are found soon anyhow.
@@ -137,13 +137,13 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     path: sa.Select[Any]
     """Everything along an index."""
-    beside: tuple[sa.ColumnElement[bool], ...] = ()
+    filters: tuple[sa.ColumnElement[bool], ...] = ()
     """Other conditions on its rows."""
 
     @property
     def whole(self) -> sa.Select[Any]:
         """The query with every condition."""
-        return self.path.where(*self.beside)
+        return self.path.where(*self.filters)
 
 
 class _OffIndex(FunctionElement[Any]):
@@ -174,11 +174,11 @@ def list_query(
     *,
     columns: Sequence[str] | None = None,
     along: Sequence[sa.ColumnElement[bool]] = (),
-    beside: Sequence[sa.ColumnElement[bool]] = (),
+    filters: Sequence[sa.ColumnElement[bool]] = (),
 ) -> ListQuery:
     """Return the query for rows whose columns have these values (None does not count), led by an index.
 
-    `along` are conditions on the time, which every path goes by; `beside` are others.
+    `along` are conditions on the time, which every path goes by; `filters` are others.
     """
     wanted = {name: value for name, value in equal.items() if value is not None}
     path = next((path for path in PATHS[table.name] if _is_leading(table, path, wanted)), ())
@@ -194,7 +194,7 @@ def list_query(
     if owner is not None:
         # Always true of what belongs to the caller, and never left out.
         query = query.where(_OffIndex(table.c.organization_id) == owner)
-    return ListQuery(path=query.where(*along), beside=(*(_OffIndex(table.c[name]) == value for name, value in others.items()), *beside))
+    return ListQuery(path=query.where(*along), filters=(*(_OffIndex(table.c[name]) == value for name, value in others.items()), *filters))
 
 
 def _is_leading(table: sa.Table, path: tuple[str, ...], wanted: Mapping[str, object]) -> bool:

@@ -56,8 +56,8 @@ class Arrival(msgspec.Struct, kw_only=True):
         return (self.agent_id, self.external_id)
 
 
-class KeptTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of keeping an arrival."""
+class ArrivalResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of storing an arrival."""
 
     id: str
     created: bool
@@ -69,10 +69,10 @@ class KeptTrace(msgspec.Struct, frozen=True, kw_only=True):
     """Why it was rejected: `agent_gone`, `too_large`."""
 
 
-async def keep_arrivals(connection: AsyncConnection, arrivals: Sequence[Arrival], now: str) -> dict[Key, KeptTrace]:
+async def keep_arrivals(connection: AsyncConnection, arrivals: Sequence[Arrival], now: str) -> dict[Key, ArrivalResult]:
     """Store arrivals, at most one for each trace. Arrivals for deleted agents are rejected."""
     there = await _list_existing_agents(connection, {arrival.agent_id for arrival in arrivals})
-    answers: dict[Key, KeptTrace] = {}
+    answers: dict[Key, ArrivalResult] = {}
     # In one order everywhere: two servers that keep the same traces never wait for each other in a circle.
     ordered = sorted((arrival for arrival in arrivals if arrival.agent_id in there), key=lambda arrival: arrival.key)
     for arrival in arrivals:
@@ -91,18 +91,18 @@ async def keep_arrivals(connection: AsyncConnection, arrivals: Sequence[Arrival]
             again.append((arrival, row))
             continue
         status = "complete" if arrival.ended else "open"
-        answers[arrival.key] = KeptTrace(id=row.id, created=True, revision=1, status=status, created_at=now, updated_at=now)
+        answers[arrival.key] = ArrivalResult(id=row.id, created=True, revision=1, status=status, created_at=now, updated_at=now)
     if again:
         answers |= await _extend_traces(connection, again, now)
     return answers
 
 
-async def _extend_traces(connection: AsyncConnection, again: list[tuple[Arrival, Any]], now: str) -> dict[Key, KeptTrace]:
+async def _extend_traces(connection: AsyncConnection, again: list[tuple[Arrival, Any]], now: str) -> dict[Key, ArrivalResult]:
     """Add to traces that were there, or replace them. Their rows are locked by now."""
     added: list[dict[str, Any]] = []
     parts: list[dict[str, Any]] = []
     replaced: list[dict[str, Any]] = []
-    answers: dict[Key, KeptTrace] = {}
+    answers: dict[Key, ArrivalResult] = {}
     for arrival, row in again:
         # A body in one piece has no parts that spans could be added to: spans under the same id take its place.
         adds = not arrival.replaces and row.format == "otlp"
@@ -121,7 +121,7 @@ async def _extend_traces(connection: AsyncConnection, again: list[tuple[Arrival,
             parts.append({"trace_id": row.id, "number": row.revision, "body": arrival.body, "created_at": now})
         else:
             replaced.append({**change, "new_metadata": arrival.metadata, "new_format": arrival.format, "new_body": arrival.body})
-        answers[arrival.key] = KeptTrace(
+        answers[arrival.key] = ArrivalResult(
             id=row.id, created=False, revision=row.revision, status=status, created_at=row.created_at, updated_at=now
         )
     if replaced:
@@ -133,8 +133,8 @@ async def _extend_traces(connection: AsyncConnection, again: list[tuple[Arrival,
     return answers
 
 
-def _make_refusal(arrival: Arrival, why: str, now: str) -> KeptTrace:
-    return KeptTrace(id=arrival.id, created=False, revision=0, status="failed", created_at=now, updated_at=now, refused=why)
+def _make_refusal(arrival: Arrival, why: str, now: str) -> ArrivalResult:
+    return ArrivalResult(id=arrival.id, created=False, revision=0, status="failed", created_at=now, updated_at=now, refused=why)
 
 
 def _make_row(arrival: Arrival, now: str) -> dict[str, Any]:

@@ -260,7 +260,7 @@ def _read_calls(body: dict[str, Json], unknowns: Unknowns) -> tuple[ToolCall, ..
     listed_elsewhere = any(isinstance(body.get(key), list) for key in CALLS)
     for key in _CALL_FIELDS:
         listed = body.get(key)
-        if not isinstance(listed, list) or not (key in CALLS or lists_calls(key, listed, beside=listed_elsewhere)):
+        if not isinstance(listed, list) or not (key in CALLS or lists_calls(key, listed, listed_elsewhere=listed_elsewhere)):
             if isinstance(listed, dict) and key in CALLS:
                 unknowns.mark_parts(CALL_PARTS, f"$.{key}: expected a list of calls, found an object")
             continue
