@@ -250,7 +250,7 @@ def check_suite(folder: Path) -> tuple[dict[str, Any], list[str]]:
 def test_a_calibration_is_stamped_on_every_verdict(labels: Path, judge: Judge, tmp_path: Path) -> None:
     stamp, warnings = check_suite(tmp_path)
     assert stamp is None and len(warnings) == 1 and "openai/stub is not calibrated; `proctor judge calibrate LABELS`" in warnings[0]
-    report = json.loads(proctor("judge", "calibrate", labels, "--format", "json").out)
+    report = json.loads(proctor("judge", "calibrate", labels, "--yes-no", "--format", "json").out)
     stamp, warnings = check_suite(tmp_path)
     kappa = report["figures"]["kappa"]
     assert warnings == [] and stamp is not None
@@ -397,3 +397,16 @@ def test_yes_or_no_and_scores_are_stored_apart(labels: Path, judge: Judge, tmp_p
     assert (report["items"], report["threshold"], report["sweep"]) == (6, None, [])
     stored = json.loads((tmp_path / ".proctor" / "calibrations.json").read_text())["calibrations"]
     assert [(stamp["threshold"], stamp["labels"], stamp["kappa"]) for stamp in stored] == [(None, 2, 1.0), (0.8, 4, 0.0)]
+
+
+def test_labels_of_people_are_never_overwritten(labels: Path, tmp_path: Path) -> None:
+    before = labels.read_bytes()
+    other = tmp_path / "note.txt"
+    other.write_text("something else", encoding="utf-8")
+    for arguments in (
+        ("labels", "latest", "--output", labels),
+        ("improve", labels, "--examples", labels),
+        ("improve", labels, "--examples", other),
+    ):
+        assert proctor("judge", *arguments).code == 4
+    assert (labels.read_bytes(), other.read_text(encoding="utf-8")) == (before, "something else")

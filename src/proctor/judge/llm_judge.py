@@ -33,6 +33,8 @@ from proctor.model.judgement import Material, Opinion, Question, add_spending
 
 _T = TypeVar("_T")
 
+_NEED_WHOLE_CONTEXT = ("faithful_to_context", "context_relevance")
+"""Rubrics about the context, of which a part decides nothing."""
 MAX_STORED = 4_000
 """Characters of a raw reply that a verdict stores."""
 
@@ -191,9 +193,9 @@ class LlmJudge:
     def _make_opinion(self, question: Question, ballots: list[Ballot], rendered: RenderedRequest, position: int, together: int) -> Opinion:
         opinion = combine_ballots(question, ballots, self.settings)
         details: dict[str, Json] = {**self._who, "check_id": f"agent-check-{position + 1}", **opinion.details}
-        forms = () if question.choices else ("yes_no", "score") if question.threshold is None else ("score", "yes_no")
-        # The calibration may have used another form of answer than this question.
-        calibration = next((self._calibrations[form] for form in forms if form in self._calibrations), None)
+        form = "yes_no" if question.threshold is None else "score"
+        # Calibrations measure criteria; rubrics and choices are worded differently.
+        calibration = None if question.choices or question.asked_by else self._calibrations.get(form)
         if calibration is not None:
             details["calibration"] = calibration
         if together > 1:
@@ -201,7 +203,8 @@ class LlmJudge:
             details["shared_by"] = together
         if rendered.cuts:
             details["cuts"] = list(rendered.cuts)
-            if question.choices or (opinion.outcome == "pass" and (question.forbidden or rendered.cuts_subject)):
+            whole = question.choices or question.grounded or question.asked_by in _NEED_WHOLE_CONTEXT
+            if whole or (opinion.outcome == "pass" and (question.forbidden or rendered.cuts_subject)):
                 # What decides may be in the part that was not shown: of the answer for any claim, of the context for one of absence.
                 shown = "; ".join(rendered.cuts)
                 reason = f"only a part of the material was shown ({shown}), so the rest is undecided; raise `max_chars` of the judge"

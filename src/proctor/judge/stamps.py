@@ -1,7 +1,7 @@
 """Stores what calibrations measured, so that every verdict of a judge carries how far that judge agrees with people.
 
 One small file in the folder of the results has a calibration of each judge: of its models, its prompt and the form of its answers (yes or
-no, or a score). A calibration on fewer labels does not replace one on more. A file that cannot be read counts as missing.
+no, or a score). A calibration on a few labels does not replace one on more. A file that cannot be read counts as missing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from proctor.model.evidence import Json
 from proctor.model.typed import make_json_decoder
 
 FILE = "calibrations.json"
+ENOUGH = 30
+"""Labels with which a calibration replaces any older one: what is newest is true of the model as it is now."""
 MOST = 100
 """Calibrations in the file; the oldest are dropped."""
 _HINT = "`proctor judge calibrate LABELS` measures how far it agrees with people"
@@ -72,10 +74,10 @@ def read_stamps(home: Path) -> list[Stamp]:
 
 
 def write_stamp(home: Path, stamp: Stamp) -> bool:
-    """Store a calibration in place of an older one of the same judge; return False if that has more labels. Raises `StoreError`."""
+    """Store a calibration in place of an older one of the same judge; return False for too few labels. Raises `StoreError`."""
     known = read_stamps(home)
     same = [each for each in known if (each.models, each.prompt, each.form) == (stamp.models, stamp.prompt, stamp.form)]
-    if any(each.labels > stamp.labels for each in same):
+    if stamp.labels < ENOUGH and any(each.labels > stamp.labels for each in same):
         return False
     others = [each for each in known if each not in same]
     content = msgspec.json.format(msgspec.json.encode(_Stored(calibrations=[*others, stamp][-MOST:])), indent=1)

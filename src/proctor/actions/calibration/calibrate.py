@@ -78,13 +78,15 @@ def judge_to_calibrate(home: Path, options: JudgeOptions, spent: JudgeSpending |
 def store_calibration(home: Path, judge: OpenedJudge, found: Calibration, *, today: str) -> bool:
     """Store what was measured on criteria, so that the verdicts of this judge carry it: yes or no apart from scores.
 
-    Return False if a calibration with more labels is stored already. Raises `StoreError`.
+    Return False if too few were decided, or a calibration with more labels is stored already. Raises `StoreError`.
     """
     stored = True
     for scored in (False, True):
         # The claims of other checks have other prompts.
         items = [one for one in found.items if one.item.check is None and (one.item.threshold is not None) is scored]
         decided = [one for one in items if one.decided]
+        if len(decided) < MIN_DECIDED * len(items):
+            stored = False
         if not decided or len(decided) < MIN_DECIDED * len(items):
             continue
         kappa = with_intervals(count_table((one.item.label, one.passed) for one in decided))["kappa"]

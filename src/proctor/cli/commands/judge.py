@@ -38,6 +38,7 @@ from proctor.cli.show.renderers import wants_colour
 from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError, StoreError
 from proctor.judge.gated_model import JudgeSpending
+from proctor.judge.stamps import ENOUGH
 from proctor.llm.ports import ChatReply, ChatRequest
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.model.show import show
@@ -73,6 +74,7 @@ def run(arguments: list[str]) -> int:
         for warning in labels.warnings:
             print(warning.render(), file=sys.stderr)
     if options.action == "improve":
+        _require_examples_file(parser, options)
         return asyncio.run(_improve(labels.items, options))
     found = asyncio.run(_calibrate(labels.items, options))
     _show_calibration(found, options)
@@ -108,6 +110,8 @@ def _require_set(parser: argparse.ArgumentParser, options: argparse.Namespace) -
 def _print_run_labels(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if len(options.labels) > 1:
         parser.error("labels: name one run")
+    if options.output is not None:
+        _require_no_labels(parser, options.output)
     home = find_home(options.home)
     found = list_run_labels(home, choose_run(home, options.labels[0] if options.labels else LATEST, quiet=options.quiet))
     with Output(options.output) as output:
@@ -118,6 +122,29 @@ def _print_run_labels(parser: argparse.ArgumentParser, options: argparse.Namespa
         if found.left_out:
             print(f"left out: {found.describe_left_out()}", file=sys.stderr)
     return Exit.PASSED
+
+
+def _require_no_labels(parser: argparse.ArgumentParser, path: str) -> None:
+    """Reject a file that already has labels of people."""
+    try:
+        lines = Path(path).read_bytes().splitlines()
+    except OSError:
+        return
+    if any(b'"label"' in line and b'"label":null' not in line.replace(b" ", b"") for line in lines):
+        parser.error(f"labels: {path} already has labels, which would be lost; name another file")
+
+
+def _require_examples_file(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Reject a file for examples that is one of the label files, or has something else in it."""
+    path = Path(options.examples)
+    if not path.exists():
+        return
+    if path.resolve() in {Path(each).resolve() for each in options.labels}:
+        parser.error(f"improve: --examples {options.examples} is a file of labels, which would be lost; name another file")
+    try:
+        read_labels([path])
+    except InputError:
+        parser.error(f"improve: --examples {options.examples} exists and has no examples in it; name another file")
 
 
 def _drop_examples(items: tuple[LabelledAnswer, ...], judge: OpenedJudge, options: argparse.Namespace) -> list[LabelledAnswer]:
@@ -213,7 +240,8 @@ async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namesp
         await opened.judge.close()
     try:
         if not store_calibration(home, opened, found, today=wall_clock()[:10]) and not options.quiet:
-            print("not stored: the stored calibration of this judge has more labels", file=sys.stderr)
+            few = f"fewer than {MIN_DECIDED:.0%} decided, or fewer than {ENOUGH} labels and the stored calibration has more"
+            print(f"not stored: {few}", file=sys.stderr)
     except StoreError as error:
         print(f"warning: {error}", file=sys.stderr)
     left_out = len(items) - len(labels)
