@@ -42,7 +42,7 @@ def test_a_newer_calibration_replaces_an_older_one_unless_it_has_few_labels(tmp_
 
 @pytest.mark.parametrize(
     ("question", "stamped"),
-    [({}, True), ({"threshold": 0.8}, False), ({"asked_by": "tone"}, False)],
+    [({}, True), ({"threshold": 0.8}, False), ({"worded_by": "tone"}, False)],
     ids=["same form", "score", "rubric"],
 )
 def test_a_calibration_is_stamped_on_questions_of_its_form_alone(question: dict[str, Any], stamped: bool) -> None:
@@ -53,7 +53,9 @@ def test_a_calibration_is_stamped_on_questions_of_its_form_alone(question: dict[
     assert ("calibration" in opinion.details) is stamped
 
 
-@pytest.mark.parametrize("question", [{"grounded": True}, {"asked_by": "faithful_to_context"}, {"asked_by": "context_relevance"}], ids=str)
+@pytest.mark.parametrize(
+    "question", [{"grounded": True}, {"worded_by": "faithful_to_context"}, {"worded_by": "context_relevance"}], ids=str
+)
 @pytest.mark.parametrize("verdict", [True, False])
 def test_a_part_of_the_context_decides_nothing_about_the_whole(question: dict[str, Any], verdict: bool) -> None:
     material = Material(subject="RX-91 is in Linz", context={"tool_results": "x" * 5_000 + " RX-91 is in Graz " + "y" * 5_000})

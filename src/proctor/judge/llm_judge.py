@@ -195,7 +195,7 @@ class LlmJudge:
         details: dict[str, Json] = {**self._who, "check_id": f"agent-check-{position + 1}", **opinion.details}
         form = "yes_no" if question.threshold is None else "score"
         # Calibrations measure criteria; rubrics and choices are worded differently.
-        calibration = None if question.choices or question.asked_by else self._calibrations.get(form)
+        calibration = None if question.choices or question.worded_by else self._calibrations.get(form)
         if calibration is not None:
             details["calibration"] = calibration
         if together > 1:
@@ -203,7 +203,7 @@ class LlmJudge:
             details["shared_by"] = together
         if rendered.cuts:
             details["cuts"] = list(rendered.cuts)
-            whole = question.choices or question.grounded or question.asked_by in _NEED_WHOLE_CONTEXT
+            whole = question.choices or question.grounded or question.worded_by in _NEED_WHOLE_CONTEXT
             if whole or (opinion.outcome == "pass" and (question.forbidden or rendered.cuts_subject)):
                 # What decides may be in the part that was not shown: of the answer for any claim, of the context for one of absence.
                 shown = "; ".join(rendered.cuts)

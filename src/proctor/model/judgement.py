@@ -63,7 +63,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answers to choose from, each with its meaning, instead of yes or no; with `threshold` from the lowest to the highest."""
     accepted: tuple[str, ...] = ()
     """The choices that pass, where there is no threshold."""
-    asked_by: str = ""
+    worded_by: str = ""
     """The rubric that words the question; empty for a criterion of the author."""
     founded_in: str | None = None
     """The member of the context that a judge must quote for the first of `accepted`."""

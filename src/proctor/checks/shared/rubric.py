@@ -165,7 +165,7 @@ def build_question(
         threshold=threshold,
         rubric=tuple(_fill_in(point, fill) for point in rubric.points),
         reference=reference,
-        asked_by=rubric.name,
+        worded_by=rubric.name,
     )
 
 
