@@ -162,7 +162,7 @@ def test_servers_of_others_are_started_where_their_commands_are_allowed_and_only
     asked = sum(model.began.values())
     with serving(tmp_path, flags=(*LOOPBACK, *allowed[:2])) as server:
         status, error = refused(server, project, SUITE)
-        assert status == 403 and "MCP server 'time' would start" in error["message"], error
+        assert status == 403 and "MCP server 'time' is not allowed on the server" in error["message"], error
         assert "--allowed-command" in error["hint"] and "mcp-server-time" in error["hint"]
         assert server.ask("GET", f"/api/runs?project_id={project}")[1]["data"][0]["id"] == sent["id"], "nothing was queued"
     assert sum(model.began.values()) == asked

@@ -47,12 +47,12 @@ class WatchedTarget(CallableTarget):
             return await super()._call(message, history, watch)
         finally:
             turn = {"done": shop.DONE[done:], "asked": model.SEEN.calls[said:], "requests": model.SEEN.requests - requests}
-            self.turns.append({"said": message.said, **turn})
+            self.turns.append({"said": message.content, **turn})
             self._message = message
 
     def _read_evidence(self, answer: object) -> Evidence:
         # What an expert does inside of a tool is out of sight even in the whole.
-        if self.turns[-1]["done"] and self._message.said != shop.EXPERT:
+        if self.turns[-1]["done"] and self._message.content != shop.EXPERT:
             self.untrue += list_untrue_parts(
                 answer, lambda part: keep_current_exchange(super(WatchedTarget, self)._read_evidence(part), self._message)
             )

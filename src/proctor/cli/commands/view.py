@@ -66,9 +66,9 @@ def _find_shown(options: argparse.Namespace) -> Generator[Shown]:
     home = find_home(options.home)
     word: str | None = options.run
     path = None if word is None else Path(word)
-    for home in () if path is None else (path, path / _HOME):
-        if (home / _RUNS).is_dir() and options.suite is None:
-            yield Shown(home)
+    for place in () if path is None else (path, path / _HOME):
+        if (place / _RUNS).is_dir() and options.suite is None:
+            yield Shown(place)
             return
     try:
         chosen = None if word is None or options.suite is not None else choose_run(home, word)
